@@ -1,0 +1,141 @@
+//! The contributor's commands: `cargo xtask <command>`. `CONTRIBUTING.md` lists them.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to people")]
+
+mod conformance;
+mod demo;
+mod packages;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail, ensure};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  demo             order a real database from a script, and show what happens
+  test             install what the tests need, then lint and run them all
+  lint             format check, clippy, dependency rules
+  schedules <n>    n seeded crash schedules, in memory and with real processes
+  bench            every bench, with its figures
+  docs             the man page and the completions, into target/docs
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments.as_slice() {
+        ["demo"] => demo::run(),
+        ["test"] => test(),
+        ["lint"] => lint(),
+        ["schedules", count] => schedules(count),
+        ["bench"] => bench(),
+        ["docs"] => docs(),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command, its output ours, and insists on its success.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let line = format!("{command:?}").replace('"', "");
+    eprintln!("+ {line}");
+    let status = command.status().with_context(|| format!("{line} cannot be run"))?;
+    ensure!(status.success(), "{line}: {status}");
+    Ok(())
+}
+
+fn test() -> anyhow::Result<()> {
+    packages::install_for_tests()?;
+    lint()?;
+    let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
+    run(cargo().args(["nextest", "run", "--workspace", "--all-features", "--profile", profile]))?;
+    run(cargo().args(["test", "--workspace", "--all-features", "--doc", "--quiet"]))?;
+    // The examples are POSIX shell, and so are their tests: without the server.
+    run(Command::new("sh").arg("examples/files/test.sh"))?;
+    run(Command::new("sh").arg("examples/postgres/test.sh"))
+}
+
+fn lint() -> anyhow::Result<()> {
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+    let clippy = ["clippy", "--workspace", "--all-features", "--quiet"];
+    run(cargo().args(clippy).args(["--", "-D", "warnings"]))?;
+    // Tests and their helpers fail by panicking, and print.
+    let tests = [
+        "unwrap_used",
+        "expect_used",
+        "panic",
+        "print_stdout",
+        "print_stderr",
+        "needless_pass_by_value",
+    ];
+    let allowed = tests.map(|lint| format!("-Aclippy::{lint}"));
+    run(cargo().args(clippy).args(["--all-targets", "--", "-D", "warnings"]).args(allowed))?;
+    conformance::check()?;
+    dependencies()
+}
+
+/// The rules of `deny.toml`: all of them where cargo-deny is installed, else the bans alone.
+fn dependencies() -> anyhow::Result<()> {
+    let installed = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
+    if installed {
+        return run(cargo()
+            .args(["deny", "--log-level", "error", "check"])
+            .args(["bans", "licenses", "sources"]));
+    }
+    eprintln!("cargo-deny is not installed (`cargo install cargo-deny`): checking the bans alone");
+    let rules = std::fs::read_to_string("deny.toml").context("deny.toml cannot be read")?;
+    let lock = std::fs::read_to_string("Cargo.lock").context("Cargo.lock cannot be read")?;
+    let banned = rules.lines().filter_map(|line| {
+        line.trim().strip_prefix("{ crate = \"").and_then(|rest| rest.split('"').next())
+    });
+    for name in banned {
+        if lock.contains(&format!("name = \"{name}\"")) {
+            bail!("{name} is banned by deny.toml, yet it is in Cargo.lock");
+        }
+    }
+    Ok(())
+}
+
+fn schedules(count: &str) -> anyhow::Result<()> {
+    let count: u32 = count.parse().context("give a number of schedules")?;
+    let count = count.to_string();
+    run(cargo()
+        .args(["nextest", "run", "--workspace", "--all-features", "--no-capture"])
+        .args(["-E", "binary(schedules) or binary(kill)"])
+        .env("MANCIPLE_SCHEDULES", &count))
+}
+
+fn bench() -> anyhow::Result<()> {
+    run(cargo().args(["bench", "-p", "standalone", "--bench", "stores", "--bench", "embedded"]))?;
+    run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))
+}
+
+fn docs() -> anyhow::Result<()> {
+    run(cargo().args(["build", "-p", "manciple"]))?;
+    std::fs::create_dir_all("target/docs")?;
+    for (arguments, file) in [
+        (vec!["man"], "manciple.1"),
+        (vec!["completions", "bash"], "manciple.bash"),
+        (vec!["completions", "zsh"], "_manciple"),
+        (vec!["completions", "fish"], "manciple.fish"),
+    ] {
+        let output = Command::new("target/debug/manciple").args(&arguments).output()?;
+        ensure!(output.status.success(), "manciple {arguments:?}: {}", output.status);
+        std::fs::write(format!("target/docs/{file}"), output.stdout)?;
+        eprintln!("target/docs/{file}");
+    }
+    Ok(())
+}

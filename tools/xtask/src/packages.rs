@@ -1,0 +1,69 @@
+//! What the tests need beside Rust, from Debian's packages.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::ensure;
+
+/// A program, and the package that has it.
+const NEEDED: [(&str, &str); 3] = [("cc", "gcc"), ("psql", "postgresql"), ("curl", "curl")];
+
+/// Installs what is missing and says what it installs.
+pub(crate) fn install_for_tests() -> anyhow::Result<()> {
+    nextest()?;
+    let mut missing: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(program, _)| !on_path(program))
+        .map(|(_, package)| *package)
+        .collect();
+    if !postgres_server() && !missing.contains(&"postgresql") {
+        missing.push("postgresql");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("the tests need {}: installing them from Debian's packages", missing.join(", "));
+    ensure!(
+        on_path("apt-get"),
+        "there is no apt-get here: install {} yourself",
+        missing.join(", ")
+    );
+    let sudo: &[&str] = if on_path("sudo") && !is_root() { &["sudo"] } else { &[] };
+    let apt = |arguments: &[&str]| {
+        let mut line = sudo.to_vec();
+        line.push("apt-get");
+        line.extend(arguments);
+        crate::run(Command::new(line[0]).args(&line[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    apt(&["update", "-q"])?;
+    let mut install = vec!["install", "-y", "-q", "--no-install-recommends"];
+    install.extend(&missing);
+    apt(&install)
+}
+
+fn nextest() -> anyhow::Result<()> {
+    let there = crate::cargo().args(["nextest", "--version"]).output();
+    if there.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    eprintln!("the tests need cargo-nextest: installing it with cargo");
+    crate::run(crate::cargo().args(["install", "--locked", "cargo-nextest"]))
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Debian keeps the server's programs out of the path.
+fn postgres_server() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql");
+    let debian = versions.into_iter().flatten().flatten();
+    debian.map(|version| version.path().join("bin/initdb")).any(|path| path.is_file())
+        || on_path("initdb")
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)
+}
