@@ -1,0 +1,154 @@
+//! Faults of a catalog against the specification, all at once.
+//!
+//! A platform refuses a whole catalog for one of them, often without saying which; so a broker's
+//! author hears of every one before a platform does.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use super::schemas::PlanSchemas;
+use crate::fields::{Fault, Faults, Path};
+use crate::model::{Catalog, DashboardClient, MaintenanceInfo, Object, Plan, Service};
+
+/// The vendor extension by which a service or a plan says whether its bindings need an application
+/// (see [`PlanEntry::requires_app`](super::PlanEntry::requires_app)).
+pub(super) const REQUIRES_APP: &str = "manciple_requires_app";
+
+const SERVICE_MEMBERS: [&str; 13] = [
+    "id",
+    "name",
+    "description",
+    "bindable",
+    "plans",
+    "tags",
+    "requires",
+    "instances_retrievable",
+    "bindings_retrievable",
+    "allow_context_updates",
+    "metadata",
+    "dashboard_client",
+    "plan_updateable",
+];
+
+const PLAN_MEMBERS: [&str; 11] = [
+    "id",
+    "name",
+    "description",
+    "metadata",
+    "free",
+    "bindable",
+    "plan_updateable",
+    "binding_rotatable",
+    "schemas",
+    "maximum_polling_duration",
+    "maintenance_info",
+];
+
+/// Every fault of a catalog against the specification; empty if it may be served.
+pub fn lint(catalog: &Catalog) -> Vec<Fault> {
+    let faults = Faults::default();
+    inspect(catalog, &faults);
+    faults.into_vec()
+}
+
+/// Notes every fault, and gives the compiled schemas of each plan, service by service.
+pub(super) fn inspect(catalog: &Catalog, faults: &Faults) -> Vec<Vec<PlanSchemas>> {
+    let services = Path::Root.member("services");
+    let mut names = Unique::new("name");
+    let mut ids = Unique::new("id");
+    let mut compiled = Vec::with_capacity(catalog.services.len());
+    for (index, service) in catalog.services.iter().enumerate() {
+        let path = services.index(index);
+        ids.check(service.id.as_str(), &path, faults);
+        names.check(&service.name, &path, faults);
+        inspect_service(service, &path, faults);
+        compiled.push(inspect_plans(&service.plans, &path, &mut ids, faults));
+    }
+    compiled
+}
+
+fn inspect_service(service: &Service, path: &Path<'_>, faults: &Faults) {
+    not_empty(&service.name, &path.member("name"), faults);
+    not_empty(&service.description, &path.member("description"), faults);
+    if service.plans.is_empty() {
+        faults.add(path.member("plans"), "must hold at least one plan");
+    }
+    if let Some(DashboardClient { id, secret, .. }) = &service.dashboard_client {
+        let path = path.member("dashboard_client");
+        not_empty(id, &path.member("id"), faults);
+        not_empty(secret.expose(), &path.member("secret"), faults);
+    }
+    inspect_extensions(&service.extensions, &SERVICE_MEMBERS, path, faults);
+}
+
+fn inspect_plans<'c>(
+    plans: &'c [Plan],
+    service: &Path<'_>,
+    ids: &mut Unique<'c>,
+    faults: &Faults,
+) -> Vec<PlanSchemas> {
+    let parent = service.member("plans");
+    let mut names = Unique::new("name");
+    let mut compiled = Vec::with_capacity(plans.len());
+    for (index, plan) in plans.iter().enumerate() {
+        let path = parent.index(index);
+        ids.check(plan.id.as_str(), &path, faults);
+        names.check(&plan.name, &path, faults);
+        not_empty(&plan.name, &path.member("name"), faults);
+        not_empty(&plan.description, &path.member("description"), faults);
+        if plan.maximum_polling_duration == Some(0) {
+            faults.add(path.member("maximum_polling_duration"), "must be more than 0 seconds");
+        }
+        if let Some(MaintenanceInfo { version, .. }) = &plan.maintenance_info
+            && let Err(error) = semver::Version::parse(version)
+        {
+            let path = path.member("maintenance_info");
+            let message = format!("must be a semantic version such as 1.2.3: {error}");
+            faults.add(path.member("version"), message);
+        }
+        inspect_extensions(&plan.extensions, &PLAN_MEMBERS, &path, faults);
+        compiled.push(PlanSchemas::compile(plan, &path, faults));
+    }
+    compiled
+}
+
+/// An extension that bears a member's name would be served beside the member, twice in one object.
+fn inspect_extensions(extensions: &Object, members: &[&str], path: &Path<'_>, faults: &Faults) {
+    for (name, value) in extensions {
+        if members.contains(&name.as_str()) {
+            faults.add(
+                path.member(name),
+                "must not be an extension: it is a member of the specification",
+            );
+        }
+        if name == REQUIRES_APP && !value.is_boolean() {
+            faults.add(path.member(name), "must be true or false");
+        }
+    }
+}
+
+fn not_empty(text: &str, path: &Path<'_>, faults: &Faults) {
+    if text.is_empty() {
+        faults.add(path, "must be a non-empty string");
+    }
+}
+
+/// Values that may be borne only once, each with the path that bore it first.
+struct Unique<'c> {
+    member: &'static str,
+    seen: HashMap<&'c str, String>,
+}
+
+impl<'c> Unique<'c> {
+    fn new(member: &'static str) -> Self {
+        Self { member, seen: HashMap::new() }
+    }
+
+    fn check(&mut self, value: &'c str, path: &impl Display, faults: &Faults) {
+        let path = format!("{path}.{}", self.member);
+        match self.seen.get(value) {
+            Some(first) => faults.add(path, format!("must be unique, and is the same as {first}")),
+            None => drop(self.seen.insert(value, path)),
+        }
+    }
+}

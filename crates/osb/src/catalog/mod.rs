@@ -1,0 +1,223 @@
+//! The catalog as it is served: linted, indexed, its schemas compiled, its bytes and tag ready.
+//!
+//! ```text
+//! JSON ──parse──▶ Catalog ──lint──▶ faults, each with its path
+//!                    └────compile──▶ CompiledCatalog: body + tag, plans by id, schemas
+//! ```
+
+mod binding;
+mod lint;
+mod parse;
+mod rules;
+mod schemas;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use serde_json::Value;
+
+pub use crate::fields::Fault;
+use crate::fields::Faults;
+use crate::model::{Catalog, Object, Permission, Plan, PlanId, Service, ServiceId};
+pub use binding::check_binding;
+pub use lint::lint;
+pub use parse::parse;
+pub use rules::{check_maintenance_info, check_parameters, parse_timestamp};
+pub use schemas::Violation;
+
+/// A catalog that may be served.
+///
+/// Built once per catalog; a request costs a hash lookup and, with parameters, a run of a compiled
+/// schema.
+#[derive(Debug)]
+pub struct CompiledCatalog {
+    catalog: Catalog,
+    body: Bytes,
+    etag: String,
+    last_modified: SystemTime,
+    headers: [HeaderValue; 2],
+    // Where in `catalog`.
+    services: HashMap<ServiceId, usize>,
+    // By the plan's id alone, which the lint knows to be unique across services: a key of both ids
+    // could not be looked up without owning both.
+    plans: HashMap<PlanId, PlanEntry>,
+}
+
+/// Which of a plan's schemas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaUse {
+    /// `service_instance.create`.
+    Provision,
+    /// `service_instance.update`.
+    Update,
+    /// `service_binding.create`.
+    Bind,
+}
+
+/// A plan, with what its service decides for it.
+#[derive(Debug)]
+pub struct PlanEntry {
+    /// The service, without its plans.
+    pub service: Arc<Service>,
+    /// The plan.
+    pub plan: Plan,
+    schemas: schemas::PlanSchemas,
+}
+
+impl CompiledCatalog {
+    /// Lints the catalog and compiles its schemas; last modified now.
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path (`services[0].plans[1].name`).
+    pub fn compile(catalog: Catalog) -> Result<Self, Vec<Fault>> {
+        Self::compile_at(catalog, SystemTime::now())
+    }
+
+    /// Lints the catalog and compiles its schemas; last modified at a given time, which is kept in
+    /// whole seconds.
+    ///
+    /// # Errors
+    /// Every fault at once, each with its path (`services[0].plans[1].name`).
+    pub fn compile_at(catalog: Catalog, last_modified: SystemTime) -> Result<Self, Vec<Fault>> {
+        let faults = Faults::default();
+        let schemas = lint::inspect(&catalog, &faults);
+        let whole = |message: String| vec![Fault { path: String::new(), message }];
+        let body = serde_json::to_vec(&catalog)
+            .map_err(|error| whole(format!("cannot be written as JSON: {error}")))?;
+        let (last_modified, modified) = http_date(last_modified)
+            .ok_or_else(|| whole("was modified at a time that HTTP cannot express".to_owned()))?;
+        if !faults.is_empty() {
+            return Err(faults.into_vec());
+        }
+        let mut services = HashMap::with_capacity(catalog.services.len());
+        let mut plans = HashMap::new();
+        for (index, (service, schemas)) in catalog.services.iter().zip(schemas).enumerate() {
+            let alone = Arc::new(without_plans(service));
+            for (plan, schemas) in service.plans.iter().zip(schemas) {
+                let entry = PlanEntry { service: Arc::clone(&alone), plan: plan.clone(), schemas };
+                plans.insert(plan.id.clone(), entry);
+            }
+            services.insert(service.id.clone(), index);
+        }
+        let etag = etag(&body);
+        let tag = HeaderValue::from_str(&etag).map_err(|error| whole(error.to_string()))?;
+        let (body, headers) = (Bytes::from(body), [tag, modified]);
+        Ok(Self { catalog, body, etag, last_modified, headers, services, plans })
+    }
+
+    /// The catalog itself.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The body of `GET /v2/catalog`.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// A strong entity tag of [`Self::body`], quotes included.
+    pub fn etag(&self) -> &str {
+        &self.etag
+    }
+
+    /// When the catalog was last modified, in whole seconds.
+    pub fn last_modified(&self) -> SystemTime {
+        self.last_modified
+    }
+
+    /// `ETag` and `Last-Modified`, as HTTP writes them.
+    pub fn validators(&self) -> &[HeaderValue; 2] {
+        &self.headers
+    }
+
+    /// A plan of a service; `None` if either is unknown or they do not belong together.
+    pub fn plan(&self, service: &ServiceId, plan: &PlanId) -> Option<&PlanEntry> {
+        self.plans.get(plan).filter(|entry| entry.service.id == *service)
+    }
+
+    /// A service by its id.
+    pub fn service(&self, service: &ServiceId) -> Option<&Service> {
+        self.catalog.services.get(*self.services.get(service)?)
+    }
+}
+
+impl PlanEntry {
+    /// Whether instances of this plan can be bound.
+    pub fn bindable(&self) -> bool {
+        self.plan.bindable.unwrap_or(self.service.bindable)
+    }
+
+    /// Whether instances of this plan can change to another one.
+    pub fn plan_updateable(&self) -> bool {
+        self.plan.plan_updateable.or(self.service.plan_updateable).unwrap_or(false)
+    }
+
+    /// Whether bindings can be renewed by a successor.
+    pub fn binding_rotatable(&self) -> bool {
+        self.plan.binding_rotatable.unwrap_or(false)
+    }
+
+    /// Whether a binding is made for an application and nothing else.
+    ///
+    /// The specification leaves it to the broker. What the plan says, or else its service, in the
+    /// extension `manciple_requires_app` holds; otherwise it follows from `requires`: logs are
+    /// drained from an application and volumes are mounted into one, whereas requests may be
+    /// forwarded from a route alone.
+    pub fn requires_app(&self) -> bool {
+        let said = |extensions: &Object| extensions.get(lint::REQUIRES_APP)?.as_bool();
+        said(&self.plan.extensions).or_else(|| said(&self.service.extensions)).unwrap_or_else(
+            || {
+                let requires = &self.service.requires;
+                requires.contains(&Permission::SyslogDrain)
+                    || requires.contains(&Permission::VolumeMount)
+            },
+        )
+    }
+
+    /// Checks parameters against the schema; without a schema everything passes.
+    ///
+    /// # Errors
+    /// Every violation, by JSON pointer; values are not repeated, for they may be secret. Of very
+    /// many violations the first are told.
+    pub fn check(&self, schema: SchemaUse, parameters: &Object) -> Result<(), Vec<Violation>> {
+        match self.schemas.get(schema) {
+            None => Ok(()),
+            Some(_) => self.check_value(schema, &Value::Object(parameters.clone())),
+        }
+    }
+
+    /// The same for parameters that are still a value: saves the copy.
+    pub(crate) fn check_value(
+        &self,
+        schema: SchemaUse,
+        parameters: &Value,
+    ) -> Result<(), Vec<Violation>> {
+        let Some(validator) = self.schemas.get(schema) else { return Ok(()) };
+        let violations = schemas::violations(validator, parameters);
+        if violations.is_empty() { Ok(()) } else { Err(violations) }
+    }
+}
+
+fn without_plans(service: &Service) -> Service {
+    let mut alone = service.clone();
+    alone.plans = Vec::new();
+    alone
+}
+
+fn etag(body: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, body);
+    format!("\"{}\"", data_encoding::HEXLOWER.encode(&digest.as_ref()[..16]))
+}
+
+/// A time in whole seconds, and as an IMF-fixdate (RFC 9110, 5.6.7).
+fn http_date(time: SystemTime) -> Option<(SystemTime, HeaderValue)> {
+    let seconds = Timestamp::try_from(time).ok()?.as_second();
+    let timestamp = Timestamp::from_second(seconds).ok()?;
+    let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&timestamp).ok()?;
+    Some((SystemTime::from(timestamp), HeaderValue::try_from(text).ok()?))
+}

@@ -1,0 +1,48 @@
+//! Rules that both the server and the backend apply: the server when the request alone decides, the
+//! backend when the instance does.
+
+use super::{PlanEntry, SchemaUse};
+use crate::error::{Error, ErrorKind};
+use crate::model::{MaintenanceInfo, Object};
+
+/// Checks parameters against a plan's schema.
+///
+/// # Errors
+/// 400 that names every violation; values are not repeated.
+pub fn check_parameters(
+    plan: &PlanEntry,
+    schema: SchemaUse,
+    parameters: &Object,
+) -> Result<(), Error> {
+    let Err(violations) = plan.check(schema, parameters) else { return Ok(()) };
+    let words: Vec<_> = violations
+        .iter()
+        .map(|violation| format!("parameters{}: {}", violation.path, violation.message))
+        .collect();
+    Err(Error::bad_request(words.join("; ")))
+}
+
+/// Item 23: the platform's version of a plan must be the catalog's.
+///
+/// # Errors
+/// 422 `MaintenanceInfoConflict`.
+pub fn check_maintenance_info(plan: &PlanEntry, info: &MaintenanceInfo) -> Result<(), Error> {
+    let ours = plan.plan.maintenance_info.as_ref().map(|info| info.version.as_str());
+    if ours == Some(info.version.as_str()) {
+        return Ok(());
+    }
+    let remedy = match ours {
+        Some(version) => format!("the catalog has version {version}"),
+        None => "the catalog has none for this plan".to_owned(),
+    };
+    Err(Error::new(
+        ErrorKind::MaintenanceInfoConflict,
+        format!("maintenance_info.version: is not the plan's; {remedy}; read the catalog again"),
+    ))
+}
+
+/// Milliseconds since 1970 of a timestamp of the form `yyyy-mm-ddThh:mm:ss.sZ` (item 40).
+pub fn parse_timestamp(text: &str) -> Option<u64> {
+    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(timestamp.as_millisecond()).ok()
+}

@@ -1,0 +1,340 @@
+//! Items 19 to 35 and 48: an instance's life up to its end.
+
+use http::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use super::message::{Answer, Ask, Kind};
+use super::offer::Offer;
+use super::probe::{Probe, Settled, parameters};
+use super::refusals;
+use super::report::Verdict;
+
+/// Why nothing can be seen of an operation in progress.
+pub(super) const AT_ONCE: &str = "the broker was done at once";
+
+/// Provisions an instance and keeps it; `None` if there is none to go on with.
+pub(super) async fn check(probe: &mut Probe<'_>) -> Option<String> {
+    let offer = probe.offer.clone()?;
+    check_refused(probe, &offer).await;
+
+    let ask = probe.ask(Kind::Provision);
+    let instance = ask.instance.clone();
+    let first = probe.send(ask.clone()).await;
+    probe.note("profile-kubernetes", accepts(&first));
+    if !provisioned(probe, &first).await {
+        return None;
+    }
+    check_again(probe, &offer, &ask).await;
+    check_fetch(probe, &offer, &first).await;
+    check_updates(probe, &offer, &instance).await;
+    Some(instance)
+}
+
+/// A new instance is 201 or 202; anything else that is not a refusal is at least accepted.
+fn accepts(answer: &Answer) -> Verdict {
+    if answer.is_success() { Verdict::Pass } else { answer.expect(&[201, 202]) }
+}
+
+/// Sees a provision to its end.
+async fn provisioned(probe: &mut Probe<'_>, first: &Answer) -> bool {
+    if first.status == 202 {
+        check_early(probe, first).await;
+    } else {
+        for id in ["provision-again-early", "provision-conflict-early", "fetch-early"] {
+            probe.skip(id, AT_ONCE);
+        }
+        probe.skip("last-operation-hints", AT_ONCE);
+        probe.skip("last-operation-again", AT_ONCE);
+    }
+    let verdict = first.expect(&[201, 202]);
+    let settled = if first.is_success() { probe.settle(first).await } else { Settled::Well };
+    if let Settled::Badly(why) = settled {
+        probe.note("provision", Verdict::Fail(why.clone()));
+        probe.block(&format!("no instance could be provisioned: {why}"));
+        return false;
+    }
+    probe.note("provision", verdict.clone());
+    if !first.is_success() {
+        let Verdict::Fail(why) = verdict else { return false };
+        probe.block(&format!("no instance could be provisioned: {why}"));
+        return false;
+    }
+    if first.status == 202 {
+        let again = probe.poll(first).await;
+        let same = again.status == 200 && again.json["state"] == "succeeded";
+        let verdict = if same { Verdict::Pass } else { again.fault("the operation had succeeded") };
+        probe.note("last-operation-again", verdict);
+    }
+    true
+}
+
+/// What holds while the instance is being provisioned.
+async fn check_early(probe: &mut Probe<'_>, first: &Answer) {
+    let again = probe.send(first.ask.clone()).await;
+    let verdict = same_operation(first, &again);
+    probe.note_early("provision-again-early", first, verdict).await;
+    let other = probe.send(first.ask.clone().with("space_guid", json!("elsewhere"))).await;
+    probe.note_early("provision-conflict-early", first, other.expect(&[409])).await;
+
+    let retrievable = "instances_retrievable";
+    if probe.offer.as_ref().is_some_and(|offer| offer.service_flag(retrievable)) {
+        let ask = probe.ask_of(Kind::Instance, &first.ask.instance, "");
+        let fetched = probe.send(ask).await;
+        probe.note_early("fetch-early", first, fetched.expect(&[404])).await;
+    } else {
+        probe.skip("fetch-early", "instances cannot be fetched");
+    }
+    let ask = probe.ask_of(Kind::InstanceLast, &first.ask.instance, "");
+    probe.check("last-operation-hints", ask, |answer| answer.expect(&[200])).await;
+}
+
+/// The same request again is 202 with the same operation.
+pub(super) fn same_operation(first: &Answer, again: &Answer) -> Verdict {
+    again.expect(&[202]).and(|| {
+        let same = first.json["operation"] == again.json["operation"];
+        if same { Verdict::Pass } else { again.fault("the operation is not the first one's") }
+    })
+}
+
+/// Without `accepts_incomplete`: done at once, or `AsyncRequired`.
+pub(super) fn at_once(answer: &Answer, done: &[u16]) -> Verdict {
+    if done.contains(&answer.status) { Verdict::Pass } else { answer.expect_word("AsyncRequired") }
+}
+
+/// New instances that need more than one look at the request to be refused.
+async fn check_refused(probe: &mut Probe<'_>, offer: &Offer) {
+    match &offer.foreign_plan {
+        Some(plan) => {
+            let ask = probe.ask(Kind::Provision).with("plan_id", plan["id"].clone());
+            probe.check("provision-foreign-plan", ask, |answer| answer.expect(&[400])).await;
+        }
+        None => probe.skip("provision-foreign-plan", "the catalog has one service"),
+    }
+    match probe.options.invalid_parameters.clone() {
+        Some(_) if !offer.provision_schema() => {
+            probe.skip("provision-parameters", "the plan has no schema");
+        }
+        Some(invalid) => {
+            let invalid = parameters(Some(&invalid));
+            let ask = probe.ask(Kind::Provision).with("parameters", invalid);
+            probe.check("provision-parameters", ask, |answer| answer.expect(&[400])).await;
+        }
+        None => probe.skip("provision-parameters", "no invalid parameters were given"),
+    }
+    if offer.maintained() {
+        let ask = other_maintenance(probe.ask(Kind::Provision));
+        let word = |answer: &Answer| answer.expect_word("MaintenanceInfoConflict");
+        probe.check("provision-maintenance", ask, word).await;
+    } else {
+        probe.skip("provision-maintenance", "the plan has no maintenance_info");
+    }
+    let ask = probe.ask(Kind::Provision).at_once();
+    let answer = probe.check("provision-async", ask, |answer| at_once(answer, &[201])).await;
+    probe.settle(&answer).await;
+}
+
+fn other_maintenance(ask: Ask) -> Ask {
+    ask.with("maintenance_info", json!({"version": "99999.0.0"}))
+}
+
+/// What holds once the instance is there.
+async fn check_again(probe: &mut Probe<'_>, offer: &Offer, ask: &Ask) {
+    let done = |answer: &Answer| answer.expect(&[200]);
+    probe.check("provision-again", ask.clone(), done).await;
+    let undeclared = ask.clone().without_header(CONTENT_TYPE);
+    probe.check("content-type-absent", undeclared, done).await;
+    let more = ask.clone().with("x-conformance", json!({"unknown": true}));
+    probe.check("unknown-members", more, done).await;
+
+    let conflict = |answer: &Answer| answer.expect(&[409]);
+    let elsewhere = ask.clone().with("space_guid", json!("elsewhere"));
+    probe.check("provision-conflict-space", elsewhere, conflict).await;
+    match &offer.other_plan {
+        Some(plan) => {
+            let other = ask.clone().with("plan_id", plan["id"].clone());
+            probe.check("provision-conflict-plan", other, conflict).await;
+        }
+        None => probe.skip("provision-conflict-plan", "the service has one plan"),
+    }
+}
+
+async fn check_fetch(probe: &mut Probe<'_>, offer: &Offer, first: &Answer) {
+    if !offer.service_flag("instances_retrievable") {
+        for id in ["fetch", "fetch-body", "dashboard-url-early", "refused-changes-nothing"] {
+            probe.skip(id, "instances cannot be fetched");
+        }
+        return;
+    }
+    let ask = probe.ask_of(Kind::Instance, &first.ask.instance, "");
+    let fetched = probe.check("fetch", ask, |answer| answer.expect(&[200])).await;
+    if fetched.status != 200 {
+        return;
+    }
+    let ordered = fetched.json["service_id"] == offer.service["id"]
+        && fetched.json["plan_id"] == offer.plan["id"];
+    let verdict =
+        if ordered { Verdict::Pass } else { fetched.fault("not the service and plan ordered") };
+    probe.note("fetch-body", verdict);
+    let (early, late) = (&first.json["dashboard_url"], &fetched.json["dashboard_url"]);
+    let kept = late.is_null() || early == late;
+    let verdict = if kept { Verdict::Pass } else { fetched.fault("dashboard_url came too late") };
+    probe.note("dashboard-url-early", verdict);
+}
+
+async fn check_updates(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+    let before = fetched(probe, offer, instance).await;
+    refusals::check_of(probe, refusals::UPDATE, instance, None).await;
+    check_plan_fixed(probe, offer, instance).await;
+    if offer.maintained() {
+        let ask = other_maintenance(probe.ask_of(Kind::Update, instance, ""));
+        let word = |answer: &Answer| answer.expect_word("MaintenanceInfoConflict");
+        probe.check("update-maintenance", ask, word).await;
+    } else {
+        probe.skip("update-maintenance", "the plan has no maintenance_info");
+    }
+    let after = fetched(probe, offer, instance).await;
+    if let (Some(before), Some(after)) = (&before, &after) {
+        let verdict = Verdict::of(before == after, || {
+            "the fetched instance is not what it was before the refused updates".to_owned()
+        });
+        probe.note("refused-changes-nothing", verdict);
+    }
+    check_update(probe, offer, instance).await;
+}
+
+/// The instance as it can be fetched.
+async fn fetched(probe: &mut Probe<'_>, offer: &Offer, instance: &str) -> Option<Value> {
+    if !offer.service_flag("instances_retrievable") {
+        return None;
+    }
+    let ask = probe.ask_of(Kind::Instance, instance, "");
+    let answer = probe.send(ask).await;
+    (answer.status == 200).then_some(answer.json)
+}
+
+async fn check_plan_fixed(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+    let (id, words) = ("update-plan-fixed", "update-plan-fixed-words");
+    let (Some(plan), true) = (&offer.other_plan, offer.plans_are_fixed()) else {
+        probe.skip(id, "there is no plan that may not be changed to");
+        probe.skip(words, "there is no plan that may not be changed to");
+        return;
+    };
+    let ask = probe.ask_of(Kind::Update, instance, "").with("plan_id", plan["id"].clone());
+    let answer = probe.check(id, ask, |answer| answer.expect(&[422])).await;
+    let told = answer.json["update_repeatable"] == false;
+    let verdict = if told { Verdict::Pass } else { answer.fault("no update_repeatable: false") };
+    probe.note(words, verdict);
+}
+
+async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+    let (_, plan) = probe.names();
+    let options = &probe.options;
+    let wanted = options.update_parameters.as_ref().or(options.parameters.as_ref());
+    let wanted = wanted.map(|wanted| parameters(Some(wanted)));
+    let mut ask = probe.ask_of(Kind::Update, instance, "");
+    ask = ask.with("previous_values", json!({"plan_id": plan}));
+    if let Some(wanted) = wanted {
+        ask = ask.with("parameters", wanted);
+    }
+
+    let plain = probe.send(ask.clone().at_once()).await;
+    if plain.status == 422 && plain.word() != "AsyncRequired" {
+        for id in ["update", "update-async", "update-again-early", "update-keeps", "fetch-updating"]
+        {
+            probe.skip(id, "the broker does not update this instance");
+        }
+        return;
+    }
+    probe.note("update-async", at_once(&plain, &[200]));
+    probe.settle(&plain).await;
+    update(probe, offer, ask.clone()).await;
+    match fetched(probe, offer, instance).await {
+        Some(now) => {
+            let kept = now["plan_id"] == offer.plan["id"];
+            let changed = || "an update without plan_id changed the plan".to_owned();
+            probe.note("update-keeps", Verdict::of(kept, changed));
+        }
+        None => probe.skip("update-keeps", "instances cannot be fetched"),
+    }
+    if offer.service_flag("allow_context_updates") {
+        let context = json!({"platform": "kubernetes", "namespace": "conformance", "clusterid": "conformance", "instance_name": "renamed"});
+        let ask = probe.ask_of(Kind::Update, instance, "").with("context", context);
+        let answer = probe.check("update-context", ask, |answer| answer.expect(&[200, 202])).await;
+        probe.settle(&answer).await;
+    } else {
+        probe.skip("update-context", "the service does not allow it");
+    }
+    if let Some(plan) = &offer.update_plan {
+        let ask = ask.with("plan_id", plan["id"].clone());
+        update(probe, offer, ask).await;
+        if let Some(now) = fetched(probe, offer, instance).await
+            && now["plan_id"] != plan["id"]
+        {
+            let why = "the fetched instance does not have the new plan".to_owned();
+            probe.note("update", Verdict::Fail(why));
+        }
+    }
+}
+
+/// Updates, and looks at what holds meanwhile.
+async fn update(probe: &mut Probe<'_>, offer: &Offer, ask: Ask) {
+    let first = probe.send(ask.clone()).await;
+    if first.status == 202 {
+        let again = probe.send(ask.clone()).await;
+        probe.note_early("update-again-early", &first, same_operation(&first, &again)).await;
+        if offer.service_flag("instances_retrievable") {
+            let fetch = probe.ask_of(Kind::Instance, &ask.instance, "");
+            let fetched = probe.send(fetch).await;
+            let verdict = fetched.expect_word("ConcurrencyError");
+            probe.note_early("fetch-updating", &first, verdict).await;
+        } else {
+            probe.skip("fetch-updating", "instances cannot be fetched");
+        }
+    } else {
+        probe.skip("update-again-early", AT_ONCE);
+        probe.skip("fetch-updating", AT_ONCE);
+    }
+    let verdict = first.expect(&[200, 202]);
+    let settled = probe.settle(&first).await;
+    probe.note(
+        "update",
+        match settled {
+            Settled::Well => verdict,
+            Settled::Badly(why) => Verdict::Fail(why),
+        },
+    );
+}
+
+/// Deletes an instance while it is being provisioned; a Cloud Foundry one, for a change.
+pub(super) async fn check_early_end(probe: &mut Probe<'_>) {
+    let context = json!({
+        "platform": "cloudfoundry", "organization_guid": "conformance",
+        "organization_name": "conformance", "space_guid": "conformance",
+        "space_name": "conformance", "instance_name": "conformance",
+    });
+    let ask = probe.ask(Kind::Provision).with("context", context);
+    let instance = ask.instance.clone();
+    let first = probe.send(ask).await;
+    probe.note("profile-cloudfoundry", accepts(&first));
+    if first.status != 202 {
+        return probe.skip("deprovision-early", AT_ONCE);
+    }
+    let ask = probe.ask_of(Kind::Deprovision, &instance, "");
+    let end = probe.send(ask.clone()).await;
+    if end.status == 422 && end.word() == "ConcurrencyError" {
+        probe.note("deprovision-early", Verdict::Pass);
+        probe.settle(&first).await;
+        return;
+    }
+    let verdict = end.expect(&[200, 202]);
+    let verdict = match probe.settle(&end).await {
+        Settled::Well => verdict,
+        Settled::Badly(why) => Verdict::Fail(why),
+    };
+    if verdict != Verdict::Pass {
+        return probe.note("deprovision-early", verdict);
+    }
+    // Were the provision not halted, the instance would still come.
+    let gone = probe.send(ask).await;
+    probe.note("deprovision-early", gone.expect(&[410]));
+}

@@ -1,0 +1,78 @@
+//! Checks any broker against the specification, from outside.
+//!
+//! ```text
+//! catalog ──▶ requests that must be refused ──▶ one instance's life ──▶ its bindings' ──▶ their end
+//!    every answer on the way is looked at for what holds of all answers
+//! ```
+//!
+//! Every check has a name and the number of an item of the project's acceptance list; [`CHECKS`] lists
+//! them. What cannot be checked at a broker (it is synchronous, has one plan, binds nothing) is
+//! skipped, with the reason. The suite makes up to three instances at a time, more where a broker accepts
+//! what it should refuse, and deletes whatever it made.
+//!
+//! A report repeats what a broker says in its errors, and no parameter, credential or body.
+
+mod basics;
+mod binding;
+mod catalog;
+mod checks;
+mod instance;
+mod message;
+mod observe;
+mod offer;
+mod probe;
+mod refusals;
+mod removal;
+mod report;
+
+use crate::client::{Client, Polling};
+use crate::model::{Object, Sensitive};
+
+pub use checks::CHECKS;
+pub use report::{Check, CheckResult, Level, Report, Verdict};
+
+/// What to check, and with what.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The service, by id or name; at first the first one that has a bindable plan.
+    pub service: Option<String>,
+    /// Its plan, by id or name; at first the first bindable one.
+    pub plan: Option<String>,
+    /// Parameters that provision an instance.
+    pub parameters: Option<Sensitive<Object>>,
+    /// Parameters that violate the plan's schema.
+    pub invalid_parameters: Option<Sensitive<Object>>,
+    /// Parameters that update an instance; at first those that provision one.
+    pub update_parameters: Option<Sensitive<Object>>,
+    /// A plan to change to, by id or name; at first the plan is not changed.
+    pub update_plan: Option<String>,
+    /// Parameters that make a binding.
+    pub binding_parameters: Option<Sensitive<Object>>,
+    /// Whether instances and bindings may be made. Without, only reading requests are sent.
+    pub allow_mutation: bool,
+    /// How to ask after operations.
+    pub polling: Polling,
+}
+
+/// Runs every check that the options allow. `client` says where the broker is and how to authenticate.
+pub async fn run(client: &Client, options: Options) -> Report {
+    let mut probe = probe::Probe::new(client, options);
+    catalog::check(&mut probe).await;
+    basics::check(&mut probe).await;
+    if probe.options.allow_mutation && probe.offer.is_some() {
+        basics::check_bodies(&mut probe).await;
+        refusals::check(&mut probe, refusals::PROVISION).await;
+        if let Some(instance) = instance::check(&mut probe).await {
+            binding::check(&mut probe, &instance).await;
+            removal::check(&mut probe, &instance).await;
+        }
+        instance::check_early_end(&mut probe).await;
+        probe.clean_up().await;
+    } else if !probe.options.allow_mutation {
+        probe.reason = "instances may not be made".to_owned();
+    }
+    probe.into_report()
+}
+
+#[cfg(test)]
+mod tests;

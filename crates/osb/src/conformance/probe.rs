@@ -1,0 +1,344 @@
+//! Asks the broker, notes verdicts, and remembers what has to be deleted.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use serde_json::{Map, Value, json};
+
+use super::checks::CHECKS;
+use super::message::{Answer, Ask, Kind};
+use super::offer::Offer;
+use super::report::{CheckResult, Report, Verdict};
+use super::{Options, observe};
+use crate::client::{Client, Order, RawResponse, Retries, random_uuid};
+use crate::model::{BindingId, DeprovisionRequest, InstanceId, Object, Sensitive, UnbindRequest};
+
+/// How an operation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// Well. For a deletion, 410 is as good.
+    Well,
+    /// Not well, or nobody knows.
+    Badly(String),
+}
+
+/// The state of a run of the suite.
+pub(super) struct Probe<'a> {
+    pub(super) client: &'a Client,
+    pub(super) options: Options,
+    pub(super) offer: Option<Offer>,
+    /// Why the checks that come next cannot be made.
+    pub(super) reason: String,
+    blocked: Option<String>,
+    verdicts: HashMap<&'static str, Verdict>,
+    made: Vec<(String, String)>,
+    leftovers: Vec<String>,
+}
+
+impl<'a> Probe<'a> {
+    pub(super) fn new(client: &'a Client, options: Options) -> Self {
+        Self {
+            client,
+            options,
+            offer: None,
+            reason: "nothing led to it".to_owned(),
+            blocked: None,
+            verdicts: HashMap::new(),
+            made: Vec::new(),
+            leftovers: Vec::new(),
+        }
+    }
+
+    /// A request as it should be, of the service and plan under test, for a new id.
+    pub(super) fn ask(&self, kind: Kind) -> Ask {
+        let instance = format!("conformance-{}", random_uuid());
+        self.ask_of(kind, &instance, &format!("conformance-{}", random_uuid()))
+    }
+
+    /// A request as it should be, for these ids.
+    pub(super) fn ask_of(&self, kind: Kind, instance: &str, binding: &str) -> Ask {
+        let incomplete = ("accepts_incomplete", "true".to_owned());
+        let names = self.names();
+        let query = match kind {
+            Kind::Provision | Kind::Update | Kind::Bind => vec![incomplete],
+            Kind::Deprovision | Kind::Unbind => {
+                vec![("service_id", names.0), ("plan_id", names.1), incomplete]
+            }
+            _ => Vec::new(),
+        };
+        let mut headers = self.client.headers();
+        let body = self.body(kind);
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let (instance, binding) = (instance.to_owned(), binding.to_owned());
+        Ask { kind, instance, binding, query, headers, body, raw: None }
+    }
+
+    fn body(&self, kind: Kind) -> Option<Value> {
+        let (service, plan) = self.names();
+        let mut body = match kind {
+            Kind::Provision => json!({
+                "service_id": service, "plan_id": plan, "organization_guid": "conformance",
+                "space_guid": "conformance", "context": kubernetes_context(),
+            }),
+            Kind::Update => json!({"service_id": service}),
+            Kind::Bind => json!({
+                "service_id": service, "plan_id": plan, "context": kubernetes_context(),
+                "bind_resource": {"app_guid": "conformance"},
+            }),
+            _ => return None,
+        };
+        let parameters = match kind {
+            Kind::Provision => &self.options.parameters,
+            Kind::Bind => &self.options.binding_parameters,
+            _ => &None,
+        };
+        if let Some(parameters) = parameters {
+            body["parameters"] = Value::Object(parameters.expose().clone());
+        }
+        Some(body)
+    }
+
+    /// The ids of the service and plan under test.
+    pub(super) fn names(&self) -> (String, String) {
+        let id = |value: Option<&Value>| {
+            value.and_then(|value| value["id"].as_str()).unwrap_or("conformance").to_owned()
+        };
+        let offer = self.offer.as_ref();
+        (id(offer.map(|offer| &offer.service)), id(offer.map(|offer| &offer.plan)))
+    }
+
+    pub(super) async fn send(&mut self, ask: Ask) -> Answer {
+        let body = match (&ask.raw, &ask.body) {
+            (Some(raw), _) => Bytes::from_static(raw),
+            (None, Some(body)) => Bytes::from(body.to_string()),
+            (None, None) => Bytes::new(),
+        };
+        let started = Instant::now();
+        let sent =
+            self.client.send(ask.kind.method(), &ask.path(), ask.headers.clone(), body).await;
+        let (raw, trouble) = match sent {
+            Ok(raw) => (Some(raw), String::new()),
+            Err(error) => (None, error.to_string()),
+        };
+        let elapsed = started.elapsed();
+        let (status, headers, json) = match raw {
+            Some(RawResponse { status, headers, body, .. }) => {
+                (status, headers, serde_json::from_slice(&body).unwrap_or_default())
+            }
+            None => Default::default(),
+        };
+        let answer = Answer { ask, status, headers, json, elapsed, trouble };
+        self.remember(&answer);
+        for (id, verdict) in observe::look(&answer, self.offer.as_ref()) {
+            self.note(id, verdict);
+        }
+        answer
+    }
+
+    /// Sends, and notes the verdict.
+    pub(super) async fn check(
+        &mut self,
+        id: &'static str,
+        ask: Ask,
+        judge: impl FnOnce(&Answer) -> Verdict,
+    ) -> Answer {
+        let answer = self.send(ask).await;
+        self.note(id, judge(&answer));
+        answer
+    }
+
+    /// Notes a verdict. A failure stays, whatever comes after it.
+    pub(super) fn note(&mut self, id: &'static str, verdict: Verdict) {
+        match (self.verdicts.get(id), &verdict) {
+            (Some(Verdict::Fail(_)), _) | (Some(_), Verdict::Skip(_)) => {}
+            _ => drop(self.verdicts.insert(id, verdict)),
+        }
+    }
+
+    /// Notes that a check cannot be made.
+    pub(super) fn skip(&mut self, id: &'static str, why: &str) {
+        self.note(id, Verdict::Skip(why.to_owned()));
+    }
+
+    /// Notes that the checks whose names begin so cannot be made, but for those that were.
+    pub(super) fn skip_all(&mut self, beginnings: &[&str], why: &str) {
+        for check in CHECKS {
+            if beginnings.iter().any(|beginning| check.id.starts_with(beginning)) {
+                self.skip(check.id, why);
+            }
+        }
+    }
+
+    /// Notes that most of the suite cannot be run.
+    pub(super) fn block(&mut self, why: &str) {
+        self.reason = why.to_owned();
+        self.blocked = Some(why.to_owned());
+    }
+
+    /// Notes a verdict that only counts while the operation of `accepted` goes on.
+    pub(super) async fn note_early(
+        &mut self,
+        id: &'static str,
+        accepted: &Answer,
+        verdict: Verdict,
+    ) {
+        let counts = !verdict.failed() || self.in_progress(accepted).await;
+        let too_late = || Verdict::Skip("the operation ended too soon".to_owned());
+        self.note(id, if counts { verdict } else { too_late() });
+    }
+
+    async fn in_progress(&mut self, accepted: &Answer) -> bool {
+        self.poll(accepted).await.json["state"] == "in progress"
+    }
+
+    /// Asks once after what a 202 has accepted.
+    pub(super) async fn poll(&mut self, accepted: &Answer) -> Answer {
+        let Ask { kind, instance, binding, .. } = &accepted.ask;
+        let mut ask = self.ask_of(kind.last_operation(), instance, binding);
+        let (service, plan) = self.names();
+        ask.query = vec![("service_id", service), ("plan_id", plan)];
+        if let Some(operation) = accepted.json["operation"].as_str() {
+            ask.query.push(("operation", operation.to_owned()));
+        }
+        self.send(ask).await
+    }
+
+    /// Follows what was accepted to its end; anything but a 202 has ended already.
+    pub(super) async fn settle(&mut self, accepted: &Answer) -> Settled {
+        if accepted.status != 202 {
+            return Settled::Well;
+        }
+        let deletes = matches!(accepted.ask.kind, Kind::Deprovision | Kind::Unbind);
+        let end = Instant::now().checked_add(self.options.polling.deadline);
+        let mut interval = self.options.polling.first_interval;
+        let mut senseless = 0;
+        loop {
+            let answer = self.poll(accepted).await;
+            let state = answer.json["state"].as_str().unwrap_or_default();
+            let settled = match (answer.status, state) {
+                (200, "succeeded") => Some(Settled::Well),
+                (410, _) if deletes => Some(Settled::Well),
+                (200, "failed") => {
+                    Some(Settled::Badly(match answer.json["description"].as_str() {
+                        Some(description) => format!("the operation failed: {description}"),
+                        None => "the operation failed".to_owned(),
+                    }))
+                }
+                (200, "in progress") | (0 | 408 | 429 | 500.., _) => None,
+                _ if senseless < 5 => {
+                    senseless += 1;
+                    None
+                }
+                _ => Some(Settled::Badly(answer.seen())),
+            };
+            if let Some(settled) = settled {
+                if deletes && settled == Settled::Well {
+                    self.forget(&accepted.ask);
+                }
+                return settled;
+            }
+            if end.is_none_or(|end| Instant::now() >= end) {
+                return Settled::Badly("the operation did not end in time".to_owned());
+            }
+            let asked = answer.headers.get("retry-after").and_then(|after| after.to_str().ok());
+            let asked = asked.and_then(|after| after.parse().ok()).map(Duration::from_secs);
+            let longest = self.options.polling.deadline;
+            tokio::time::sleep(asked.unwrap_or(interval).min(longest)).await;
+            interval = (interval * 2).min(self.options.polling.max_interval);
+        }
+    }
+
+    /// Whatever was not refused may have been made.
+    fn remember(&mut self, answer: &Answer) {
+        let ask = &answer.ask;
+        let binding = if ask.kind == Kind::Bind { ask.binding.clone() } else { String::new() };
+        match (ask.kind, answer.status) {
+            (Kind::Provision | Kind::Bind, 0 | 200..300 | 500..) => {
+                let made = (ask.instance.clone(), binding);
+                if !self.made.contains(&made) {
+                    self.made.push(made);
+                }
+            }
+            (Kind::Deprovision | Kind::Unbind, 200 | 410) => self.forget(ask),
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, ask: &Ask) {
+        let binding = if ask.kind == Kind::Unbind { ask.binding.as_str() } else { "" };
+        self.made.retain(|made| (made.0.as_str(), made.1.as_str()) != (&ask.instance, binding));
+    }
+
+    /// Deletes the bindings that may be there still.
+    pub(super) async fn remove_bindings(&mut self) {
+        let (bindings, instances) = std::mem::take(&mut self.made)
+            .into_iter()
+            .partition(|(_, binding)| !binding.is_empty());
+        self.made = bindings;
+        self.clean_up().await;
+        self.made = instances;
+    }
+
+    /// Deletes whatever may be there still, bindings first.
+    pub(super) async fn clean_up(&mut self) {
+        let pause = self.options.polling.first_interval;
+        let retries = Retries { attempts: 4, first_pause: pause, max_pause: pause * 8 };
+        let order = Order { polling: self.options.polling.clone(), mitigation: Some(retries) };
+        let mut made = std::mem::take(&mut self.made);
+        made.sort_by_key(|(_, binding)| binding.is_empty());
+        for (instance, binding) in made {
+            if let Err(why) = self.remove(&instance, &binding, &order).await {
+                let name =
+                    if binding.is_empty() { instance } else { format!("{instance}/{binding}") };
+                self.leftovers.push(format!("{name}: {why}"));
+            }
+        }
+    }
+
+    async fn remove(&self, instance: &str, binding: &str, order: &Order) -> Result<(), String> {
+        let (service, plan) = self.names();
+        let unusable = |why: crate::IdError| why.to_string();
+        let instance = InstanceId::new(instance).map_err(unusable)?;
+        let service_id = crate::ServiceId::new(service).map_err(unusable)?;
+        let plan_id = crate::PlanId::new(plan).map_err(unusable)?;
+        let removed = if binding.is_empty() {
+            let request = DeprovisionRequest { service_id, plan_id };
+            self.client.deprovision_and_wait(&instance, &request, order).await
+        } else {
+            let binding = BindingId::new(binding).map_err(unusable)?;
+            let request = UnbindRequest { service_id, plan_id };
+            self.client.unbind_and_wait(&instance, &binding, &request, order).await
+        };
+        removed.map(drop).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn into_report(mut self) -> Report {
+        let reason = self.reason;
+        let results = CHECKS.iter().map(|check| {
+            let verdict = self.verdicts.remove(check.id);
+            CheckResult { check, verdict: verdict.unwrap_or_else(|| Verdict::Skip(reason.clone())) }
+        });
+        let results = results.collect();
+        #[cfg(test)]
+        assert!(self.verdicts.is_empty(), "checks in no list: {:?}", self.verdicts);
+        Report { results, blocked: self.blocked, leftovers: self.leftovers }
+    }
+}
+
+/// Parameters as a value, or an empty object.
+pub(super) fn parameters(parameters: Option<&Sensitive<Object>>) -> Value {
+    parameters
+        .map_or_else(|| Value::Object(Map::new()), |some| Value::Object(some.expose().clone()))
+}
+
+fn kubernetes_context() -> Value {
+    json!({
+        "platform": "kubernetes", "namespace": "conformance", "clusterid": "conformance",
+        "instance_name": "conformance",
+    })
+}

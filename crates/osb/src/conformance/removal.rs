@@ -1,0 +1,93 @@
+//! Items 28 and 47: how bindings and instances end.
+
+use super::instance::{AT_ONCE, at_once, same_operation};
+use super::message::{Ask, Kind};
+use super::probe::{Probe, Settled};
+use super::refusals::{self, Refusal};
+use super::report::Verdict;
+
+/// What is removed, and the names of the checks on the way.
+struct Removal {
+    kind: Kind,
+    refusals: &'static [Refusal],
+    main: &'static str,
+    at_once: &'static str,
+    again_early: &'static str,
+    gone: &'static str,
+    deleted: Option<&'static str>,
+}
+
+const UNBIND: Removal = Removal {
+    kind: Kind::Unbind,
+    refusals: refusals::UNBIND,
+    main: "unbind",
+    at_once: "unbind-async",
+    again_early: "unbind-again-early",
+    gone: "unbind-gone",
+    deleted: None,
+};
+
+const DEPROVISION: Removal = Removal {
+    kind: Kind::Deprovision,
+    refusals: refusals::DEPROVISION,
+    main: "deprovision",
+    at_once: "deprovision-async",
+    again_early: "deprovision-again-early",
+    gone: "deprovision-gone",
+    deleted: Some("last-operation-deleted"),
+};
+
+/// Removes the binding that this request has made.
+pub(super) async fn check_binding(probe: &mut Probe<'_>, bind: &Ask) {
+    remove(probe, &UNBIND, &bind.instance, &bind.binding).await;
+}
+
+/// Removes the instance, after whatever bindings it still has.
+pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
+    probe.remove_bindings().await;
+    remove(probe, &DEPROVISION, instance, "").await;
+}
+
+async fn remove(probe: &mut Probe<'_>, removal: &Removal, instance: &str, binding: &str) {
+    if refusals::check_of(probe, removal.refusals, instance, Some(binding)).await {
+        for id in [removal.main, removal.at_once, removal.again_early] {
+            probe.skip(id, "a request that should have been refused has removed it");
+        }
+        return;
+    }
+    let ask = probe.ask_of(removal.kind, instance, binding);
+    let plain = probe.send(ask.clone().at_once()).await;
+    probe.note(removal.at_once, at_once(&plain, &[200]));
+    let first = if plain.is_success() { plain } else { probe.send(ask.clone()).await };
+    if first.status == 202 {
+        let again = probe.send(ask.clone()).await;
+        probe.note_early(removal.again_early, &first, same_operation(&first, &again)).await;
+    } else {
+        probe.skip(removal.again_early, AT_ONCE);
+    }
+    let verdict = match probe.settle(&first).await {
+        Settled::Badly(why) => Verdict::Fail(why),
+        Settled::Well => first.expect(&[200, 202]).and(|| {
+            let object = first.json.is_object();
+            if object { Verdict::Pass } else { first.fault("no JSON object") }
+        }),
+    };
+    let removed = !verdict.failed();
+    probe.note(removal.main, verdict);
+    if !removed {
+        return;
+    }
+    match removal.deleted {
+        Some(deleted) if first.status == 202 => {
+            let again = probe.poll(&first).await;
+            let succeeded = again.status == 200 && again.json["state"] == "succeeded";
+            let told = again.status == 410 || succeeded;
+            let verdict =
+                if told { Verdict::Pass } else { again.fault("the deletion had succeeded") };
+            probe.note(deleted, verdict);
+        }
+        Some(deleted) => probe.skip(deleted, AT_ONCE),
+        None => {}
+    }
+    probe.check(removal.gone, ask, |answer| answer.expect(&[410])).await;
+}

@@ -1,0 +1,131 @@
+use std::fmt;
+
+/// How strongly the specification asks for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// MUST.
+    Must,
+    /// SHOULD.
+    Should,
+    /// MAY or RECOMMENDED, or what platforms and other checkers count on.
+    Recommended,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Must => "must",
+            Self::Should => "should",
+            Self::Recommended => "recommended",
+        })
+    }
+}
+
+/// One thing that is checked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Its name; never changes.
+    pub id: &'static str,
+    /// Its number in the project's acceptance list of the specification.
+    pub item: u8,
+    /// How strongly it is asked for.
+    pub level: Level,
+    /// What is asked for.
+    pub words: &'static str,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Pass,
+    /// Not as it should be: what was seen, and what was expected.
+    Fail(String),
+    /// Could not be checked, and why.
+    Skip(String),
+}
+
+impl Verdict {
+    /// A failure, unless `holds`.
+    pub(super) fn of(holds: bool, otherwise: impl FnOnce() -> String) -> Self {
+        if holds { Self::Pass } else { Self::Fail(otherwise()) }
+    }
+
+    /// The first of two that is not a pass.
+    pub(super) fn and(self, next: impl FnOnce() -> Self) -> Self {
+        if self == Self::Pass { next() } else { self }
+    }
+
+    pub(super) fn failed(&self) -> bool {
+        matches!(self, Self::Fail(_))
+    }
+}
+
+/// A check and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckResult {
+    /// What was checked.
+    pub check: &'static Check,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// How every check ended, in the order of the acceptance list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Every check, skipped ones included.
+    pub results: Vec<CheckResult>,
+    /// What kept most of the suite from running: no catalog, no such plan, no instance.
+    pub blocked: Option<String>,
+    /// What the suite has made and could not delete.
+    pub leftovers: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing failed that the specification asks for at `level` or more strongly, and the suite
+    /// was not kept from running.
+    pub fn conforms(&self, level: Level) -> bool {
+        let fails = |result: &CheckResult| result.check.level <= level && result.verdict.failed();
+        self.blocked.is_none() && !self.results.iter().any(fails)
+    }
+
+    /// The checks that failed.
+    pub fn failures(&self) -> impl Iterator<Item = &CheckResult> {
+        self.results.iter().filter(|result| result.verdict.failed())
+    }
+
+    /// How a check ended, by its name.
+    pub fn verdict(&self, id: &str) -> Option<&Verdict> {
+        self.results.iter().find(|result| result.check.id == id).map(|result| &result.verdict)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+        for CheckResult { check, verdict } in &self.results {
+            let (mark, note) = match verdict {
+                Verdict::Pass => ("pass", None),
+                Verdict::Fail(why) => ("FAIL", Some(why)),
+                Verdict::Skip(why) => ("skip", Some(why)),
+            };
+            let Check { id, item, level, words } = check;
+            writeln!(f, "{mark} {item:>2} {level:<11} {id}: {words}")?;
+            if let Some(note) = note {
+                writeln!(f, "        {note}")?;
+            }
+            match verdict {
+                Verdict::Pass => passed += 1,
+                Verdict::Fail(_) => failed += 1,
+                Verdict::Skip(_) => skipped += 1,
+            }
+        }
+        for leftover in &self.leftovers {
+            writeln!(f, "left behind: {leftover}")?;
+        }
+        if let Some(blocked) = &self.blocked {
+            writeln!(f, "the suite could not go on: {blocked}")?;
+        }
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}

@@ -1,0 +1,122 @@
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{MaintenanceInfo, Object, PlanId, Sensitive, ServiceId};
+
+/// `PUT /v2/service_instances/:instance_id` (section "Provisioning").
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProvisionRequest {
+    /// From the catalog.
+    pub service_id: ServiceId,
+    /// From the catalog, of that service.
+    pub plan_id: PlanId,
+    /// Non-empty; deprecated by the specification in favour of the context, yet required.
+    pub organization_guid: String,
+    /// Non-empty; as above.
+    pub space_guid: String,
+    /// Where the platform orders from: see the profile document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Sensitive<Object>>,
+    /// The user's choices, valid by the plan's schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Sensitive<Object>>,
+    /// The version that the platform believes the plan to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_info: Option<MaintenanceInfo>,
+}
+
+/// `PATCH /v2/service_instances/:instance_id` (section "Updating a Service Instance").
+///
+/// What is absent is not changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateRequest {
+    /// The instance's service; it never changes.
+    pub service_id: ServiceId,
+    /// The plan to change to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_id: Option<PlanId>,
+    /// Parameters to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Sensitive<Object>>,
+    /// The new context; alone, it needs `allow_context_updates`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Sensitive<Object>>,
+    /// What the platform believes the instance to be. Informational.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_values: Option<PreviousValues>,
+    /// The version to bring the instance to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_info: Option<MaintenanceInfo>,
+}
+
+/// What an instance was before an update. Every member is optional and informational.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PreviousValues {
+    /// Deprecated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_id: Option<String>,
+    /// The plan before the update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_id: Option<String>,
+    /// Deprecated in favour of the context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub organization_id: Option<String>,
+    /// Deprecated in favour of the context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_id: Option<String>,
+    /// The version before the update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_info: Option<MaintenanceInfo>,
+}
+
+/// `DELETE /v2/service_instances/:instance_id` (section "Deprovisioning"): its query.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeprovisionRequest {
+    /// The instance's service; may have left the catalog.
+    pub service_id: ServiceId,
+    /// The instance's plan; may have left the catalog.
+    pub plan_id: PlanId,
+}
+
+/// What provisioning and updating answer beside the status.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProvisionedBody {
+    /// Where the instance is managed by a person. Already in the first response, 202 included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
+    /// Labels and attributes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<InstanceMetadata>,
+}
+
+/// `metadata` of an instance: string values under `labels`, any under `attributes`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct InstanceMetadata {
+    /// Searchable pairs of strings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<std::collections::BTreeMap<String, Value>>,
+}
+
+/// `GET /v2/service_instances/:instance_id` (section "Fetching a Service Instance").
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstanceView {
+    /// Its service.
+    pub service_id: ServiceId,
+    /// Its plan, as of the last successful operation.
+    pub plan_id: PlanId,
+    /// Its dashboard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
+    /// Its parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Sensitive<Object>>,
+    /// The version it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_info: Option<MaintenanceInfo>,
+    /// Labels and attributes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<InstanceMetadata>,
+}

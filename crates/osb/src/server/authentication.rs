@@ -1,0 +1,183 @@
+//! Who asks: HTTP Basic, bearer tokens, or what an embedding program knows better.
+//!
+//! Secrets are kept and compared only as SHA-256 digests: of one length, in constant time, so that
+//! neither a core dump nor the time of an answer tells them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use data_encoding::BASE64;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use ring::digest::{Digest, SHA256, digest};
+use subtle::ConstantTimeEq;
+
+use crate::error::{Error, ErrorKind};
+
+/// Somebody who is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// For logs; the user's name, or the name given to a token.
+    pub name: Arc<str>,
+    /// What the principal may do, in the words of the embedding program.
+    pub role: Arc<str>,
+}
+
+impl Principal {
+    /// A principal with a role.
+    pub fn new(name: &str, role: &str) -> Self {
+        Self { name: name.into(), role: role.into() }
+    }
+}
+
+/// Decides who asks.
+#[async_trait]
+pub trait Authenticator: Send + Sync + 'static {
+    /// Who sent an `Authorization` header; `None` if nobody known did (401).
+    ///
+    /// # Errors
+    /// When that cannot be told now: [`ErrorKind::Unavailable`].
+    async fn authenticate(&self, authorization: &HeaderValue) -> Result<Option<Principal>, Error>;
+
+    /// What `WWW-Authenticate` says.
+    fn challenge(&self) -> HeaderValue {
+        HeaderValue::from_static(BASIC_CHALLENGE)
+    }
+}
+
+/// Who may ask.
+#[derive(Clone)]
+pub enum Authentication {
+    /// Everybody. For tests, and for servers that something else stands in front of.
+    Disabled,
+    /// Whoever has a password or a token. Asked for at each request, so that they can change.
+    Credentials(Arc<dyn Fn() -> Arc<Credentials> + Send + Sync>),
+    /// Whoever the embedding program knows.
+    Authenticator(Arc<dyn Authenticator>),
+}
+
+const BASIC_CHALLENGE: &str = "Basic realm=\"Open Service Broker API\", charset=\"UTF-8\"";
+const BEARER_CHALLENGE: &str = "Bearer realm=\"Open Service Broker API\"";
+
+impl Authentication {
+    /// Passwords and tokens that never change.
+    pub fn fixed(credentials: Credentials) -> Self {
+        let credentials = Arc::new(credentials);
+        Self::Credentials(Arc::new(move || Arc::clone(&credentials)))
+    }
+
+    /// Who sent a request; `None` where authentication is disabled.
+    ///
+    /// # Errors
+    /// 401 unless somebody known did, 400 for two `Authorization` headers.
+    pub async fn principal(&self, headers: &HeaderMap) -> Result<Option<Principal>, Error> {
+        if matches!(self, Self::Disabled) {
+            return Ok(None);
+        }
+        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (sent.next(), sent.next());
+        if second.is_some() {
+            return Err(Error::bad_request("Authorization: must not be sent more than once"));
+        }
+        let Some(authorization) = first else {
+            return Err(unauthorized("Authorization: must be sent with every request"));
+        };
+        let principal = match self {
+            Self::Disabled => None,
+            Self::Credentials(current) => current().find(authorization),
+            Self::Authenticator(custom) => custom.authenticate(authorization).await?,
+        };
+        let refused = || unauthorized("Authorization: the credentials are not known here");
+        principal.map(Some).ok_or_else(refused)
+    }
+
+    /// What `WWW-Authenticate` says on a 401.
+    pub fn challenge(&self) -> HeaderValue {
+        match self {
+            Self::Disabled => HeaderValue::from_static(BASIC_CHALLENGE),
+            Self::Credentials(current) => current().challenge(),
+            Self::Authenticator(custom) => custom.challenge(),
+        }
+    }
+}
+
+fn unauthorized(description: &'static str) -> Error {
+    Error::new(ErrorKind::Unauthorized, description)
+}
+
+/// Passwords and tokens, as digests.
+#[derive(Default)]
+pub struct Credentials {
+    known: Vec<(Scheme, Digest, Principal)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Basic,
+    Bearer,
+}
+
+impl Credentials {
+    /// Nobody.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// And a user with a password (HTTP Basic). Several passwords of one user are all good.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str, role: &str) -> Self {
+        let secret = digest(&SHA256, [name, password].join(":").as_bytes());
+        self.known.push((Scheme::Basic, secret, Principal::new(name, role)));
+        self
+    }
+
+    /// And a bearer token, with a name to know it by.
+    #[must_use]
+    pub fn token(mut self, name: &str, token: &str, role: &str) -> Self {
+        let secret = digest(&SHA256, token.as_bytes());
+        self.known.push((Scheme::Bearer, secret, Principal::new(name, role)));
+        self
+    }
+
+    fn find(&self, authorization: &HeaderValue) -> Option<Principal> {
+        let sent = authorization.as_bytes();
+        let (scheme, secret) = sent.split_at(sent.iter().position(|byte| *byte == b' ')?);
+        let secret = secret.trim_ascii();
+        let (scheme, secret) = if scheme.eq_ignore_ascii_case(b"basic") {
+            (Scheme::Basic, decoded_digest(secret)?)
+        } else if scheme.eq_ignore_ascii_case(b"bearer") {
+            (Scheme::Bearer, digest(&SHA256, secret))
+        } else {
+            return None;
+        };
+        // All are compared, so that the time does not tell which one it is.
+        let mut found = None;
+        for (known_scheme, known, principal) in &self.known {
+            let same = bool::from(known.as_ref().ct_eq(secret.as_ref()));
+            if same && *known_scheme == scheme {
+                found = Some(principal);
+            }
+        }
+        found.cloned()
+    }
+
+    fn challenge(&self) -> HeaderValue {
+        let basic = self.known.iter().any(|(scheme, ..)| *scheme == Scheme::Basic);
+        HeaderValue::from_static(if basic || self.known.is_empty() {
+            BASIC_CHALLENGE
+        } else {
+            BEARER_CHALLENGE
+        })
+    }
+}
+
+/// The digest of what a text in Base64 stands for.
+fn decoded_digest(text: &[u8]) -> Option<Digest> {
+    let mut short = [0; 512];
+    let length = BASE64.decode_len(text.len()).ok()?;
+    if let Some(decoded) = short.get_mut(..length) {
+        let length = BASE64.decode_mut(text, decoded).ok()?;
+        return Some(digest(&SHA256, &decoded[..length]));
+    }
+    Some(digest(&SHA256, &BASE64.decode(text).ok()?))
+}

@@ -1,0 +1,173 @@
+//! The accept loop: connections within limits, TLS whose certificate can change, an orderly end.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::{TlsAcceptor, rustls};
+use tower_service::Service;
+
+use super::patience::Patient;
+
+/// Gives the TLS configuration of the next connection. Asked for at each one, so that a certificate
+/// can be renewed while the server runs; connections keep the one that they began with.
+pub type TlsSource = Arc<dyn Fn() -> Arc<rustls::ServerConfig> + Send + Sync>;
+
+/// What the accept loop bears.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How many connections may be open at once; further ones wait in the kernel's queue.
+    pub connections: usize,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+    /// How long a connection may take to send a request's head, from when it opened or had its last
+    /// answer: also how long it may be idle.
+    pub head: Duration,
+    /// The largest head of a request, in bytes; a larger one is answered 431.
+    pub head_bytes: usize,
+    /// How long a client may take to read any of an answer; then its connection ends.
+    pub write: Duration,
+    /// How long requests under way may take after the shutdown began.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+            head_bytes: 32 * 1024,
+            write: Duration::from_secs(30),
+            drain: Duration::from_secs(25),
+        }
+    }
+}
+
+/// How long to wait when no further connection can be accepted: the process is out of descriptors,
+/// and only time brings some back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `shutdown` is ready, then takes no further connection, lets those under way have
+/// their answers, and ends those that are idle. Returns how many had to be cut off at the deadline
+/// of [`Limits::drain`]; what the backend does for them goes on as long as the runtime.
+///
+/// HTTP/1.1 only, as every platform speaks it.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<TlsSource>,
+    limits: Limits,
+    shutdown: impl Future<Output = ()> + Send,
+) -> usize {
+    let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let (stop, stopped) = watch::channel(());
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        // A permit first: whoever comes while there is none waits unaccepted, and is not dropped.
+        let next = async {
+            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+            Some((permit, accept(&listener).await))
+        };
+        let (permit, stream) = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(next) = next => next,
+            else => break,
+        };
+        while connections.try_join_next().is_some() {}
+        let (router, tls, stopped) = (router.clone(), tls.clone(), stopped.clone());
+        connections.spawn(async move {
+            connection(stream, router, tls, limits, stopped).await;
+            drop(permit);
+        });
+    }
+    drop(listener);
+    drop(stop);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    let drained = timeout(limits.drain, drained).await.is_ok();
+    if drained {
+        return 0;
+    }
+    let cut = connections.len();
+    tracing::warn!(connections = cut, "cut off at the deadline of the shutdown");
+    connections.shutdown().await;
+    cut
+}
+
+/// The next connection. Faults of one connection or of the moment are not the listener's end.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection now");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    tls: Option<TlsSource>,
+    limits: Limits,
+    stopped: watch::Receiver<()>,
+) {
+    // Answers are small and whole: waiting for more to send only delays them.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return exchanges(stream, router, limits, stopped).await };
+    match timeout(limits.handshake, TlsAcceptor::from(tls()).accept(stream)).await {
+        Ok(Ok(stream)) => Box::pin(exchanges(stream, router, limits, stopped)).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn exchanges<C>(stream: C, router: Router, limits: Limits, mut stopped: watch::Receiver<()>)
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service =
+        service_fn(move |request: Request<Incoming>| router.clone().call(request.map(Body::new)));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_header_size(limits.head_bytes)
+        .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        // The sender is only ever dropped.
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,162 @@
+use osb::PlanId;
+use osb::catalog::{CompiledCatalog, SchemaUse, parse};
+use serde_json::{Value, json};
+
+use crate::{compiled, id, lint_faults, merge, with_schema};
+
+#[test]
+fn item_15_schemas_break_no_rule_of_the_specification() {
+    let path = "services[0].plans[0].schemas.service_instance.create.parameters";
+    let cases = [
+        (json!("string"), "", "must be a JSON Schema"),
+        (json!([]), "", "must be a JSON Schema"),
+        (json!({}), ".$schema", "must name the draft"),
+        (json!({"$schema": 4}), ".$schema", "must name a draft"),
+        (
+            json!({"$schema": "http://json-schema.org/draft-03/schema#"}),
+            ".$schema",
+            "must name a draft",
+        ),
+        (json!({"$schema": "https://example.com/mine"}), ".$schema", "must name a draft"),
+        (schema(json!({"type": "strin"})), "", "is not a valid JSON Schema at /type"),
+        (schema(json!({"pattern": "("})), "", "is not a valid JSON Schema at /pattern"),
+        (schema(json!({"$ref": "#/definitions/none"})), "", "is not a valid JSON Schema"),
+        (schema(json!({"$ref": "https://example.com/a"})), ".$ref", "must not be external"),
+        (schema(json!({"items": {"$ref": "other.json"}})), ".items.$ref", "must not be external"),
+        (
+            schema(json!({"properties": {"default": {"$ref": "file:///etc/passwd"}}})),
+            ".properties.default.$ref",
+            "must not be external",
+        ),
+        (schema(json!({"anyOf": [true, {"$ref": "x"}]})), ".anyOf[1].$ref", "must not be external"),
+        (schema(json!({"description": "x".repeat(65_536)})), "", "must not be larger than 64 kB"),
+    ];
+    for (case, member, message) in cases {
+        let faults = lint_faults(&with_schema(case.clone()));
+        let [fault] = faults.as_slice() else { panic!("{case}: {faults:?}") };
+        assert!(fault.starts_with(&format!("{path}{member}: {message}")), "{case}: {fault}");
+    }
+}
+
+fn schema(rest: Value) -> Value {
+    let mut whole = json!({"$schema": "http://json-schema.org/draft-07/schema#"});
+    merge(&mut whole, rest);
+    whole
+}
+
+#[test]
+fn item_15_schemas_of_every_draft_from_04_and_booleans_are_accepted() {
+    let drafts = [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-07/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ];
+    for draft in drafts {
+        let schema = json!({"$schema": draft, "type": "object", "properties": {
+            "$ref": {"type": "string"}, "again": {"$ref": "#/properties/size"},
+            "size": {"type": "integer", "enum": [1, 2], "default": {"$ref": "data"}}}});
+        let catalog = compiled(&with_schema(schema));
+        let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        let check = |value: Value| entry.check(SchemaUse::Provision, value.as_object().unwrap());
+        assert_eq!(check(json!({"size": 1, "again": 2, "$ref": "x"})), Ok(()), "{draft}");
+        assert_eq!(check(json!({"again": 3, "$ref": 1})).unwrap_err().len(), 2, "{draft}");
+    }
+    compiled(&with_schema(json!(true)));
+}
+
+#[test]
+fn schemas_that_refer_to_themselves_end() {
+    let looping = [
+        schema(json!({"$ref": "#"})),
+        schema(json!({"allOf": [{"$ref": "#"}]})),
+        schema(
+            json!({"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}},
+                      "properties": {"x": {"$ref": "#/definitions/a"}}}),
+        ),
+        json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": [{"$dynamicRef": "#"}]}),
+    ];
+    for case in looping {
+        let Ok(catalog) = CompiledCatalog::compile(parse(&with_schema(case)).unwrap()) else {
+            continue;
+        };
+        let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        let parameters = json!({"x": {"x": 1}});
+        let _ = entry.check(SchemaUse::Provision, parameters.as_object().unwrap());
+    }
+}
+
+#[test]
+fn violations_name_the_place_and_the_rule_but_never_the_value() {
+    let secret = "hunter2-SECRET";
+    let whole = schema(json!({
+        "type": "object", "additionalProperties": false, "required": ["size"],
+        "dependencies": {"a": ["zz"]},
+        "propertyNames": {"maxLength": 20},
+        "properties": {
+            "a": {"type": "integer"}, "b": {"enum": ["x"]}, "c": {"const": 1},
+            "d": {"pattern": "^x$"}, "e": {"format": "ipv4"}, "f": {"maxLength": 3},
+            "g": {"not": {"type": "string"}}, "h": {"anyOf": [{"type": "null"}, {"maxLength": 1}]},
+            "i": {"oneOf": [{"type": "string"}, {"minLength": 1}]}, "j": {"oneOf": [{"type": "null"}]},
+            "k": false, "l": {"contains": {"type": "null"}}, "m": {"uniqueItems": true},
+            "n": {"items": {"type": "integer"}}, "o": {"items": [true], "additionalItems": false},
+            "p": {"if": {"type": "string"}, "then": {"const": 3}}, "q": {"contentEncoding": "base64"},
+            "r": {"contentMediaType": "application/json"}, "s": {"minLength": 100},
+            "t": {"type": ["integer", "null"]}}}));
+    let catalog = compiled(&with_schema(whole));
+    let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+    for name in "a b c d e f g h i j k l m n o p q r s t unknown".split(' ') {
+        for value in
+            [json!(secret), json!([secret, secret]), json!({"deep": secret}), json!(987_654_321)]
+        {
+            let parameters = json!({ name: value });
+            let violations = entry.check(SchemaUse::Provision, parameters.as_object().unwrap());
+            let told = format!("{:?}", violations.expect_err("size is required at least"));
+            assert!(!told.contains("hunter2"), "{name}: {told}");
+            assert!(!told.contains("987654321"), "{name}: {told}");
+            assert!(!told.contains("aHVudGVyM"), "{name}: {told}");
+        }
+    }
+    let parameters = json!({"a": "x", "n": [1, secret]});
+    let violations =
+        entry.check(SchemaUse::Provision, parameters.as_object().unwrap()).unwrap_err();
+    let told: Vec<_> = violations.iter().map(|v| (v.path.as_str(), v.message.as_str())).collect();
+    assert!(told.contains(&("/a", r#"value is not of type "integer""#)), "{told:?}");
+    assert!(told.contains(&("/n/1", r#"value is not of type "integer""#)), "{told:?}");
+    assert!(told.contains(&("", r#""size" is a required property"#)), "{told:?}");
+}
+
+#[test]
+fn many_or_long_violations_make_no_long_answer() {
+    let catalog = compiled(&with_schema(schema(json!({
+        "additionalProperties": false, "properties": {"n": {"items": {"type": "integer"}}}}))));
+    let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+    let mut parameters = json!({"n": vec!["x"; 10_000]});
+    parameters["ü".repeat(100_000)] = json!(1);
+    let violations =
+        entry.check(SchemaUse::Provision, parameters.as_object().unwrap()).unwrap_err();
+    let length: usize = violations.iter().map(|v| v.path.len() + v.message.len()).sum();
+    assert!(
+        violations.len() <= 20 && length < 20_000,
+        "{} violations, {length} bytes",
+        violations.len()
+    );
+}
+
+#[test]
+fn a_pattern_that_explodes_is_a_violation_soon() {
+    let catalog = compiled(&with_schema(schema(json!({
+        "properties": {"x": {"pattern": "^(a|a)*(?!b)$"}}}))));
+    let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+    let told = |length: usize| {
+        let parameters = json!({"x": format!("{}c", "a".repeat(length))});
+        let parameters = parameters.as_object().unwrap();
+        entry.check(SchemaUse::Provision, parameters).unwrap_err().remove(0).message
+    };
+    assert!(told(3).contains("does not match"), "{}", told(3));
+    // 2¹⁷ ways to read it, of which not all are tried.
+    for length in [17, 400, 100_000] {
+        assert!(told(length).contains("Max limit for backtracking"), "{}", told(length));
+    }
+}
