@@ -1,0 +1,131 @@
+//! What an operator asks for beside the platform: look, retry, purge.
+
+use std::sync::Arc;
+
+use osb::{Action, Error, ErrorKind};
+
+use crate::backend::store_error;
+use crate::driver;
+use crate::engine::Engine;
+use crate::names::RunName;
+use crate::ports::{Query, StoreError};
+use crate::record::{Key, Lifecycle, Phase, Record};
+use crate::transition::{self, Intent};
+
+impl Engine {
+    /// A page of records.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn list(&self, query: &Query) -> Result<Vec<Arc<Record>>, Error> {
+        let page = self.shared.store.list(query).await.map_err(store_error)?;
+        Ok(page.into_iter().map(|stored| stored.record).collect())
+    }
+
+    /// A record, tombstones included.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub async fn record(&self, key: &Key) -> Result<Arc<Record>, Error> {
+        let stored = self.shared.store.read(key).await.map_err(store_error)?;
+        stored.map(|stored| stored.record).ok_or_else(|| Error::not_found(format!("no {key}")))
+    }
+
+    /// The redacted log of a run, while it goes on or afterwards.
+    ///
+    /// # Errors
+    /// 404 if there is no such run or its log is not kept any more.
+    pub async fn log(&self, run: &RunName) -> Result<String, Error> {
+        let log = self
+            .shared
+            .runner
+            .log(run)
+            .await
+            .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))?;
+        log.ok_or_else(|| Error::not_found(format!("there is no log of {run}")))
+    }
+
+    /// Asks for a failed operation once more, as a new operation.
+    ///
+    /// # Errors
+    /// 404 for an unknown record, 422 if the last operation did not fail or was halted.
+    pub async fn retry(&self, key: &Key) -> Result<Arc<Record>, Error> {
+        let stored = self.shared.store.read(key).await.map_err(store_error)?;
+        let Some(stored) = stored.filter(|stored| stored.record.is_live()) else {
+            return Err(Error::not_found(format!("no {key}")));
+        };
+        let record = &*stored.record;
+        if !matches!(record.operation.phase, Phase::Failed(_)) {
+            let words = if record.is_busy() { "is in progress" } else { "did not fail" };
+            return Err(Error::new(
+                ErrorKind::Unprocessable,
+                format!("the last operation of {key} {words}; there is nothing to retry"),
+            ));
+        }
+        let operation = &record.operation;
+        let intent = Intent {
+            request_hash: operation.request_hash.clone(),
+            ordered: operation.target.clone(),
+            previous_values: operation.previous_values.clone(),
+            originating_identity: operation.originating_identity.clone(),
+            ..Intent::new(operation.action)
+        };
+        let next = transition::begin(&self.shared.policy, record, intent, self.shared.clock.now());
+        let next = Arc::new(next);
+        self.shared
+            .store
+            .write(Arc::clone(&next), Some(&stored.version))
+            .await
+            .map_err(store_error)?;
+        driver::kick(&self.shared, key);
+        Ok(next)
+    }
+
+    /// Forgets a record without asking the broker: for what cannot be removed otherwise. A run that
+    /// is alive is ended; what the broker made stays where it is. Leaves a tombstone, so that the
+    /// platform's delete is answered with 410.
+    ///
+    /// # Errors
+    /// 404 for an unknown record; 422 for an instance that has bindings.
+    pub async fn purge(&self, key: &Key) -> Result<(), Error> {
+        let stored = self.shared.store.read(key).await.map_err(store_error)?;
+        let Some(stored) = stored.filter(|stored| stored.record.lifecycle != Lifecycle::Deleted)
+        else {
+            return Err(Error::not_found(format!("no {key}")));
+        };
+        if key.binding().is_none() && self.any_live_binding(key.instance()).await? {
+            return Err(Error::new(
+                ErrorKind::Unprocessable,
+                format!("{key} has bindings; purge them first"),
+            ));
+        }
+        let record = &*stored.record;
+        let runs = record.is_busy().then(|| {
+            let halted = record.operation.halts.iter().map(|halt| halt.run.clone());
+            halted.chain([transition::current_run(&record.operation)]).collect::<Vec<_>>()
+        });
+        let now = self.shared.clock.now();
+        let action = if key.binding().is_some() { Action::Unbind } else { Action::Deprovision };
+        let begun = transition::begin(&self.shared.policy, record, Intent::new(action), now);
+        let mut next = transition::buried(&begun, Phase::Succeeded, now);
+        next.operation.progress = Some("purged by an operator; the broker was not asked".into());
+        match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict) => {
+                return Err(Error::new(
+                    ErrorKind::ConcurrencyError,
+                    format!("{key} was changed in the meantime; look again"),
+                ));
+            }
+            Err(error) => return Err(store_error(error)),
+        }
+        tracing::warn!(record = %key, "purged by an operator");
+        for run in runs.into_iter().flatten() {
+            if let Err(error) = self.shared.runner.release(&run).await {
+                tracing::warn!(%run, %error, "the run of a purged record could not be ended");
+            }
+        }
+        driver::kick(&self.shared, key);
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! What to do about a request: a pure function of what is recorded and what was asked.
+//!
+//! The order is that of our acceptance list: 404, 410, 409, 200 and 202 for something known, then
+//! `ConcurrencyError`, then the work.
+
+use osb::{Action, BindRequest, Error, ErrorKind};
+
+use crate::offer::object;
+use crate::record::{Lifecycle, Ordered, Phase, Record, Timestamp};
+
+/// What to do about a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Admission {
+    /// It is so already: 200.
+    Already,
+    /// It is being done: 202 with the operation that is in progress.
+    Join,
+    /// Record an operation.
+    Begin,
+    /// No.
+    Refuse(Error),
+}
+
+use Admission::{Already, Begin, Join, Refuse};
+
+pub(crate) fn busy(record: &Record) -> Error {
+    Error::new(
+        ErrorKind::ConcurrencyError,
+        format!(
+            "{} is busy: {} is in progress; ask again when it has ended",
+            kind(record),
+            record.operation.action
+        ),
+    )
+}
+
+fn kind(record: &Record) -> &'static str {
+    if record.key.binding().is_some() { "the service binding" } else { "the service instance" }
+}
+
+fn taken(record: &Record) -> Admission {
+    Refuse(Error::new(
+        ErrorKind::Conflict,
+        format!("{} exists with other attributes; use another id", kind(record)),
+    ))
+}
+
+/// Whether the operation in progress was asked for by the same request.
+fn joins(record: &Record, action: Action, hash: &str) -> bool {
+    record.is_busy() && record.operation.action == action && record.operation.request_hash == hash
+}
+
+/// The attributes by which a repeated creation is told from a different one. The context is not
+/// among them: platforms change it under the same order.
+pub(crate) fn same_order(one: &Ordered, other: &Ordered) -> bool {
+    one.service_id == other.service_id
+        && one.plan_id == other.plan_id
+        && one.parameters == other.parameters
+        && one.organization_guid == other.organization_guid
+        && one.space_guid == other.space_guid
+        && one.bind_resource == other.bind_resource
+        && one.predecessor_binding_id == other.predecessor_binding_id
+}
+
+/// `PUT` of an instance or a binding. `action` is provision or bind.
+pub(crate) fn create(existing: Option<&Record>, action: Action, ordered: &Ordered) -> Admission {
+    let Some(record) = existing.filter(|record| record.is_live()) else { return Begin };
+    if !same_order(&record.ordered, ordered) {
+        return taken(record);
+    }
+    match record.lifecycle {
+        Lifecycle::Creating if record.operation.action == action => Join,
+        Lifecycle::Ready if !record.is_busy() => Already,
+        Lifecycle::Broken if !record.is_busy() => Begin,
+        _ => Refuse(busy(record)),
+    }
+}
+
+/// `PATCH` of an instance.
+pub(crate) fn update(
+    existing: Option<&Record>,
+    target: &Ordered,
+    hash: &str,
+    bindings_busy: bool,
+) -> Admission {
+    let Some(record) = existing.filter(|record| record.is_live()) else {
+        return Refuse(Error::not_found("there is no such service instance"));
+    };
+    if joins(record, Action::Update, hash) {
+        return Join;
+    }
+    if record.is_busy() {
+        return Refuse(busy(record));
+    }
+    if record.lifecycle != Lifecycle::Ready {
+        let error = Error::new(
+            ErrorKind::Unprocessable,
+            "the service instance was not made: its provision failed; delete it and order again",
+        );
+        return Refuse(error.instance_usable(false).update_repeatable(false));
+    }
+    if bindings_busy {
+        return Refuse(Error::new(
+            ErrorKind::ConcurrencyError,
+            "a service binding of the instance is being made or removed; ask again when it has ended",
+        ));
+    }
+    let failed_update = record.operation.action == Action::Update
+        && matches!(record.operation.phase, Phase::Failed(_));
+    if record.ordered == *target && !failed_update { Already } else { Begin }
+}
+
+/// `DELETE` of an instance. `bound`: it has live bindings and they are not to be removed with it.
+pub(crate) fn deprovision(existing: Option<&Record>, bound: bool) -> Admission {
+    let Some(record) = existing.filter(|record| record.is_live()) else {
+        return Refuse(Error::new(ErrorKind::Gone, "there is no such service instance"));
+    };
+    if record.is_busy() {
+        match record.operation.action {
+            Action::Deprovision => return Join,
+            Action::Provision => {}
+            _ => return Refuse(busy(record)),
+        }
+    }
+    if bound {
+        let error = Error::new(
+            ErrorKind::Unprocessable,
+            "the service instance has bindings; unbind them first",
+        );
+        return Refuse(error.instance_usable(true));
+    }
+    Begin
+}
+
+/// `DELETE` of a binding. `instance`: the record of its instance.
+pub(crate) fn unbind(existing: Option<&Record>, instance: Option<&Record>) -> Admission {
+    let Some(record) = existing.filter(|record| record.is_live()) else {
+        return Refuse(Error::new(ErrorKind::Gone, "there is no such service binding"));
+    };
+    if record.is_busy() && record.operation.action == Action::Unbind {
+        return Join;
+    }
+    match instance {
+        Some(instance) if instance.is_busy() && instance.operation.action == Action::Update => {
+            Refuse(busy(instance))
+        }
+        _ => Begin,
+    }
+}
+
+/// Whether an instance can be bound now.
+pub(crate) fn bindable(instance: Option<&Record>) -> Result<&Record, Error> {
+    let Some(record) = instance.filter(|record| record.is_live()) else {
+        return Err(Error::not_found("there is no such service instance"));
+    };
+    if record.is_busy() {
+        return Err(busy(record));
+    }
+    if record.lifecycle != Lifecycle::Ready {
+        return Err(Error::new(
+            ErrorKind::Unprocessable,
+            "the service instance was not made: its provision failed",
+        ));
+    }
+    Ok(record)
+}
+
+/// What a new binding is to be, as requested.
+pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Ordered, Error> {
+    let mut bind_resource = request.bind_resource.clone();
+    if let Some(app) = &request.app_guid {
+        bind_resource.get_or_insert_default().app_guid.get_or_insert_with(|| app.clone());
+    }
+    Ok(Ordered {
+        service_id: request.service_id.clone().unwrap_or_else(|| parent.ordered.service_id.clone()),
+        plan_id: request.plan_id.clone().unwrap_or_else(|| parent.ordered.plan_id.clone()),
+        parameters: object(request.parameters.as_ref()),
+        context: object(request.context.as_ref()),
+        maintenance_info: None,
+        organization_guid: None,
+        space_guid: None,
+        bind_resource,
+        predecessor_binding_id: None,
+    })
+}
+
+/// A repeated rotation is the same request even when its predecessor is gone by now.
+pub(crate) fn rotated_already(existing: Option<&Record>, request: &BindRequest) -> Option<Ordered> {
+    let predecessor = request.predecessor_binding_id.as_ref()?;
+    let record = existing.filter(|record| record.is_live())?;
+    let same = record.ordered.predecessor_binding_id.as_ref() == Some(predecessor);
+    same.then(|| record.ordered.clone())
+}
+
+/// A binding must be of its instance's service and plan.
+pub(crate) fn of_instance(parent: &Record, ordered: &Ordered) -> Result<(), Error> {
+    if ordered.service_id != parent.ordered.service_id {
+        return Err(Error::bad_request("service_id: is not the service of this instance"));
+    }
+    if ordered.plan_id != parent.ordered.plan_id {
+        return Err(Error::bad_request("plan_id: is not the plan of this instance"));
+    }
+    Ok(())
+}
+
+/// What a successor is to be: as its predecessor is (items 42 to 44).
+pub(crate) fn rotation(
+    predecessor: Option<&Record>,
+    request: &BindRequest,
+    rotatable: bool,
+    now: Timestamp,
+) -> Result<Ordered, Error> {
+    if !rotatable {
+        return Err(Error::bad_request(
+            "predecessor_binding_id: bindings of this plan cannot be rotated",
+        ));
+    }
+    let Some(record) = predecessor else {
+        return Err(Error::bad_request(
+            "predecessor_binding_id: there is no such service binding of this instance",
+        ));
+    };
+    let expires_at = record
+        .made
+        .binding
+        .as_ref()
+        .and_then(|body| body.metadata.as_ref())
+        .and_then(|metadata| metadata.expires_at.as_deref());
+    if expires_at.and_then(osb::catalog::parse_timestamp).is_some_and(|at| at <= now.0) {
+        return Err(Error::new(
+            ErrorKind::Unprocessable,
+            "predecessor_binding_id: the service binding has expired; make a new one",
+        ));
+    }
+    let mut ordered = record.ordered.clone();
+    if let Some(context) = &request.context {
+        ordered.context = context.clone();
+    }
+    ordered.predecessor_binding_id.clone_from(&request.predecessor_binding_id);
+    Ok(ordered)
+}

@@ -1,0 +1,551 @@
+//! The engine as a [`Backend`]: reads the record, asks [`crate::admit`], writes, answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use osb::catalog::{CompiledCatalog, PlanEntry, SchemaUse};
+use osb::jobs::contract::Capability;
+use osb::{
+    Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, DeprovisionRequest,
+    Error, ErrorKind, InstanceId, InstanceView, LastOperation, LastOperationQuery, PreviousValues,
+    ProvisionRequest, ProvisionedBody, Reply, UnbindRequest, UpdateRequest,
+};
+use serde_json::Value;
+
+use crate::admit::{self, Admission};
+use crate::answer;
+use crate::driver;
+use crate::engine::Engine;
+use crate::failpoint;
+use crate::names::request_hash;
+use crate::offer::object;
+use crate::policy::OnBound;
+use crate::ports::{Filter, Kind, Query, StoreError, Stored};
+use crate::record::{Key, Lifecycle, Ordered, Record};
+use crate::transition::{self, Intent};
+
+/// How often a request is decided anew because somebody else wrote first.
+const ROUNDS: usize = 32;
+
+#[async_trait]
+impl Backend for Engine {
+    fn catalog(&self) -> Option<Arc<CompiledCatalog>> {
+        self.shared.catalog()
+    }
+
+    fn requires_async(&self, action: Action, _plan: Option<&PlanEntry>) -> bool {
+        self.shared.policy.hold.of(action).is_zero()
+    }
+
+    async fn provision(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: ProvisionRequest,
+    ) -> Result<Reply<ProvisionedBody>, Error> {
+        let key = Key::Instance(instance.clone());
+        let ordered = Ordered {
+            service_id: request.service_id,
+            plan_id: request.plan_id,
+            parameters: object(request.parameters.as_ref()),
+            context: object(request.context.as_ref()),
+            maintenance_info: request.maintenance_info,
+            organization_guid: Some(request.organization_guid),
+            space_guid: Some(request.space_guid),
+            bind_resource: None,
+            predecessor_binding_id: None,
+        };
+        for _ in 0..ROUNDS {
+            let stored = self.read(&key).await?;
+            let existing = stored.as_ref().map(|stored| &*stored.record);
+            let next = match admit::create(existing, Action::Provision, &ordered) {
+                Admission::Refuse(error) => return Err(error),
+                Admission::Already => {
+                    return Ok(Reply::Done(existing.map(answer::provisioned).unwrap_or_default()));
+                }
+                Admission::Join => existing.cloned(),
+                Admission::Begin => {
+                    let next = self.creation(call, &key, existing, &ordered, Action::Provision);
+                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                        continue;
+                    }
+                    Some(next)
+                }
+            };
+            let Some(record) = next else { continue };
+            return self.conclude(call, record, answer::provisioned, Reply::Created).await;
+        }
+        Err(contended())
+    }
+
+    async fn update(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: UpdateRequest,
+    ) -> Result<Reply<ProvisionedBody>, Error> {
+        let key = Key::Instance(instance.clone());
+        let hash = request_hash(&update_identity(&request));
+        for _ in 0..ROUNDS {
+            let stored = self.read(&key).await?;
+            let Some(record) = stored.as_ref().map(|s| &*s.record).filter(|r| r.is_live()) else {
+                return Err(Error::not_found("there is no such service instance"));
+            };
+            let target = self.update_target(record, &request)?;
+            let busy = !record.is_busy() && self.any_binding(instance, Filter::Busy).await?;
+            let next = match admit::update(Some(record), &target, &hash, busy) {
+                Admission::Refuse(error) => return Err(error),
+                Admission::Already => return Ok(Reply::Done(answer::provisioned(record))),
+                Admission::Join => record.clone(),
+                Admission::Begin => {
+                    self.check_update(record, &target, &request)?;
+                    let intent = Intent {
+                        request_hash: hash.clone(),
+                        ordered: Some(target),
+                        previous_values: Some(previous_values(record, &request)),
+                        originating_identity: call.originating_identity.clone(),
+                        ..Intent::new(Action::Update)
+                    };
+                    let next = self.begin(record, intent);
+                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                        continue;
+                    }
+                    next
+                }
+            };
+            return self.conclude(call, next, answer::provisioned, Reply::Done).await;
+        }
+        Err(contended())
+    }
+
+    async fn deprovision(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: DeprovisionRequest,
+    ) -> Result<Reply<()>, Error> {
+        let key = Key::Instance(instance.clone());
+        for _ in 0..ROUNDS {
+            let stored = self.read(&key).await?;
+            let existing = stored.as_ref().map(|stored| &*stored.record);
+            belongs(existing, &request.service_id)?;
+            let bound = self.shared.policy.bound == OnBound::Refuse
+                && existing.is_some_and(|record| record.is_live() && !record.is_busy())
+                && self.any_live_binding(instance).await?;
+            let next = match admit::deprovision(existing, bound) {
+                Admission::Refuse(error) => return Err(error),
+                Admission::Already => return Ok(Reply::Done(())),
+                Admission::Join => existing.cloned(),
+                Admission::Begin => {
+                    let Some(record) = existing else { continue };
+                    let next = self.begin(record, by(call, Action::Deprovision));
+                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                        continue;
+                    }
+                    Some(next)
+                }
+            };
+            let Some(record) = next else { continue };
+            return self.conclude(call, record, |_| (), Reply::Done).await;
+        }
+        Err(contended())
+    }
+
+    async fn instance(&self, _: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
+        let stored = self.read(&Key::Instance(instance.clone())).await?;
+        answer::instance(stored.as_ref().map(|stored| &*stored.record))
+    }
+
+    async fn instance_last_operation(
+        &self,
+        _: &Call,
+        instance: &InstanceId,
+        query: LastOperationQuery,
+    ) -> Result<LastOperation, Error> {
+        self.last_operation(&Key::Instance(instance.clone()), &query).await
+    }
+
+    async fn bind(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+        request: BindRequest,
+    ) -> Result<Reply<BindingBody>, Error> {
+        let key = Key::Binding(instance.clone(), binding.clone());
+        for _ in 0..ROUNDS {
+            let parent = self.read(&Key::Instance(instance.clone())).await?;
+            let parent = parent.as_ref().map(|stored| &*stored.record).filter(|r| r.is_live());
+            let Some(parent) = parent else {
+                return Err(Error::not_found("there is no such service instance"));
+            };
+            let stored = self.read(&key).await?;
+            let existing = stored.as_ref().map(|stored| &*stored.record);
+            let ordered = match admit::rotated_already(existing, &request) {
+                Some(ordered) => ordered,
+                None => self.binding_order(parent, instance, &request).await?,
+            };
+            let next = match admit::create(existing, Action::Bind, &ordered) {
+                Admission::Refuse(error) => return Err(error),
+                Admission::Already => {
+                    return Ok(Reply::Done(existing.map(answer::bound).unwrap_or_default()));
+                }
+                Admission::Join => existing.cloned(),
+                Admission::Begin => {
+                    admit::bindable(Some(parent))?;
+                    admit::of_instance(parent, &ordered)?;
+                    let next = self.creation(call, &key, existing, &ordered, Action::Bind);
+                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                        continue;
+                    }
+                    Some(next)
+                }
+            };
+            let Some(record) = next else { continue };
+            return self.conclude(call, record, answer::bound, Reply::Created).await;
+        }
+        Err(contended())
+    }
+
+    async fn unbind(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+        request: UnbindRequest,
+    ) -> Result<Reply<()>, Error> {
+        let key = Key::Binding(instance.clone(), binding.clone());
+        for _ in 0..ROUNDS {
+            let stored = self.read(&key).await?;
+            let existing = stored.as_ref().map(|stored| &*stored.record);
+            belongs(existing, &request.service_id)?;
+            let parent = self.read(&Key::Instance(instance.clone())).await?;
+            let next = match admit::unbind(existing, parent.as_ref().map(|stored| &*stored.record))
+            {
+                Admission::Refuse(error) => return Err(error),
+                Admission::Already => return Ok(Reply::Done(())),
+                Admission::Join => existing.cloned(),
+                Admission::Begin => {
+                    let Some(record) = existing else { continue };
+                    let next = self.begin(record, by(call, Action::Unbind));
+                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                        continue;
+                    }
+                    Some(next)
+                }
+            };
+            let Some(record) = next else { continue };
+            return self.conclude(call, record, |_| (), Reply::Done).await;
+        }
+        Err(contended())
+    }
+
+    async fn binding(
+        &self,
+        _: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+    ) -> Result<BindingView, Error> {
+        let stored = self.read(&Key::Binding(instance.clone(), binding.clone())).await?;
+        answer::binding(stored.as_ref().map(|stored| &*stored.record))
+    }
+
+    async fn binding_last_operation(
+        &self,
+        _: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+        query: LastOperationQuery,
+    ) -> Result<LastOperation, Error> {
+        self.last_operation(&Key::Binding(instance.clone(), binding.clone()), &query).await
+    }
+}
+
+impl Engine {
+    async fn read(&self, key: &Key) -> Result<Option<Stored>, Error> {
+        self.shared.store.read(key).await.map_err(store_error)
+    }
+
+    async fn last_operation(
+        &self,
+        key: &Key,
+        query: &LastOperationQuery,
+    ) -> Result<LastOperation, Error> {
+        let stored = self.read(key).await?;
+        let record = stored.as_ref().map(|stored| &*stored.record);
+        answer::last_operation(record, query, self.shared.policy.deleted, self.shared.clock.now())
+    }
+
+    fn creation(
+        &self,
+        call: &Call,
+        key: &Key,
+        existing: Option<&Record>,
+        ordered: &Ordered,
+        action: Action,
+    ) -> Record {
+        let policy = &self.shared.policy;
+        let now = self.shared.clock.now();
+        match existing.filter(|record| record.is_live()) {
+            Some(broken) => transition::begin(policy, broken, by(call, action), now),
+            None => {
+                let mut record = transition::create(
+                    policy,
+                    key,
+                    existing,
+                    ordered.clone(),
+                    by(call, action),
+                    now,
+                );
+                if action == Action::Provision {
+                    record.made.dashboard_url = answer::dashboard_url(policy, key.instance());
+                }
+                record
+            }
+        }
+    }
+
+    fn begin(&self, record: &Record, intent: Intent) -> Record {
+        transition::begin(&self.shared.policy, record, intent, self.shared.clock.now())
+    }
+
+    /// Records an intent. `false`: somebody else wrote first.
+    async fn commit(&self, next: Record, stored: Option<&Stored>) -> Result<bool, Error> {
+        let Some(_admitted) = self.shared.tasks.admit(self.shared.policy.max_in_progress) else {
+            let error = Error::new(
+                ErrorKind::TooManyRequests,
+                "too many operations are in progress; nothing was recorded, come again later",
+            );
+            return Err(error.retry_after(Duration::from_secs(5)));
+        };
+        failpoint::hit("before-intent").await;
+        let expected = stored.map(|stored| &stored.version);
+        match self.shared.store.write(Arc::new(next), expected).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict) => return Ok(false),
+            Err(error) => return Err(store_error(error)),
+        }
+        failpoint::hit("after-intent").await;
+        Ok(true)
+    }
+
+    /// Answers a request whose operation is recorded: 202 at once, or held until it has ended.
+    async fn conclude<T>(
+        &self,
+        call: &Call,
+        record: Record,
+        body: impl Fn(&Record) -> T,
+        done: impl Fn(T) -> Reply<T>,
+    ) -> Result<Reply<T>, Error> {
+        let hold = self.shared.policy.hold.of(record.operation.action);
+        if call.accepts_incomplete || hold.is_zero() {
+            driver::kick(&self.shared, &record.key);
+            let operation = record.operation.id.clone();
+            return Ok(Reply::Accepted { operation, body: body(&record) });
+        }
+        let ended = self.shared.tasks.ended(&record.key);
+        driver::kick(&self.shared, &record.key);
+        tokio::select! {
+            _ = ended => {}
+            () = self.shared.clock.sleep(hold) => {}
+        }
+        let now = self.read(&record.key).await?;
+        let Some(stored) = now else {
+            return Err(Error::internal("the record was removed while the request was held"));
+        };
+        match answer::held(&stored.record, &record.operation.id) {
+            answer::Held::Succeeded => Ok(done(body(&stored.record))),
+            answer::Held::Failed(error) => Err(error),
+            answer::Held::InProgress => Err(self.undo(&stored).await),
+        }
+    }
+
+    /// A held creation ran over: it is halted and removed, so that nothing is left behind that the
+    /// platform does not know of. Other operations go on; the platform asks again.
+    async fn undo(&self, stored: &Stored) -> Error {
+        let record = &stored.record;
+        let removal = match record.operation.action {
+            Action::Bind => Some(Action::Unbind),
+            Action::Provision => Some(Action::Deprovision),
+            _ => None,
+        };
+        if let Some(removal) = removal {
+            let next = self.begin(record, Intent::new(removal));
+            match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
+                Ok(_) => driver::kick(&self.shared, &record.key),
+                Err(error) => tracing::warn!(record = %record.key, %error, "could not undo"),
+            }
+        }
+        Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "{} did not end in time; repeat it with accepts_incomplete=true",
+                record.operation.action
+            ),
+        )
+    }
+
+    /// Whether an instance has bindings, or may have.
+    pub(crate) async fn any_live_binding(&self, instance: &InstanceId) -> Result<bool, Error> {
+        self.any_binding(instance, Filter::Live).await
+    }
+
+    async fn any_binding(&self, instance: &InstanceId, filter: Filter) -> Result<bool, Error> {
+        let query = Query {
+            kind: Kind::Bindings,
+            instance: Some(instance.clone()),
+            filter,
+            after: None,
+            limit: 1,
+        };
+        let page = self.shared.store.list(&query).await.map_err(store_error)?;
+        Ok(!page.is_empty())
+    }
+
+    /// What the instance is to be after the update: absent members stay, parameters are merged by
+    /// their top-level members.
+    fn update_target(&self, record: &Record, request: &UpdateRequest) -> Result<Ordered, Error> {
+        if request.service_id != record.ordered.service_id {
+            return Err(Error::bad_request(
+                "service_id: is not the service of this instance, and cannot be changed",
+            ));
+        }
+        let mut target = record.ordered.clone();
+        if let Some(plan) = &request.plan_id {
+            target.plan_id = plan.clone();
+        }
+        if let Some(parameters) = &request.parameters {
+            let mut merged = target.parameters.into_inner();
+            merged.extend(parameters.expose().clone());
+            target.parameters = merged.into();
+        }
+        if let Some(context) = &request.context {
+            target.context = context.clone();
+        }
+        if request.maintenance_info.is_some() {
+            target.maintenance_info.clone_from(&request.maintenance_info);
+        }
+        Ok(target)
+    }
+
+    /// What the server cannot check of an update without the instance.
+    fn check_update(
+        &self,
+        record: &Record,
+        target: &Ordered,
+        request: &UpdateRequest,
+    ) -> Result<(), Error> {
+        let not_updateable = |words: &'static str| {
+            Error::new(ErrorKind::Unprocessable, words)
+                .instance_usable(true)
+                .update_repeatable(false)
+        };
+        let Some(catalog) = self.shared.catalog() else { return Err(no_catalog()) };
+        let service = &record.ordered.service_id;
+        let current = catalog.plan(service, &record.ordered.plan_id);
+        let wanted = catalog.plan(service, &target.plan_id);
+        if target.plan_id != record.ordered.plan_id
+            && [current, wanted].into_iter().flatten().any(|plan| !plan.plan_updateable())
+        {
+            return Err(not_updateable("plan_id: the plan of this instance cannot be changed"));
+        }
+        if let (Some(plan), Some(parameters)) = (wanted, &request.parameters) {
+            osb::catalog::check_parameters(plan, SchemaUse::Update, parameters.expose())?;
+        }
+        if let (Some(plan), Some(info)) = (wanted, &request.maintenance_info) {
+            osb::catalog::check_maintenance_info(plan, info)?;
+        }
+        if !self.shared.can(Capability::Update) {
+            return Err(not_updateable("this broker does not support updates"));
+        }
+        Ok(())
+    }
+
+    /// What a binding is to be: as requested, or as its predecessor is.
+    async fn binding_order(
+        &self,
+        parent: &Record,
+        instance: &InstanceId,
+        request: &BindRequest,
+    ) -> Result<Ordered, Error> {
+        let Some(predecessor) = &request.predecessor_binding_id else {
+            return admit::binding_order(parent, request);
+        };
+        let stored = self.read(&Key::Binding(instance.clone(), predecessor.clone())).await?;
+        let predecessor = stored
+            .as_ref()
+            .map(|stored| &*stored.record)
+            .filter(|record| record.is_live() && record.lifecycle == Lifecycle::Ready);
+        let rotatable = self.shared.catalog().is_none_or(|catalog| {
+            let plan = catalog.plan(&parent.ordered.service_id, &parent.ordered.plan_id);
+            plan.is_none_or(PlanEntry::binding_rotatable)
+        });
+        admit::rotation(predecessor, request, rotatable, self.shared.clock.now())
+    }
+}
+
+fn by(call: &Call, action: Action) -> Intent {
+    Intent { originating_identity: call.originating_identity.clone(), ..Intent::new(action) }
+}
+
+/// What tells a repeated update from a different one: everything but what is informational.
+fn update_identity(request: &UpdateRequest) -> Value {
+    let mut value = serde_json::to_value(request).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.remove("previous_values");
+    }
+    value
+}
+
+fn previous_values(record: &Record, request: &UpdateRequest) -> PreviousValues {
+    let sent = request.previous_values.clone().unwrap_or_default();
+    PreviousValues {
+        plan_id: Some(record.ordered.plan_id.to_string()),
+        maintenance_info: record.ordered.maintenance_info.clone(),
+        ..sent
+    }
+}
+
+/// Whether a delete names the resource's own service. Its plan may have changed meanwhile.
+fn belongs(existing: Option<&Record>, service: &osb::ServiceId) -> Result<(), Error> {
+    match existing.filter(|record| record.is_live()) {
+        Some(record) if record.ordered.service_id != *service => {
+            Err(Error::bad_request("service_id: is not the service of what is to be deleted"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn contended() -> Error {
+    Error::new(
+        ErrorKind::ConcurrencyError,
+        "the resource is being changed by many requests at once; come again",
+    )
+    .retry_after(Duration::from_secs(1))
+}
+
+fn no_catalog() -> Error {
+    Error::new(ErrorKind::Unavailable, "the catalog was not read yet; come again")
+        .retry_after(Duration::from_secs(2))
+}
+
+pub(crate) fn store_error(error: StoreError) -> Error {
+    match error {
+        StoreError::Conflict => contended(),
+        StoreError::Overloaded => Error::new(
+            ErrorKind::TooManyRequests,
+            "too many requests are waiting to be recorded; nothing was recorded, come again later",
+        )
+        .retry_after(Duration::from_secs(1)),
+        StoreError::Unavailable(why) => {
+            tracing::error!(%why, "the store is not available");
+            Error::new(ErrorKind::Unavailable, "the store is not available; see the broker's log")
+                .retry_after(Duration::from_secs(5))
+        }
+        StoreError::Unreadable { key, why } => {
+            tracing::error!(%key, %why, "a record cannot be read");
+            Error::internal("the record cannot be read; see the broker's log")
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! How a run that did not end well is told.
+
+use osb::jobs::contract::{Capability, exit};
+use osb::{Action, Failure, FailureKind};
+use serde_json::Value;
+
+use super::{Asked, Ended};
+use crate::ports::RunFailure;
+use crate::record::Reason;
+
+/// How much of the log goes into a description, in bytes.
+const TAIL_BYTES: usize = 1000;
+/// The longest description that a broker may give, in bytes.
+const MAX_DESCRIPTION_BYTES: usize = 4000;
+
+/// What an exit status other than 0 says.
+pub(super) enum Meaning {
+    /// It exists already, as asked for: read the output as that of a success.
+    Exists,
+    /// It is gone, which is what was asked for.
+    Gone,
+    /// It failed.
+    Failed(RunFailure),
+}
+
+pub(super) fn fail(reason: Reason, description: impl Into<String>) -> RunFailure {
+    RunFailure { reason, failure: Failure::failed(description) }
+}
+
+/// A failure with the end of the log.
+pub(super) fn fail_with_log(reason: Reason, what: &str, log: &str) -> RunFailure {
+    fail(reason, with_log(what, log))
+}
+
+/// Reads an exit status other than 0.
+pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Meaning {
+    let said = asked.can(Capability::StructuredErrors).then(|| reported(ended.stdout)).flatten();
+    let code = asked.can(Capability::ExitCodes).then(|| u8::try_from(status).ok()).flatten();
+    let removes = matches!(asked.action, Some(Action::Unbind | Action::Deprovision));
+    let (reason, kind, what) = match code {
+        Some(exit::EXISTS) => return Meaning::Exists,
+        Some(exit::GONE) if removes => return Meaning::Gone,
+        Some(exit::GONE) => (Reason::Reported, FailureKind::Gone, "it does not exist"),
+        Some(exit::UNSUPPORTED) => {
+            (Reason::Unsupported, FailureKind::Unsupported, "it does not support this")
+        }
+        Some(exit::CONFLICT) => {
+            (Reason::Conflict, FailureKind::Conflict, "the id is taken by something else")
+        }
+        Some(exit::INVALID) => {
+            (Reason::Invalid, FailureKind::Invalid, "the request asks for something impossible")
+        }
+        Some(exit::BUSY) => (Reason::Busy, FailureKind::Busy, "something else is being done to it"),
+        Some(exit::UNSUPPORTED_CHANGE) => {
+            (Reason::Unsupported, FailureKind::Unsupported, "it cannot make this change")
+        }
+        Some(exit::RETRY) => (Reason::Reported, FailureKind::Transient, "a passing fault"),
+        _ => {
+            let what = format!("the broker exited with status {status}");
+            return Meaning::Failed(match said {
+                Some(said) => {
+                    let (reason, kind) = said.word_means();
+                    said.into_failure(reason, kind)
+                }
+                None => fail_with_log(Reason::ExitStatus, &what, ended.log),
+            });
+        }
+    };
+    Meaning::Failed(match said {
+        Some(said) => said.into_failure(reason, kind),
+        None => {
+            let what = format!("the broker says: {what} (exit status {status})");
+            RunFailure { reason, failure: Failure::new(kind, with_log(&what, ended.log)) }
+        }
+    })
+}
+
+/// What a broker said of its failure, in JSON.
+#[derive(Default)]
+pub(super) struct Reported {
+    word: Option<String>,
+    description: Option<String>,
+    instance_usable: Option<bool>,
+    update_repeatable: Option<bool>,
+    retry_after: Option<u64>,
+}
+
+impl Reported {
+    /// Members of a wrong type are passed over: the failure itself is worth more than its form.
+    pub(super) fn read(value: &Value) -> Self {
+        let text = |name: &str| {
+            let text = value.get(name)?.as_str()?.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        Self {
+            word: text("error"),
+            description: text("description"),
+            instance_usable: value.get("instance_usable").and_then(Value::as_bool),
+            update_repeatable: value.get("update_repeatable").and_then(Value::as_bool),
+            retry_after: value.get("retry_after").and_then(Value::as_u64),
+        }
+    }
+
+    /// What the specification's words mean ("Broker Errors").
+    fn word_means(&self) -> (Reason, FailureKind) {
+        match self.word.as_deref() {
+            Some("ConcurrencyError") => (Reason::Busy, FailureKind::Busy),
+            Some("MaintenanceInfoConflict" | "RequiresApp") => {
+                (Reason::Invalid, FailureKind::Invalid)
+            }
+            _ => (Reason::Reported, FailureKind::Failed),
+        }
+    }
+
+    pub(super) fn into_failure(self, reason: Reason, kind: FailureKind) -> RunFailure {
+        let description = self.description.or(self.word);
+        let description = description
+            .unwrap_or_else(|| "the broker reports a failure and does not say which".to_owned());
+        RunFailure {
+            reason,
+            failure: Failure {
+                kind,
+                description: printable(head(&description, MAX_DESCRIPTION_BYTES)),
+                instance_usable: self.instance_usable,
+                update_repeatable: self.update_repeatable,
+                retry_after: self.retry_after,
+            },
+        }
+    }
+}
+
+/// A structured error: an object that says something, and nothing beside it.
+fn reported(stdout: &[u8]) -> Option<Reported> {
+    let value: Value = serde_json::from_slice(stdout).ok()?;
+    let said = Reported::read(&value);
+    (said.word.is_some() || said.description.is_some()).then_some(said)
+}
+
+/// A sentence, and the end of a redacted log where there is one: what people are told.
+pub fn with_log(what: &str, log: &str) -> String {
+    match tail(log).as_str() {
+        "" => what.to_owned(),
+        tail => format!("{what}: {tail}"),
+    }
+}
+
+/// The last lines of a log, at most [`TAIL_BYTES`] of them, without what a terminal would obey.
+fn tail(log: &str) -> String {
+    let log = log.trim();
+    if log.len() <= TAIL_BYTES {
+        return printable(log);
+    }
+    let boundary = (log.len() - TAIL_BYTES..).find(|&start| log.is_char_boundary(start));
+    let cut = &log[boundary.unwrap_or_default()..];
+    let lines = cut.split_once('\n').map_or(cut, |(_, lines)| lines);
+    format!("… {}", printable(lines))
+}
+
+/// The first `limit` bytes, or a little less.
+pub(super) fn head(text: &str, limit: usize) -> &str {
+    let boundary = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..boundary.unwrap_or_default()]
+}
+
+/// Without control characters, but for line ends and tabs.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// `signal 9 (SIGKILL, …)`.
+pub(super) fn signal(number: i32) -> String {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL, which is what happens when memory runs out",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return format!("signal {number}"),
+    };
+    format!("signal {number} ({name})")
+}

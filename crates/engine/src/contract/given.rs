@@ -1,0 +1,61 @@
+//! What a broker is given: its command line and the variables of the contract.
+
+use osb::Work;
+use osb::jobs::contract::{self, Capability, flag, variable};
+
+/// Variables that begin with this are the contract's: no key of a configuration shadows them.
+pub const RESERVED_PREFIX: &str = "OSB_";
+
+/// The subcommand and its flags, and nothing else: they can be read by everybody on the machine.
+pub fn arguments(work: &Work) -> Vec<String> {
+    let subcommand = match work.external_operation {
+        Some(_) => contract::LAST_OPERATION,
+        None => work.action.as_str(),
+    };
+    let mut arguments = vec![subcommand.to_owned()];
+    let mut flag = |name: &str, value: &str| {
+        arguments.extend([name.to_owned(), value.to_owned()]);
+    };
+    flag(flag::SERVICE_ID, work.service_id.as_str());
+    flag(flag::PLAN_ID, work.plan_id.as_str());
+    flag(flag::INSTANCE_ID, work.instance_id.as_str());
+    if let Some(binding) = &work.binding_id {
+        flag(flag::BINDING_ID, binding.as_str());
+    }
+    if let Some(operation) = &work.external_operation {
+        flag(flag::OPERATION, operation);
+    }
+    arguments
+}
+
+/// The variables of the contract that are not paths; none for a broker that declares nothing.
+/// `deadline` is in seconds since 1970.
+pub fn variables(
+    work: &Work,
+    capabilities: &[Capability],
+    deadline: u64,
+) -> Vec<(&'static str, String)> {
+    if capabilities.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        (variable::OPERATION_ID, work.operation_id.clone()),
+        (variable::ATTEMPT, work.attempt.to_string()),
+        (variable::DEADLINE, deadline.to_string()),
+    ]
+}
+
+/// The variable in which a key of the configuration is offered: in capitals, `.` as `_`.
+///
+/// # Errors
+/// Why there is none: the name is impossible, or the contract's own.
+pub fn variable(key: &str) -> Result<String, &'static str> {
+    let name = key.to_uppercase().replace('.', "_");
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err("no variable can have that name");
+    }
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err("names that begin with OSB_ are reserved");
+    }
+    Ok(name)
+}

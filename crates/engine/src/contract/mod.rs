@@ -1,0 +1,327 @@
+//! What a `/bin/broker` is given, and what its output means: the jobs contract, the same on a machine
+//! and on a cluster. Pure.
+//!
+//! ```text
+//! Work ── arguments, environment ──▶ /bin/broker ── exit status, stdout, log, state ──▶ interpret
+//! ```
+//!
+//! Version 1 is the contract as its first brokers were written for it (seed "Jobs Mode"): a
+//! subcommand, its flags, JSON on stdout, 0 or not 0. It knows no asynchrony: `operation` in an output
+//! means nothing, for the first sample broker prints it when it is done. Everything else is an
+//! extension that a broker has to declare, one [`Capability`] each; nothing of it is given to, or read
+//! from, a broker that does not.
+//!
+//! Version 1 was strict about everything but `unbind`, whose output nobody read. So anything at all is
+//! a good output of `unbind`, and nothing is a good one of `deprovision` too.
+//!
+//! No description made here repeats what stood on stdout, for it may be a credential. What a broker says in
+//! a structured error, a progress file or a `description` is passed on as it is: it is for the caller
+//! to redact, who knows the secrets.
+
+mod failure;
+mod given;
+mod offer;
+pub mod secrets;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use osb::jobs::contract::{
+    CATALOG, Capability, LAST_OPERATION, MAX_STATE_BYTES, variable::STATE_OUT_FILE,
+};
+use osb::{Action, Output};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::failure::with_log;
+use self::failure::{Meaning, Reported, fail, fail_with_log, head, printable};
+pub use self::given::{RESERVED_PREFIX, arguments, variable, variables};
+pub use self::offer::offer;
+use self::shape::At;
+use crate::ports::RunFailure;
+use crate::record::Reason;
+
+/// The longest progress that is shown, in bytes.
+const MAX_PROGRESS_BYTES: usize = 500;
+
+/// The longest name of external work, in characters (the specification's limit for `operation`).
+const MAX_EXTERNAL_NAME: usize = 10_000;
+
+const JSON_ONLY: &str = "stdout must carry JSON only, everything else belongs on stderr";
+
+/// What a run was asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// What to do; `None` asks for the catalog.
+    pub action: Option<Action>,
+    /// A question after external work, by its name.
+    pub external: Option<&'a str>,
+    /// What the broker declared when the run began.
+    pub capabilities: &'a [Capability],
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended<'a> {
+    /// How the broker's process ended.
+    pub exit: Exit,
+    /// What it printed on stdout.
+    pub stdout: &'a [u8],
+    /// What it printed on stderr, or the end of it: redacted.
+    pub log: &'a str,
+    /// What it left in [`STATE_OUT_FILE`]; if that is too large, the first
+    /// [`MAX_STATE_BYTES`] + 1 bytes.
+    pub state: Option<&'a [u8]>,
+}
+
+/// How a broker's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// By itself, with a status.
+    Status(i32),
+    /// By a signal that was not ours.
+    Signal(i32),
+    /// Ended by us after so many seconds, its time.
+    TimedOut(u64),
+    /// Ended by us, as somebody asked for it.
+    Halted,
+    /// Ended by us, as we were told to end: the machine goes down.
+    Stopped,
+    /// Ended by us after so many bytes on stdout, the limit.
+    TooMuchOutput(u64),
+}
+
+impl Asked<'_> {
+    fn can(&self, capability: Capability) -> bool {
+        self.capabilities.contains(&capability)
+    }
+
+    fn subcommand(&self) -> &'static str {
+        match (self.action, self.external) {
+            (None, _) => CATALOG,
+            (Some(_), Some(_)) => LAST_OPERATION,
+            (Some(action), None) => action.as_str(),
+        }
+    }
+}
+
+/// What a run's end means.
+///
+/// # Errors
+/// Each way of failing has a [`Reason`] of its own; a member of a wrong type is named by its path.
+pub fn interpret(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFailure> {
+    let exists = match completed(asked, ended)? {
+        Completed::Well => false,
+        Completed::Exists => true,
+        Completed::Gone => return Ok(Output::default()),
+    };
+    let removes = matches!(asked.action, Some(Action::Unbind | Action::Deprovision));
+    let may_be_empty = exists || (removes && asked.external.is_none());
+    let unread = asked.action == Some(Action::Unbind) && asked.external.is_none();
+    let document = match document(asked, ended) {
+        Ok(None) if may_be_empty => Value::Object(osb::Object::new()),
+        Ok(None) => {
+            let what =
+                format!("{} printed nothing on stdout, where JSON is expected", asked.subcommand());
+            return Err(fail_with_log(Reason::NotJson, &what, ended.log));
+        }
+        Ok(Some(document)) if !unread || document.is_object() => document,
+        Err(failure) if !unread => return Err(failure),
+        Ok(Some(_)) | Err(_) => Value::Object(osb::Object::new()),
+    };
+    let mut output = read(asked, &document)?;
+    output.state = state(asked, ended)?;
+    Ok(output)
+}
+
+/// How far the work is, as a progress file says it: a JSON object with `description` and `percent`, or
+/// a line of text.
+pub fn progress(text: &str) -> Option<String> {
+    let text = text.trim();
+    let said = match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(members)) => {
+            let description = members.get("description").and_then(Value::as_str).map(str::trim);
+            let percent = members.get("percent").and_then(Value::as_f64);
+            let percent = percent.map(|percent| format!("{:.0}%", percent.clamp(0.0, 100.0)));
+            match (description.filter(|said| !said.is_empty()), percent) {
+                (Some(description), Some(percent)) => format!("{description} ({percent})"),
+                (Some(description), None) => description.to_owned(),
+                (None, Some(percent)) => percent,
+                (None, None) => return None,
+            }
+        }
+        Ok(_) => return None,
+        // A file that is being written: half an object is no text.
+        Err(_) if text.starts_with('{') => return None,
+        Err(_) => text.lines().next()?.to_owned(),
+    };
+    Some(printable(head(&said, MAX_PROGRESS_BYTES))).filter(|said| !said.is_empty())
+}
+
+enum Completed {
+    Well,
+    Exists,
+    Gone,
+}
+
+/// Whether the process itself ended well.
+fn completed(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Completed, RunFailure> {
+    let (reason, what) = match ended.exit {
+        Exit::Status(0) => return Ok(Completed::Well),
+        Exit::Status(status) => {
+            return match failure::of_status(status, asked, ended) {
+                Meaning::Exists => Ok(Completed::Exists),
+                Meaning::Gone => Ok(Completed::Gone),
+                Meaning::Failed(failure) => Err(failure),
+            };
+        }
+        Exit::Signal(number) => {
+            (Reason::Killed, format!("the broker was ended by {}", failure::signal(number)))
+        }
+        Exit::TimedOut(seconds) => {
+            let subcommand = asked.subcommand();
+            (Reason::Timeout, format!("{subcommand} took more than {seconds} s and was ended"))
+        }
+        Exit::Halted => (Reason::Halted, format!("{} was halted", asked.subcommand())),
+        Exit::Stopped => {
+            let what = "the broker was ended because its supervisor was told to end (SIGTERM): the \
+                        machine or the service is being stopped";
+            (Reason::Killed, what.to_owned())
+        }
+        Exit::TooMuchOutput(limit) => {
+            let subcommand = asked.subcommand();
+            let what = format!(
+                "{subcommand} printed more than {limit} bytes on stdout and was ended; {JSON_ONLY}"
+            );
+            (Reason::OutputTooLarge, what)
+        }
+    };
+    Err(fail_with_log(reason, &what, ended.log))
+}
+
+/// The one JSON document on stdout; `None` if there is nothing.
+fn document(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Option<Value>, RunFailure> {
+    let stdout = ended.stdout.trim_ascii();
+    if stdout.is_empty() {
+        return Ok(None);
+    }
+    let not_json = |what: String| {
+        let what = format!("{} printed {what}; {JSON_ONLY}", asked.subcommand());
+        Err(fail_with_log(Reason::NotJson, &what, ended.log))
+    };
+    let mut documents = serde_json::Deserializer::from_slice(stdout).into_iter::<Value>();
+    match documents.next() {
+        Some(Ok(document)) => match documents.byte_offset() {
+            end if end == stdout.len() => Ok(Some(document)),
+            _ => not_json("text after the JSON on stdout".to_owned()),
+        },
+        // Line and column only: the rest of the message may quote.
+        Some(Err(error)) if error.is_eof() => not_json("JSON that ends too early".to_owned()),
+        Some(Err(error)) => not_json(format!(
+            "something on stdout that is not JSON (line {}, column {})",
+            error.line(),
+            error.column()
+        )),
+        None => Ok(None),
+    }
+}
+
+/// Reads the output of a success.
+fn read(asked: &Asked<'_>, document: &Value) -> Result<Output, RunFailure> {
+    let wrong = |what: String| {
+        fail(Reason::WrongShape, format!("the output of {}: {what}", asked.subcommand()))
+    };
+    let root = At::root(document).map_err(wrong)?;
+    if let Some(external) = asked.external {
+        return poll(asked, &root, external, document).unwrap_or_else(|what| Err(wrong(what)));
+    }
+    let mut output = members(asked, &root).map_err(wrong)?;
+    output.external_operation = external_operation(asked, &root).map_err(wrong)?;
+    Ok(output)
+}
+
+/// The members that have a meaning for the action.
+fn members(asked: &Asked<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
+    let mut output = Output::default();
+    match asked.action {
+        Some(Action::Provision | Action::Update) => {
+            output.dashboard_url = root.optional("dashboard_url", At::string)?;
+            output.metadata = root.optional("metadata", shape::instance_metadata)?;
+        }
+        Some(Action::Bind) => output.binding = Some(shape::binding(root)?),
+        Some(Action::Unbind | Action::Deprovision) | None => {}
+    }
+    if !asked.capabilities.is_empty() {
+        output.description = description(root)?;
+    }
+    Ok(output)
+}
+
+fn description(root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
+    let said = root.optional("description", At::text)?.map(printable);
+    Ok(said.filter(|said| !said.trim().is_empty()))
+}
+
+/// The name of work that goes on elsewhere: `{"operation": "…", "async": true}`.
+fn external_operation(asked: &Asked<'_>, root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
+    if !asked.can(Capability::LastOperation) || !root.is_true("async") {
+        return Ok(None);
+    }
+    let Some(operation) = root.get("operation") else {
+        return Err("with \"async\": true, operation must name the work".to_owned());
+    };
+    let name = operation.text()?;
+    if name.is_empty() || name.chars().count() > MAX_EXTERNAL_NAME {
+        let limit = MAX_EXTERNAL_NAME;
+        return Err(format!("operation must have from 1 to {limit} characters"));
+    }
+    Ok(Some(name.to_owned()))
+}
+
+/// Reads the answer of `last-operation`.
+fn poll(
+    asked: &Asked<'_>,
+    root: &At<'_>,
+    external: &str,
+    document: &Value,
+) -> Result<Result<Output, RunFailure>, shape::Wrong> {
+    let states = "state must be \"in progress\", \"succeeded\" or \"failed\"";
+    let state = root.get("state").ok_or(states)?;
+    match state.text()? {
+        "in progress" => Ok(Ok(Output {
+            external_operation: Some(external.to_owned()),
+            description: description(root)?,
+            ..Output::default()
+        })),
+        "succeeded" => members(asked, root).map(Ok),
+        "failed" => {
+            let said = Reported::read(document);
+            Ok(Err(said.into_failure(Reason::Reported, osb::FailureKind::Failed)))
+        }
+        _ => Err(states.to_owned()),
+    }
+}
+
+/// What the broker left for later operations.
+fn state(
+    asked: &Asked<'_>,
+    ended: &Ended<'_>,
+) -> Result<Option<osb::Sensitive<Value>>, RunFailure> {
+    let left = ended.state.filter(|_| asked.can(Capability::State)).unwrap_or_default();
+    if left.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    if left.len() > MAX_STATE_BYTES {
+        let limit = MAX_STATE_BYTES;
+        let what = format!("the state in {} is over {limit} bytes", STATE_OUT_FILE);
+        return Err(fail(Reason::OutputTooLarge, what));
+    }
+    let state = serde_json::from_slice(left).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let file = STATE_OUT_FILE;
+        let what = format!("the state in {file} is not JSON (line {line}, column {column})");
+        fail(Reason::NotJson, what)
+    })?;
+    Ok(Some(osb::Sensitive::new(state)))
+}

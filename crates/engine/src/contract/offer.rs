@@ -1,0 +1,69 @@
+//! What a broker offers: its catalog, and the extensions it declares in it.
+
+use osb::jobs::contract::{Capability, EXTENSION_KEY};
+use serde_json::Value;
+
+use super::failure::{fail, fail_with_log};
+use super::shape::At;
+use super::{Asked, Ended, completed, document};
+use crate::ports::{Offer, RunFailure};
+use crate::record::Reason;
+
+/// What `catalog` offers: the catalog without the key `jobs`, and what that declares.
+///
+/// # Errors
+/// As [`super::interpret`]; also for a capability that is not known, which would otherwise be waited for in
+/// vain.
+pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
+    let asked = Asked { action: None, external: None, capabilities: &[] };
+    completed(&asked, ended)?;
+    let Some(mut catalog) = document(&asked, ended)? else {
+        let what = "catalog printed nothing on stdout, where JSON is expected";
+        return Err(fail_with_log(Reason::NotJson, what, ended.log));
+    };
+    let wrong = |what: String| fail(Reason::WrongShape, format!("catalog: {what}"));
+    At::root(&catalog).map_err(wrong)?;
+    let jobs = catalog.as_object_mut().and_then(|members| members.remove(EXTENSION_KEY));
+    let capabilities = declared(jobs.as_ref()).map_err(wrong)?;
+    Ok(Offer { catalog, capabilities })
+}
+
+/// `{"version": 2, "capabilities": […]}`.
+fn declared(jobs: Option<&Value>) -> Result<Vec<Capability>, String> {
+    let Some(jobs) = jobs.filter(|jobs| !jobs.is_null()) else { return Ok(Vec::new()) };
+    if !jobs.is_object() {
+        return Err("jobs must be an object".to_owned());
+    }
+    // Later versions only add, and what they add is not for us.
+    let later = match jobs.get("version").map(Value::as_u64) {
+        None | Some(Some(2)) => false,
+        Some(Some(1)) => return Ok(Vec::new()),
+        Some(Some(3..)) => true,
+        Some(Some(0) | None) => return Err("jobs.version must be a number from 1".to_owned()),
+    };
+    let declared = match jobs.get("capabilities") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(declared)) => declared,
+        Some(_) => return Err("jobs.capabilities must be an array of strings".to_owned()),
+    };
+    let mut capabilities = Vec::new();
+    for (index, name) in declared.iter().enumerate() {
+        match serde_json::from_value(name.clone()) {
+            Ok(capability) if capabilities.contains(&capability) => {}
+            Ok(capability) => capabilities.push(capability),
+            Err(_) if later => {}
+            Err(_) => {
+                return Err(format!(
+                    "jobs.capabilities[{index}] is not a capability that is known; known are {}",
+                    Capability::ALL.map(name_of).join(", ")
+                ));
+            }
+        }
+    }
+    Ok(capabilities)
+}
+
+fn name_of(capability: Capability) -> String {
+    let name = serde_json::to_value(capability).unwrap_or_default();
+    name.as_str().unwrap_or_default().to_owned()
+}

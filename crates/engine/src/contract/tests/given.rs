@@ -1,0 +1,178 @@
+use osb::{InstanceId, PlanId, ServiceId, Work};
+use serde_json::json;
+
+use super::*;
+use crate::ports::Offer;
+
+fn catalog(stdout: &str) -> Result<Offer, RunFailure> {
+    let exit = Exit::Status(0);
+    offer(&Ended { exit, stdout: stdout.as_bytes(), log: "", state: None })
+}
+
+#[test]
+fn a_catalog_declares_capabilities_and_is_served_without_them() {
+    let offer = catalog(
+        r#"{"services": [], "jobs": {"version": 2, "more": 1,
+            "capabilities": ["update", "exit-codes", "update"]}}"#,
+    )
+    .unwrap();
+    assert_eq!(offer.catalog, json!({"services": []}));
+    assert_eq!(offer.capabilities, [Update, ExitCodes]);
+}
+
+#[test]
+fn a_catalog_that_declares_nothing_is_of_version_1() {
+    for stdout in [
+        r#"{"services": []}"#,
+        r#"{"services": [], "jobs": null}"#,
+        r#"{"services": [], "jobs": {}}"#,
+    ] {
+        let expected = Offer { catalog: json!({"services": []}), capabilities: vec![] };
+        assert_eq!(catalog(stdout).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_later_version_adds_what_is_not_for_us() {
+    let offer = catalog(r#"{"jobs": {"version": 3, "capabilities": ["update", "teleport"]}}"#);
+    assert_eq!(offer.unwrap().capabilities, [Update]);
+    let offer = catalog(r#"{"jobs": {"version": 1, "capabilities": ["update", "teleport"]}}"#);
+    assert_eq!(offer.unwrap().capabilities, []);
+}
+
+#[test]
+fn a_catalog_that_declares_nonsense_is_refused() {
+    for (stdout, says) in [
+        (r#"{"jobs": {"capabilities": ["updat"]}}"#, "jobs.capabilities[0]"),
+        (r#"{"jobs": {"capabilities": ["updat"]}}"#, "known are request-file, update, progress"),
+        (r#"{"jobs": {"capabilities": [1]}}"#, "jobs.capabilities[0]"),
+        (r#"{"jobs": {"capabilities": "update"}}"#, "must be an array"),
+        (r#"{"jobs": {"version": 0}}"#, "jobs.version must be"),
+        (r#"{"jobs": {"version": "2"}}"#, "jobs.version must be"),
+        (r#"{"jobs": []}"#, "jobs must be an object"),
+        ("[]", "a JSON object is expected"),
+    ] {
+        let failure = catalog(stdout).unwrap_err();
+        assert_eq!(failure.reason, Reason::WrongShape);
+        assert!(failure.failure.description.contains(says), "{failure:?}");
+    }
+    assert_eq!(catalog("").unwrap_err().reason, Reason::NotJson);
+    assert_eq!(catalog("{} x").unwrap_err().reason, Reason::NotJson);
+    let ended = Ended { exit: Exit::Status(10), stdout: b"{}", log: "", state: None };
+    assert_eq!(offer(&ended).unwrap_err().reason, Reason::ExitStatus);
+}
+
+#[test]
+fn progress_is_an_object_or_a_line() {
+    for (text, said) in [
+        (r#"{"description": "copying", "percent": 41.7}"#, Some("copying (42%)")),
+        (r#"{"description": "copying"}"#, Some("copying")),
+        (r#"{"percent": 250}"#, Some("100%")),
+        ("waiting for the disk\nmore", Some("waiting for the disk")),
+        ("\u{1b}[1mbold", Some("[1mbold")),
+        ("", None),
+        ("  \n", None),
+        ("{}", None),
+        (r#"{"description": "hal"#, None),
+        ("[1]", None),
+        ("42", None),
+    ] {
+        assert_eq!(progress(text).as_deref(), said, "{text}");
+    }
+    assert!(progress(&"é".repeat(5000)).unwrap().len() <= 500);
+}
+
+fn work(binding: bool, external: bool) -> Work {
+    let json = json!({
+        "action": "bind", "service_id": "s", "plan_id": "p", "instance_id": "i",
+        "operation_id": "bind-abc", "attempt": 2,
+    });
+    let mut work: Work = serde_json::from_value(json).unwrap();
+    work.binding_id = binding.then(|| osb::BindingId::new("b").unwrap());
+    work.external_operation = external.then(|| "x-1".to_owned());
+    work
+}
+
+#[test]
+fn the_command_line_is_the_seeds() {
+    assert_eq!(
+        arguments(&work(true, false)).join(" "),
+        "bind --service-id s --plan-id p --instance-id i --binding-id b"
+    );
+    let provision = Work { action: Action::Provision, ..work(false, false) };
+    assert_eq!(
+        arguments(&provision).join(" "),
+        "provision --service-id s --plan-id p --instance-id i"
+    );
+    assert_eq!(
+        arguments(&work(true, true)).join(" "),
+        "last-operation --service-id s --plan-id p --instance-id i --binding-id b --operation x-1"
+    );
+}
+
+#[test]
+fn the_command_line_carries_ids_and_nothing_else() {
+    let mut work = work(true, false);
+    work.parameters = json!({"p": "hunter22"}).as_object().cloned().unwrap().into();
+    work.context = work.parameters.clone();
+    work.state = Some(json!("hunter22").into());
+    (work.service_id, work.plan_id) = (ServiceId::new("s").unwrap(), PlanId::new("p").unwrap());
+    work.instance_id = InstanceId::new("i").unwrap();
+    assert!(!format!("{:?}", arguments(&work)).contains("hunter22"));
+    assert!(!format!("{:?}", variables(&work, V2, 7)).contains("hunter22"));
+}
+
+#[test]
+fn variables_are_for_those_who_declare_something() {
+    assert_eq!(variables(&work(true, false), &[], 7), []);
+    assert_eq!(
+        variables(&work(true, false), &[Update], 7),
+        [
+            ("OSB_OPERATION_ID", "bind-abc".to_owned()),
+            ("OSB_ATTEMPT", "2".to_owned()),
+            ("OSB_DEADLINE", "7".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn keys_become_variables_as_in_the_seed() {
+    assert_eq!(variable("aws.key"), Ok("AWS_KEY".to_owned()));
+    assert_eq!(variable("aws.secret-key"), Ok("AWS_SECRET-KEY".to_owned()));
+    for key in ["", "a=b", "a\0b", "osb.request.file", "OSB_STATE_FILE"] {
+        assert!(variable(key).is_err(), "{key:?}");
+    }
+}
+
+#[test]
+fn what_is_secret_in_a_request_is_what_the_user_gave() {
+    let mut work = work(true, false);
+    let object = |json: Value| json.as_object().cloned().unwrap().into();
+    work.parameters = object(json!({"password": "parameter", "size": 3}));
+    work.context = object(json!({"namespace": "namespace-1"}));
+    work.state = Some(json!(["left-behind"]).into());
+    work.originating_identity = Some(osb::OriginatingIdentity {
+        platform: "k".into(),
+        value: object(json!({"uid": "user"})),
+    });
+    let secrets = secrets::of_work(&work);
+    let values: Vec<&[u8]> = secrets.iter().collect();
+    assert_eq!(values, ["left-behind", "namespace-1", "parameter", "user"].map(str::as_bytes));
+}
+
+#[test]
+fn what_is_secret_in_an_output_is_found_with_text_around_it() {
+    let output = json!({
+        "credentials": {"password": "hunter22"}, "syslog_drain_url": "syslog://drain",
+        "volume_mounts": [{"driver": "driver", "device": {"mount_config": {"key": "mount-key"}}}],
+        "dashboard_url": "https://dashboard"
+    });
+    for stdout in [output.to_string(), format!("made it\n{output}\nbye")] {
+        let secrets = secrets::of_output(stdout.as_bytes());
+        let values: Vec<&[u8]> = secrets.iter().collect();
+        assert_eq!(values, ["hunter22", "mount-key", "syslog://drain"].map(str::as_bytes));
+    }
+    for stdout in ["", "text", "{", "[]", "5"] {
+        assert_eq!(secrets::of_output(stdout.as_bytes()).iter().count(), 0);
+    }
+}

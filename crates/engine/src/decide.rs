@@ -1,0 +1,283 @@
+//! What to do next about an operation in progress: a pure function of what is recorded and seen.
+//!
+//! ```text
+//! Pending ──start──▶ Started ──result──▶ Succeeded | Failed
+//!    ▲                  │  └─async──▶ External ──polls──▶ Succeeded | Failed
+//!    └──── retry ───────┘
+//! ```
+//!
+//! Nothing here depends on how the state was reached, so a start after a crash decides as the
+//! process that died would have.
+
+use osb::{Action, FailureKind, Output};
+
+use crate::names::RunName;
+use crate::policy::{OnBound, OnLost, Policy};
+use crate::ports::{RunFailure, RunState};
+use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
+use crate::transition;
+
+/// Everything that a decision rests on.
+#[derive(Debug, Clone)]
+pub struct State<'a> {
+    /// What is recorded.
+    pub record: &'a Record,
+    /// The operation's current run.
+    pub run: RunState,
+    /// The run that the operation halts.
+    pub halted: Option<RunState>,
+    /// What the operation has to agree with.
+    pub around: Around,
+    /// Why the run could not be started just now, and how often in a row.
+    pub refused_start: Option<RefusedStart>,
+}
+
+/// What an operation has to agree with: a binding with its instance, a deprovision with bindings.
+///
+/// Each side writes its own record before it looks at the other's, so of a bind and a deprovision
+/// that race at least one sees the other, without a transaction over both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Around {
+    /// Nothing, or nothing that matters any more.
+    Nothing,
+    /// The instance of a binding: whether it is there and stays.
+    Instance {
+        /// Neither being made, nor going, nor gone.
+        usable: bool,
+    },
+    /// The bindings of an instance that is to go.
+    Bindings {
+        /// Those that are live.
+        live: Vec<Key>,
+        /// Why one of them could not be removed since the deprovision was asked for.
+        stuck: Option<String>,
+    },
+}
+
+/// A start that the runner refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedStart {
+    /// Its words.
+    pub why: String,
+    /// It will not work until somebody mends it.
+    pub permanent: bool,
+    /// How many starts were refused in a row.
+    pub times: u32,
+}
+
+/// How many starts in a row may be refused before the operation fails.
+pub const STARTS: u32 = 8;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Start this run, then record that.
+    Start {
+        /// Its name.
+        run: RunName,
+        /// The external work that it asks after.
+        poll: Option<String>,
+    },
+    /// End this run, then look again.
+    Cancel(RunName),
+    /// Unbind these, then look again when they are gone.
+    Unbind(Vec<Key>),
+    /// Look again when this run's state changes.
+    Wait(RunName),
+    /// Look again then.
+    WaitUntil(Timestamp),
+    /// Record this, then let go of these runs.
+    Write {
+        /// The record as it is to be.
+        record: Box<Record>,
+        /// Runs that are no longer needed.
+        release: Vec<RunName>,
+    },
+    /// Nothing: the operation has ended.
+    Settled,
+}
+
+/// Decides.
+pub fn decide(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
+    let record = state.record;
+    if !record.is_busy() {
+        return Step::Settled;
+    }
+    if let Some(step) = halt_first(state, now) {
+        return step;
+    }
+    match &record.operation.phase {
+        Phase::External { name, next, .. } => external(policy, state, name, *next, now),
+        Phase::Pending { not_before: Some(when) } if *when > now => Step::WaitUntil(*when),
+        _ => attempt(policy, state, now),
+    }
+}
+
+/// A delete during a create waits for the create's run to be over.
+fn halt_first(state: &State<'_>, now: Timestamp) -> Option<Step> {
+    let halt = state.record.operation.halts.as_ref()?;
+    match state.halted {
+        Some(RunState::Running { .. }) => Some(Step::Cancel(halt.run.clone())),
+        Some(RunState::Absent) if halt.first && matches!(state.run, RunState::Absent) => {
+            let output = Output::default();
+            Some(write(transition::succeeded(state.record, &output, now), vec![]))
+        }
+        _ => None,
+    }
+}
+
+fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
+    let record = state.record;
+    let run = transition::current_run(&record.operation);
+    let was_started = matches!(record.operation.phase, Phase::Started { .. });
+    match &state.run {
+        RunState::Absent if was_started => {
+            lost(policy, state, "its run is gone: nothing is left of it", now)
+        }
+        RunState::Absent => start(policy, state, run, now),
+        RunState::Running { .. } if !was_started => write(transition::started(record, now), vec![]),
+        RunState::Running { progress: Some(said) }
+            if record.operation.progress.as_deref() != Some(said) =>
+        {
+            write(transition::progressed(record, said, now), vec![])
+        }
+        RunState::Running { .. } => Step::Wait(run),
+        RunState::Lost { why } => lost(policy, state, why, now),
+        RunState::Finished(Ok(output)) => collected(policy, state, output, now),
+        RunState::Finished(Err(failure)) => broken(policy, state, failure, now),
+    }
+}
+
+fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> Step {
+    let record = state.record;
+    match &state.around {
+        Around::Instance { usable: false } if record.operation.action == Action::Bind => {
+            return fail(
+                state,
+                Reason::Refused,
+                "the instance is being deprovisioned; the binding was not made",
+                true,
+                now,
+            );
+        }
+        Around::Bindings { live, stuck } if !live.is_empty() => {
+            return match (policy.bound, stuck) {
+                (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
+                (OnBound::Cascade, None) => Step::Unbind(live.clone()),
+                (OnBound::Refuse, _) => fail(
+                    state,
+                    Reason::Refused,
+                    "the instance has bindings; unbind them first",
+                    true,
+                    now,
+                ),
+            };
+        }
+        _ => {}
+    }
+    match &state.refused_start {
+        Some(refused) if refused.permanent || refused.times >= STARTS => {
+            fail(state, Reason::NotStarted, &refused.why, record.operation.attempt == 1, now)
+        }
+        _ => Step::Start { run, poll: None },
+    }
+}
+
+fn external(
+    policy: &Policy,
+    state: &State<'_>,
+    name: &str,
+    next: Timestamp,
+    now: Timestamp,
+) -> Step {
+    let record = state.record;
+    if now >= record.operation.created_at.plus(policy.external_timeout) {
+        let seconds = policy.external_timeout.as_secs();
+        let words = format!("the external work did not end within {seconds} s");
+        return fail(state, Reason::Timeout, &words, false, now);
+    }
+    if next > now {
+        return Step::WaitUntil(next);
+    }
+    let run = transition::current_run(&record.operation);
+    let ask_again = || {
+        let said = Output::default();
+        let again = transition::external(policy, record, name.to_owned(), &said, now);
+        write(again, vec![run.clone()])
+    };
+    match &state.run {
+        RunState::Absent if state.refused_start.as_ref().is_some_and(|r| r.times >= STARTS) => {
+            ask_again()
+        }
+        RunState::Absent => Step::Start { run, poll: Some(name.to_owned()) },
+        RunState::Running { .. } => Step::Wait(run),
+        RunState::Lost { .. } => ask_again(),
+        RunState::Finished(Err(failure)) if failure.failure.kind == FailureKind::Transient => {
+            ask_again()
+        }
+        RunState::Finished(Ok(output)) => collected(policy, state, output, now),
+        RunState::Finished(Err(failure)) => {
+            let (failure, _) = transition::operation_failure(failure);
+            write(transition::failed(record, failure, false, now), vec![run])
+        }
+    }
+}
+
+fn collected(policy: &Policy, state: &State<'_>, output: &Output, now: Timestamp) -> Step {
+    let record = state.record;
+    let release = ended_runs(state);
+    if let Some(name) = &output.external_operation {
+        return write(transition::external(policy, record, name.clone(), output, now), release);
+    }
+    write(transition::succeeded(record, output, now), release)
+}
+
+fn broken(policy: &Policy, state: &State<'_>, failed: &RunFailure, now: Timestamp) -> Step {
+    let record = state.record;
+    let again =
+        failed.failure.kind == FailureKind::Transient && record.operation.attempt < policy.attempts;
+    if again {
+        let next = transition::retried(policy, record, failed.failure.retry_after, now);
+        return write(next, ended_runs(state));
+    }
+    let (failure, nothing_made) = transition::operation_failure(failed);
+    let nothing_made = nothing_made && record.operation.attempt == 1;
+    write(transition::failed(record, failure, nothing_made, now), ended_runs(state))
+}
+
+fn lost(policy: &Policy, state: &State<'_>, why: &str, now: Timestamp) -> Step {
+    let record = state.record;
+    if policy.lost == OnLost::Retry && record.operation.attempt < policy.attempts {
+        return write(transition::retried(policy, record, None, now), ended_runs(state));
+    }
+    let words = format!("the run was lost: {why}");
+    fail(state, Reason::Lost, &words, false, now)
+}
+
+fn fail(
+    state: &State<'_>,
+    reason: Reason,
+    description: &str,
+    nothing_made: bool,
+    now: Timestamp,
+) -> Step {
+    let failure = OperationFailure {
+        reason,
+        description: description.to_owned(),
+        instance_usable: None,
+        update_repeatable: None,
+    };
+    write(transition::failed(state.record, failure, nothing_made, now), ended_runs(state))
+}
+
+/// The run that ended, and the one that it halted.
+fn ended_runs(state: &State<'_>) -> Vec<RunName> {
+    let operation = &state.record.operation;
+    let mut runs = vec![transition::current_run(operation)];
+    runs.extend(operation.halts.iter().map(|halt| halt.run.clone()));
+    runs
+}
+
+fn write(record: Record, release: Vec<RunName>) -> Step {
+    Step::Write { record: Box::new(record), release }
+}

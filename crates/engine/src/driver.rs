@@ -1,0 +1,464 @@
+//! Carries operations to their end: one task per record with an operation in progress, which looks,
+//! decides and acts until the operation has ended.
+//!
+//! A task holds a key and, while a run is alive, a permit; the record is read for each look. So a
+//! thousand waiting operations cost little, and a restart only has to start the tasks again.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use osb::{Action, Work};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::decide::{Around, RefusedStart, State, Step, decide};
+use crate::engine::Shared;
+use crate::failpoint;
+use crate::names::RunName;
+use crate::ports::{Filter, Kind, Query, Run, RunState, StartError, StoreError, Stored};
+use crate::record::{Key, Lifecycle, Phase, Record};
+use crate::transition::{self, Intent};
+
+/// How long to wait before the store or the runner is asked again after it failed.
+const TROUBLE: Duration = Duration::from_millis(500);
+/// How long a deprovision waits before it looks at its bindings again.
+const BINDINGS: Duration = Duration::from_millis(200);
+
+/// The tasks, by record, and those who wait for their end.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    table: Mutex<HashMap<Key, Task>>,
+    /// Intents that are being written, and have no task yet.
+    writing: AtomicUsize,
+}
+
+/// Leave to write an intent.
+pub(crate) struct Admitted<'t>(&'t Tasks);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.writing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Task {
+    wake: Arc<Notify>,
+    running: bool,
+    /// Set by a kick, cleared when the task looks: closes the gap between its last look and its end.
+    kicked: bool,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Tasks {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Task>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many operations are in progress.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Leave for one more operation, unless there are `limit` in progress or about to be. Those being
+    /// written count: on a slow disk a thousand would pass while none has a task yet.
+    pub(crate) fn admit(&self, limit: usize) -> Option<Admitted<'_>> {
+        let table = self.lock();
+        let known = table.len() + self.writing.load(Ordering::Relaxed);
+        (known < limit).then(|| {
+            self.writing.fetch_add(1, Ordering::Relaxed);
+            Admitted(self)
+        })
+    }
+
+    /// Resolves when the record's task has ended. To be asked for before the kick.
+    pub(crate) fn ended(&self, key: &Key) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().entry(key.clone()).or_default().waiting.push(sender);
+        receiver
+    }
+}
+
+/// Has the record looked at: starts its task, or wakes it.
+pub(crate) fn kick(shared: &Arc<Shared>, key: &Key) {
+    let wake = {
+        let mut table = shared.tasks.lock();
+        let task = table.entry(key.clone()).or_default();
+        task.kicked = true;
+        task.wake.notify_one();
+        let fresh = !std::mem::replace(&mut task.running, true);
+        fresh.then(|| Arc::clone(&task.wake))
+    };
+    if let Some(wake) = wake {
+        let shared = Arc::clone(shared);
+        let key = key.clone();
+        tokio::spawn(async move { drive(&shared, key, &wake).await });
+    }
+}
+
+/// A task that panics, in an adapter or here, leaves its record to a task that comes after it.
+struct Successor<'a> {
+    shared: &'a Arc<Shared>,
+    key: &'a Key,
+}
+
+impl Drop for Successor<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        if let Some(task) = self.shared.tasks.lock().get_mut(self.key) {
+            task.running = false;
+        }
+        let (shared, key) = (Arc::clone(self.shared), self.key.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                shared.clock.sleep(TROUBLE).await;
+                kick(&shared, &key);
+            });
+        }
+    }
+}
+
+async fn drive(shared: &Arc<Shared>, key: Key, wake: &Arc<Notify>) {
+    let _successor = Successor { shared, key: &key };
+    let mut hands = Hands::default();
+    loop {
+        if let Some(task) = shared.tasks.lock().get_mut(&key) {
+            task.kicked = false;
+        }
+        let over = match look(shared, &key, wake, &mut hands).await {
+            Ok(over) => over,
+            Err(error) => {
+                tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
+                pause(shared, wake, TROUBLE).await;
+                false
+            }
+        };
+        if over {
+            let mut table = shared.tasks.lock();
+            if table.get(&key).is_none_or(|task| !task.kicked) {
+                if let Some(task) = table.remove(&key) {
+                    drop(table);
+                    for waiting in task.waiting {
+                        let _ = waiting.send(());
+                    }
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// What a task holds between looks.
+#[derive(Default)]
+struct Hands {
+    permit: Option<OwnedSemaphorePermit>,
+    refused: Option<RefusedStart>,
+    cancelled: Option<RunName>,
+}
+
+/// Why a look ended early.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Runner(#[from] crate::ports::RunnerError),
+}
+
+/// One look, one decision, one act. `true` when the operation has ended.
+async fn look(
+    shared: &Arc<Shared>,
+    key: &Key,
+    wake: &Notify,
+    hands: &mut Hands,
+) -> Result<bool, Trouble> {
+    let Some(stored) = shared.store.read(key).await? else { return Ok(true) };
+    let record = &*stored.record;
+    if !record.is_busy() {
+        return Ok(true);
+    }
+    let state = observe(shared, record, hands).await?;
+    if matches!(state.run, RunState::Running { .. }) && hands.permit.is_none() {
+        hands.permit = shared.permits.clone().try_acquire_owned().ok();
+    }
+    match decide(&shared.policy, &state, shared.clock.now()) {
+        Step::Settled => return Ok(true),
+        Step::Start { run, poll } => start(shared, &stored, run, poll, wake, hands).await?,
+        Step::Write { record, release } => write(shared, &stored, *record, &release, hands).await?,
+        Step::Wait(run) => {
+            tokio::select! {
+                () = shared.runner.changed(&run) => {}
+                () = wake.notified() => {}
+            }
+        }
+        Step::WaitUntil(when) => {
+            hands.permit = None;
+            pause(shared, wake, shared.clock.now().until(when)).await;
+        }
+        Step::Cancel(run) => cancel(shared, run, wake, hands).await?,
+        Step::Unbind(bindings) => unbind(shared, &bindings, wake).await?,
+    }
+    Ok(false)
+}
+
+async fn pause(shared: &Shared, wake: &Notify, duration: Duration) {
+    tokio::select! {
+        () = shared.clock.sleep(duration) => {}
+        () = wake.notified() => {}
+    }
+}
+
+async fn observe<'a>(
+    shared: &Shared,
+    record: &'a Record,
+    hands: &Hands,
+) -> Result<State<'a>, Trouble> {
+    let operation = &record.operation;
+    let run = shared.runner.observe(&transition::current_run(operation)).await?;
+    let halted = match &operation.halts {
+        Some(halt) => Some(shared.runner.observe(&halt.run).await?),
+        None => None,
+    };
+    let starting = matches!(operation.phase, Phase::Pending { .. }) && run == RunState::Absent;
+    let around = match (&record.key, operation.action) {
+        _ if !starting => Around::Nothing,
+        (Key::Binding(instance, _), Action::Bind) => {
+            let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
+            let usable = instance.is_some_and(|stored| {
+                stored.record.lifecycle == Lifecycle::Ready
+                    && !(stored.record.is_busy()
+                        && stored.record.operation.action == Action::Deprovision)
+            });
+            Around::Instance { usable }
+        }
+        (Key::Instance(instance), Action::Deprovision) => {
+            let query = Query {
+                kind: Kind::Bindings,
+                instance: Some(instance.clone()),
+                filter: Filter::Live,
+                after: None,
+                limit: 64,
+            };
+            let bindings = shared.store.list(&query).await?;
+            let stuck = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
+            let live = bindings.into_iter().map(|stored| stored.record.key.clone()).collect();
+            Around::Bindings { live, stuck }
+        }
+        _ => Around::Nothing,
+    };
+    Ok(State { record, run, halted, around, refused_start: hands.refused.clone() })
+}
+
+/// Why a binding could not be removed since the deprovision was asked for.
+fn refused_to_go(binding: &Record, deprovision: &Record) -> Option<String> {
+    let operation = &binding.operation;
+    match &operation.phase {
+        Phase::Failed(failure)
+            if operation.action == Action::Unbind
+                && operation.ended_at >= Some(deprovision.operation.created_at) =>
+        {
+            Some(format!("{} could not be removed: {}", binding.key, failure.description))
+        }
+        _ => None,
+    }
+}
+
+async fn start(
+    shared: &Arc<Shared>,
+    stored: &Stored,
+    name: RunName,
+    poll: Option<String>,
+    wake: &Notify,
+    hands: &mut Hands,
+) -> Result<(), Trouble> {
+    if hands.permit.is_none() {
+        hands.permit = permit(&shared.permits, wake).await;
+        // Whether it got one or was woken: the record may have changed while it waited.
+        return Ok(());
+    }
+    let record = &*stored.record;
+    let asks = poll.is_some();
+    let run = Run {
+        name,
+        timeout: shared.policy.timeouts.of(record.operation.action),
+        work: work(shared, record, poll).await?,
+        capabilities: shared.offering().map(|offering| offering.capabilities).unwrap_or_default(),
+    };
+    failpoint::hit("before-start").await;
+    match shared.runner.start(&run).await {
+        Ok(()) => {
+            hands.refused = None;
+            failpoint::hit("after-start").await;
+            if !asks {
+                let next = transition::started(record, shared.clock.now());
+                write(shared, stored, next, &[], hands).await?;
+                failpoint::hit("after-started").await;
+            }
+        }
+        Err(error) => {
+            let times = hands.refused.as_ref().map_or(0, |refused| refused.times) + 1;
+            let permanent = matches!(error, StartError::Permanent(_));
+            tracing::warn!(run = %run.name, %error, times, "a run could not be started");
+            hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times });
+            if !permanent {
+                pause(shared, wake, shared.policy.pause(times + 1)).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn permit(permits: &Arc<Semaphore>, wake: &Notify) -> Option<OwnedSemaphorePermit> {
+    tokio::select! {
+        permit = permits.clone().acquire_owned() => permit.ok(),
+        () = wake.notified() => None,
+    }
+}
+
+async fn work(shared: &Shared, record: &Record, poll: Option<String>) -> Result<Work, StoreError> {
+    let operation = &record.operation;
+    let ordered = operation.target.as_ref().unwrap_or(&record.ordered);
+    let mut state = record.made.state.clone();
+    if let (Key::Binding(instance, _), None) = (&record.key, &state) {
+        let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
+        state = instance.and_then(|stored| stored.record.made.state.clone());
+    }
+    let timeout = shared.policy.timeouts.of(operation.action);
+    Ok(Work {
+        action: operation.action,
+        service_id: ordered.service_id.clone(),
+        plan_id: ordered.plan_id.clone(),
+        instance_id: record.key.instance().clone(),
+        binding_id: record.key.binding().cloned(),
+        operation_id: operation.id.clone(),
+        attempt: operation.attempt,
+        deadline: Some(shared.clock.now().plus(timeout).0 / 1000),
+        parameters: ordered.parameters.clone(),
+        context: ordered.context.clone(),
+        previous_values: operation.previous_values.clone(),
+        maintenance_info: ordered.maintenance_info.clone(),
+        bind_resource: ordered.bind_resource.clone(),
+        predecessor_binding_id: ordered.predecessor_binding_id.clone(),
+        originating_identity: operation.originating_identity.clone(),
+        state,
+        external_operation: poll,
+        progress: osb::broker::Progress::default(),
+    })
+}
+
+async fn write(
+    shared: &Arc<Shared>,
+    stored: &Stored,
+    mut next: Record,
+    release: &[RunName],
+    hands: &mut Hands,
+) -> Result<(), Trouble> {
+    shared.check_made(&stored.record, &mut next);
+    let ended = !next.is_busy();
+    if ended {
+        failpoint::hit("before-outcome").await;
+    }
+    let next = Arc::new(next);
+    match shared.store.write(Arc::clone(&next), Some(&stored.version)).await {
+        Ok(_) => {}
+        // A request came first; look again.
+        Err(StoreError::Conflict) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    if ended {
+        failpoint::hit("after-outcome").await;
+        shared.observer.ended(&next);
+    }
+    for run in release {
+        shared.runner.release(run).await?;
+        hands.permit = None;
+        hands.refused = None;
+    }
+    if !release.is_empty() {
+        failpoint::hit("after-release").await;
+    }
+    Ok(())
+}
+
+async fn cancel(
+    shared: &Shared,
+    run: RunName,
+    wake: &Notify,
+    hands: &mut Hands,
+) -> Result<(), Trouble> {
+    if hands.cancelled.as_ref() != Some(&run) {
+        shared.runner.cancel(&run).await?;
+        failpoint::hit("after-cancel").await;
+        hands.cancelled = Some(run.clone());
+    }
+    tokio::select! {
+        () = shared.runner.changed(&run) => {}
+        () = wake.notified() => {}
+    }
+    Ok(())
+}
+
+/// Records an unbind for each binding that has none yet.
+async fn unbind(shared: &Arc<Shared>, bindings: &[Key], wake: &Notify) -> Result<(), Trouble> {
+    for key in bindings {
+        let Some(stored) = shared.store.read(key).await? else { continue };
+        let record = &*stored.record;
+        let leaving = record.is_busy() && record.operation.action == Action::Unbind;
+        if !record.is_live() || leaving {
+            continue;
+        }
+        let intent = Intent::new(Action::Unbind);
+        let next = transition::begin(&shared.policy, record, intent, shared.clock.now());
+        match shared.store.write(Arc::new(next), Some(&stored.version)).await {
+            Ok(_) => kick(shared, key),
+            Err(StoreError::Conflict) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    pause(shared, wake, BINDINGS).await;
+    Ok(())
+}
+
+impl Shared {
+    /// Turns a success that must not be published into a failure: a binding that the specification
+    /// forbids (a drain without `syslog_drain`, an endpoint without ports, a bad timestamp).
+    fn check_made(&self, before: &Record, next: &mut Record) {
+        let bound = before.is_busy()
+            && before.operation.action == Action::Bind
+            && next.operation.phase == Phase::Succeeded;
+        if !bound {
+            return;
+        }
+        let body = next.made.binding.clone().unwrap_or_default();
+        let requires = self
+            .catalog()
+            .and_then(|catalog| {
+                catalog.service(&next.ordered.service_id).map(|service| service.requires.clone())
+            })
+            .unwrap_or_default();
+        if let Err(why) = osb::catalog::check_binding(&body, &requires) {
+            let failure = crate::record::OperationFailure {
+                reason: crate::record::Reason::WrongShape,
+                description: format!(
+                    "the broker answered a binding that may not be published: {why}"
+                ),
+                instance_usable: None,
+                update_repeatable: None,
+            };
+            *next = transition::failed(before, failure, false, next.updated_at);
+        }
+    }
+}
+
+/// What an ended operation is told to: metrics and logs.
+pub trait Observer: Send + Sync + 'static {
+    /// An operation ended; the record holds it.
+    fn ended(&self, record: &Record);
+}
+
+impl Observer for () {
+    fn ended(&self, _: &Record) {}
+}

@@ -1,0 +1,183 @@
+//! The engine: what is recorded, seen and done, behind one handle.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use osb::CompiledCatalog;
+use osb::jobs::contract::Capability;
+use tokio::sync::Semaphore;
+
+use crate::driver::{self, Observer, Tasks};
+use crate::names;
+use crate::policy::Policy;
+use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError};
+use crate::record::Record;
+
+/// How often tombstones and leftover runs are looked for.
+const SWEEP: Duration = Duration::from_secs(10 * 60);
+
+/// The broker of one catalog. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all tasks of an engine share.
+pub(crate) struct Shared {
+    pub(crate) policy: Policy,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) tasks: Tasks,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) offer: RwLock<Option<Offering>>,
+}
+
+/// The catalog in force, and what the broker can do.
+#[derive(Clone)]
+pub(crate) struct Offering {
+    pub(crate) catalog: Arc<CompiledCatalog>,
+    pub(crate) capabilities: Vec<Capability>,
+}
+
+impl Shared {
+    pub(crate) fn offering(&self) -> Option<Offering> {
+        self.offer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn catalog(&self) -> Option<Arc<CompiledCatalog>> {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        offer.as_ref().map(|offering| Arc::clone(&offering.catalog))
+    }
+
+    pub(crate) fn can(&self, capability: Capability) -> bool {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        offer.as_ref().is_some_and(|offering| offering.capabilities.contains(&capability))
+    }
+}
+
+/// The ports of an engine.
+pub struct Ports {
+    /// Where records are kept.
+    pub store: Arc<dyn Store>,
+    /// What runs the broker.
+    pub runner: Arc<dyn Runner>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What is told of ended operations.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Engine {
+    /// An engine over its ports. Nothing happens until [`Self::resume`].
+    pub fn new(policy: Policy, ports: Ports) -> Self {
+        let permits = Arc::new(Semaphore::new(policy.max_runs.max(1)));
+        Self {
+            shared: Arc::new(Shared {
+                policy,
+                store: ports.store,
+                runner: ports.runner,
+                clock: ports.clock,
+                observer: ports.observer,
+                tasks: Tasks::default(),
+                permits,
+                offer: RwLock::new(None),
+            }),
+        }
+    }
+
+    /// Takes up every operation that is in progress: runs that are alive are watched again, runs
+    /// that ended are collected, runs that were never started are started. The same code path as
+    /// that of a fresh request. Returns how many there are.
+    ///
+    /// # Errors
+    /// If the store cannot say which.
+    pub async fn resume(&self) -> Result<usize, StoreError> {
+        let busy = self.shared.store.busy().await?;
+        for key in &busy {
+            driver::kick(&self.shared, key);
+        }
+        Ok(busy.len())
+    }
+
+    /// Removes what has outlived its use, now and then, for ever: tombstones past their time and
+    /// runs whose operation has ended. To be spawned.
+    pub async fn sweep(self) {
+        loop {
+            if let Err(error) = self.sweep_once().await {
+                tracing::warn!(%error, "could not sweep");
+            }
+            self.shared.clock.sleep(SWEEP).await;
+        }
+    }
+
+    /// One sweep. Returns how many tombstones went.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn sweep_once(&self) -> Result<usize, StoreError> {
+        self.release_leftovers().await?;
+        let now = self.shared.clock.now();
+        let age = u64::try_from(self.shared.policy.tombstones.as_millis()).unwrap_or(u64::MAX);
+        let before = crate::record::Timestamp(now.0.saturating_sub(age));
+        let mut removed = 0;
+        for kind in [Kind::Bindings, Kind::Instances] {
+            let mut query = Query {
+                kind,
+                instance: None,
+                filter: Filter::DeletedBefore(before),
+                after: None,
+                limit: 256,
+            };
+            loop {
+                let page = self.shared.store.list(&query).await?;
+                let Some(last) = page.last() else { break };
+                query.after = Some(last.record.key.clone());
+                for stored in &page {
+                    match self.shared.store.remove(&stored.record.key, &stored.version).await {
+                        Ok(()) => removed += 1,
+                        Err(StoreError::Conflict) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// A crash between an outcome and the release of its run leaves the run's result behind.
+    async fn release_leftovers(&self) -> Result<(), StoreError> {
+        let runs = match self.shared.runner.unreleased().await {
+            Ok(runs) => runs,
+            Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+        };
+        for (run, key) in runs {
+            let stored = self.shared.store.read(&key).await?;
+            if stored.is_some_and(|stored| needs(&stored.record, run.as_str())) {
+                continue;
+            }
+            if let Err(error) = self.shared.runner.release(&run).await {
+                tracing::warn!(%run, %error, "a leftover run could not be released");
+            }
+        }
+        Ok(())
+    }
+
+    /// How many operations are in progress.
+    pub fn in_progress(&self) -> usize {
+        self.shared.tasks.len()
+    }
+
+    /// The store, for those who look at it directly.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+}
+
+/// Whether the operation in progress still has a use for a run.
+fn needs(record: &Record, run: &str) -> bool {
+    let operation = &record.operation;
+    let halted = operation.halts.as_ref().is_some_and(|halt| halt.run.as_str() == run);
+    record.is_busy() && (halted || names::belongs(run, &operation.id))
+}

@@ -1,0 +1,183 @@
+//! Runs a [`Broker`] in this process.
+//!
+//! A run is a task here, so it ends with the process; what was recorded as started is then lost, and
+//! [`OnLost::Retry`](crate::policy::OnLost) gives it a further attempt, as the trait's contract allows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use osb::broker::{Progress, Standing};
+use osb::jobs::contract::Capability;
+use osb::{Action, Broker, Failure, Output, Work};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::names::RunName;
+use crate::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
+use crate::record::{Key, Reason};
+
+/// How long a wait for a change may last.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// The runner of one broker.
+pub struct InProcess<B> {
+    broker: Arc<B>,
+    runs: Arc<Mutex<HashMap<RunName, Entry>>>,
+}
+
+struct Entry {
+    key: Key,
+    state: RunState,
+    changed: Arc<Notify>,
+    task: Option<JoinHandle<()>>,
+}
+
+type Runs = Mutex<HashMap<RunName, Entry>>;
+
+fn lock(runs: &Runs) -> MutexGuard<'_, HashMap<RunName, Entry>> {
+    runs.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn set(runs: &Runs, name: &RunName, state: RunState) {
+    if let Some(entry) = lock(runs).get_mut(name)
+        && matches!(entry.state, RunState::Running { .. })
+    {
+        entry.state = state;
+        entry.changed.notify_waiters();
+    }
+}
+
+impl<B: Broker> InProcess<B> {
+    /// A runner of `broker`.
+    pub fn new(broker: B) -> Self {
+        Self { broker: Arc::new(broker), runs: Arc::default() }
+    }
+}
+
+async fn carry_out<B: Broker>(broker: Arc<B>, mut work: Work) -> Result<Output, Failure> {
+    if let Some(name) = work.external_operation.take() {
+        return Ok(match broker.last_operation(work, &name).await? {
+            Standing::Succeeded(output) => *output,
+            Standing::InProgress { description, .. } => {
+                Output { external_operation: Some(name), description, ..Output::default() }
+            }
+        });
+    }
+    match work.action {
+        Action::Provision => broker.provision(work).await,
+        Action::Update => broker.update(work).await,
+        Action::Bind => broker.bind(work).await,
+        Action::Unbind => broker.unbind(work).await,
+        Action::Deprovision => broker.deprovision(work).await,
+    }
+}
+
+/// The work as a task of its own, so that a panic of the author's is a failed run.
+async fn result<B: Broker>(
+    broker: Arc<B>,
+    work: Work,
+    timeout: Duration,
+) -> Result<Output, RunFailure> {
+    let mut task = tokio::spawn(carry_out(broker, work));
+    let fail = |reason, words: String| Err(RunFailure { reason, failure: Failure::failed(words) });
+    match tokio::time::timeout(timeout, &mut task).await {
+        Ok(Ok(Ok(output))) => Ok(output),
+        Ok(Ok(Err(failure))) => Err(RunFailure { reason: Reason::Reported, failure }),
+        Ok(Err(_)) => fail(Reason::Killed, "the broker panicked; see its log".into()),
+        Err(_) => {
+            task.abort();
+            fail(Reason::Timeout, format!("the broker did not end within {} s", timeout.as_secs()))
+        }
+    }
+}
+
+#[async_trait]
+impl<B: Broker> Runner for InProcess<B> {
+    async fn start(&self, run: &Run) -> Result<(), StartError> {
+        let mut runs = lock(&self.runs);
+        if runs.contains_key(&run.name) {
+            return Ok(());
+        }
+        let key = match &run.work.binding_id {
+            Some(binding) => Key::Binding(run.work.instance_id.clone(), binding.clone()),
+            None => Key::Instance(run.work.instance_id.clone()),
+        };
+        let mut work = run.work.clone();
+        let (name, table) = (run.name.clone(), Arc::clone(&self.runs));
+        let said = (name.clone(), Arc::clone(&table));
+        work.progress = Progress::new(move |words| {
+            set(&said.1, &said.0, RunState::Running { progress: Some(words.to_owned()) });
+        });
+        let (broker, timeout) = (Arc::clone(&self.broker), run.timeout);
+        let task = tokio::spawn(async move {
+            let result = result(broker, work, timeout).await;
+            set(&table, &name, RunState::Finished(result));
+        });
+        let entry = Entry {
+            key,
+            state: RunState::Running { progress: None },
+            changed: Arc::default(),
+            task: Some(task),
+        };
+        runs.insert(run.name.clone(), entry);
+        Ok(())
+    }
+
+    async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
+        Ok(lock(&self.runs).get(name).map_or(RunState::Absent, |entry| entry.state.clone()))
+    }
+
+    async fn changed(&self, name: &RunName) {
+        let changed = match lock(&self.runs).get(name) {
+            Some(entry) if matches!(entry.state, RunState::Running { .. }) => {
+                Arc::clone(&entry.changed)
+            }
+            _ => return,
+        };
+        let wait = changed.notified();
+        // It may have ended between the look and the wait.
+        let still = matches!(
+            lock(&self.runs).get(name).map(|entry| &entry.state),
+            Some(RunState::Running { .. })
+        );
+        if still {
+            let _ = tokio::time::timeout(LOOK_AGAIN, wait).await;
+        }
+    }
+
+    async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
+        let task = lock(&self.runs).get_mut(name).and_then(|entry| entry.task.take());
+        if let Some(task) = task {
+            task.abort();
+            let failure = Failure::failed("the work was halted");
+            let halted = RunFailure { reason: Reason::Halted, failure };
+            set(&self.runs, name, RunState::Finished(Err(halted)));
+        }
+        Ok(())
+    }
+
+    async fn release(&self, name: &RunName) -> Result<(), RunnerError> {
+        if let Some(Entry { task: Some(task), .. }) = lock(&self.runs).remove(name) {
+            task.abort();
+        }
+        Ok(())
+    }
+
+    async fn unreleased(&self) -> Result<Vec<(RunName, Key)>, RunnerError> {
+        Ok(lock(&self.runs).iter().map(|(name, entry)| (name.clone(), entry.key.clone())).collect())
+    }
+
+    async fn log(&self, _: &RunName) -> Result<Option<String>, RunnerError> {
+        Ok(None)
+    }
+
+    async fn offer(&self) -> Result<Offer, RunFailure> {
+        let reported = |failure| RunFailure { reason: Reason::Reported, failure };
+        let catalog = self.broker.catalog().await.map_err(reported)?;
+        let catalog = serde_json::to_value(catalog)
+            .map_err(|error| reported(Failure::failed(error.to_string())))?;
+        Ok(Offer { catalog, capabilities: vec![Capability::Update, Capability::RequestFile] })
+    }
+}

@@ -1,0 +1,41 @@
+//! Durable operations.
+//!
+//! An intent is recorded, a run is started for it, its output is captured, the outcome is
+//! published. All four survive the end of this process at any moment, because what happens next is
+//! decided from what is recorded, never from what was in progress:
+//!
+//! ```text
+//!            ┌────────────── Store ◀─ one write per transition, durable before acknowledged
+//! request ──▶ Engine ── observe ──▶ decide ──▶ execute ──▶ Runner (start, cancel, release)
+//!            └─ answers from the record alone
+//! ```
+//!
+//! [`record`] is what is kept, [`decide`] the rules (pure), [`Engine`] the thin I/O around them, and
+//! [`ports`] what a machine or a cluster provides.
+
+mod admin;
+mod admit;
+mod answer;
+mod backend;
+pub mod contract;
+pub mod decide;
+mod driver;
+mod engine;
+pub mod failpoint;
+pub mod in_process;
+pub mod names;
+mod offer;
+pub mod policy;
+pub mod ports;
+pub mod record;
+pub mod redact;
+mod transition;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use driver::Observer;
+pub use engine::{Engine, Ports};
+pub use offer::CatalogError;
+pub use policy::Policy;
+pub use transition::keep_plans_in_use;

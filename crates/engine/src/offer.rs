@@ -1,0 +1,150 @@
+//! The catalog: read from the broker, the last good one kept, a plan in use never dropped.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use osb::catalog::{CompiledCatalog, Fault};
+use osb::jobs::contract::Capability;
+use osb::{Catalog, Object};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::engine::{Engine, Offering};
+use crate::ports::{Offer, RunFailure, StoreError};
+use crate::transition::keep_plans_in_use;
+
+/// Why a catalog was not taken. The one before stays in force.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The broker could not be asked, or answered something that is no catalog.
+    #[error("the broker's catalog could not be read: {}", .0.failure.description)]
+    Run(RunFailure),
+    /// The catalog has faults; all of them are listed.
+    #[error("the catalog has {} fault(s):{}", .0.len(), list(.0))]
+    Faults(Vec<Fault>),
+    /// It could not be saved.
+    #[error("the catalog could not be saved")]
+    Store(#[source] StoreError),
+}
+
+fn list(faults: &[Fault]) -> String {
+    faults.iter().fold(String::new(), |mut text, fault| {
+        text.push_str("\n  ");
+        text.push_str(&fault.to_string());
+        text
+    })
+}
+
+/// What is saved of an offer.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    catalog: Value,
+    capabilities: Vec<Capability>,
+}
+
+impl Engine {
+    /// Takes up the catalog that was saved last, so that a start does not wait for the broker.
+    /// `false` if there is none, or it is not good any more.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn load_catalog(&self) -> Result<bool, StoreError> {
+        let Some(saved) = self.shared.store.catalog().await? else { return Ok(false) };
+        let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
+        let offer = Offer { catalog: saved.catalog, capabilities: saved.capabilities };
+        match compile(&offer) {
+            Ok(offering) => {
+                self.offer(offering);
+                Ok(true)
+            }
+            Err(faults) => {
+                tracing::warn!(faults = %list(&faults), "the saved catalog is not good any more");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Asks the broker for its catalog and puts it in force.
+    ///
+    /// # Errors
+    /// If it cannot be had, has faults or cannot be saved; the one before stays in force.
+    pub async fn refresh_catalog(&self) -> Result<Arc<CompiledCatalog>, CatalogError> {
+        let offer = self.shared.runner.offer().await.map_err(CatalogError::Run)?;
+        self.set_offer(offer).await
+    }
+
+    /// Puts an offer in force.
+    ///
+    /// # Errors
+    /// As [`Self::refresh_catalog`].
+    pub async fn set_offer(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
+        let mut catalog = osb::catalog::parse(&offer.catalog).map_err(CatalogError::Faults)?;
+        let before = self.shared.catalog();
+        if let Some(before) = &before {
+            let in_use = self.shared.store.plans_in_use().await.map_err(CatalogError::Store)?;
+            keep_plans_in_use(&mut catalog, before.catalog(), &in_use);
+        }
+        serve_what_we_keep(&mut catalog);
+        offer.catalog = serde_json::to_value(&catalog).unwrap_or_default();
+        let offering = match before.filter(|before| *before.catalog() == catalog) {
+            // Unchanged: keep its Last-Modified.
+            Some(catalog) => Offering { catalog, capabilities: offer.capabilities.clone() },
+            None => Offering {
+                catalog: Arc::new(CompiledCatalog::compile(catalog).map_err(CatalogError::Faults)?),
+                capabilities: offer.capabilities.clone(),
+            },
+        };
+        let saved = Saved { catalog: offer.catalog, capabilities: offer.capabilities };
+        let saved = serde_json::to_value(saved).unwrap_or_default();
+        if self.shared.store.catalog().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved)
+        {
+            self.shared.store.save_catalog(&saved).await.map_err(CatalogError::Store)?;
+        }
+        let catalog = Arc::clone(&offering.catalog);
+        self.offer(offering);
+        Ok(catalog)
+    }
+
+    /// Reads the catalog until there is one, then again at every `interval` (never, if zero). To be
+    /// spawned.
+    pub async fn keep_catalog(self, interval: Duration) {
+        let mut failures = 1;
+        loop {
+            match self.refresh_catalog().await {
+                Ok(_) => failures = 1,
+                Err(error) => {
+                    tracing::error!(%error, "the catalog was not refreshed");
+                    failures += 1;
+                }
+            }
+            let pause = if failures > 1 { self.shared.policy.pause(failures) } else { interval };
+            if pause.is_zero() {
+                return;
+            }
+            self.shared.clock.sleep(pause).await;
+        }
+    }
+
+    fn offer(&self, offering: Offering) {
+        *self.shared.offer.write().unwrap_or_else(PoisonError::into_inner) = Some(offering);
+    }
+}
+
+fn compile(offer: &Offer) -> Result<Offering, Vec<Fault>> {
+    let catalog = osb::catalog::parse(&offer.catalog)?;
+    let catalog = Arc::new(CompiledCatalog::compile(catalog)?);
+    Ok(Offering { catalog, capabilities: offer.capabilities.clone() })
+}
+
+/// The engine keeps instances and bindings, so both can be fetched unless the author says not.
+fn serve_what_we_keep(catalog: &mut Catalog) {
+    for service in &mut catalog.services {
+        service.instances_retrievable.get_or_insert(true);
+        service.bindings_retrievable.get_or_insert(true);
+    }
+}
+
+/// An empty object, for requests without parameters.
+pub(crate) fn object(value: Option<&osb::Sensitive<Object>>) -> osb::Sensitive<Object> {
+    value.cloned().unwrap_or_default()
+}

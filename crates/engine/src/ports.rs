@@ -1,0 +1,235 @@
+//! What a machine or a cluster provides: a [`Store`], a [`Runner`], a [`Clock`].
+//!
+//! Each has one contract suite in [`crate::testing`] that every adapter passes unchanged; an adapter
+//! that needs a special case in the engine is a defect of the port.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use osb::jobs::contract::Capability;
+use osb::{Failure, InstanceId, Output, PlanId, ServiceId, Work};
+use serde_json::Value;
+
+use crate::names::RunName;
+use crate::record::{Key, Reason, Record, Timestamp};
+
+/// A record's version: changes with every write, never comes back, even over a removal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Version(pub String);
+
+/// A record as it was read.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The record.
+    pub record: Arc<Record>,
+    /// For the write that follows from it.
+    pub version: Version,
+}
+
+/// Which records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Service instances.
+    Instances,
+    /// Bindings.
+    Bindings,
+}
+
+/// Which of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Filter {
+    /// All, tombstones included.
+    #[default]
+    All,
+    /// All but tombstones.
+    Live,
+    /// Those with an operation in progress.
+    Busy,
+    /// Tombstones last written before this.
+    DeletedBefore(Timestamp),
+}
+
+/// A page of records, in the order of their keys.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// Instances or bindings.
+    pub kind: Kind,
+    /// Only of this instance.
+    pub instance: Option<InstanceId>,
+    /// Only these.
+    pub filter: Filter,
+    /// Only after this key.
+    pub after: Option<Key>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody else wrote the record first: read again and decide again.
+    #[error("the record was written by somebody else in the meantime")]
+    Conflict,
+    /// Too many writes wait; nothing was written. Come again.
+    #[error("too many writes are waiting")]
+    Overloaded,
+    /// The store cannot be written or read (disk full, I/O error). Whether a write took effect is
+    /// not known.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// A record is there but cannot be read: tampered with, damaged, or of another key.
+    #[error("{key} cannot be read: {why}")]
+    Unreadable {
+        /// Which.
+        key: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Keeps records.
+///
+/// A write that returned `Ok` survives `kill -9` and power loss. Reads see every write that returned
+/// before they began, and never wait for a writer.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Reads a record.
+    async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
+
+    /// Writes a record if it is still of the `expected` version (`None`: if there is none).
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if it is not; nothing is written then.
+    async fn write(
+        &self,
+        record: Arc<Record>,
+        expected: Option<&Version>,
+    ) -> Result<Version, StoreError>;
+
+    /// Removes a record if it is still of the `expected` version.
+    async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError>;
+
+    /// A page of records.
+    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError>;
+
+    /// The keys of all records with an operation in progress: what a start has to look after.
+    async fn busy(&self) -> Result<Vec<Key>, StoreError>;
+
+    /// Every plan that a live record has, once.
+    async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError>;
+
+    /// The last good catalog, as it was saved.
+    async fn catalog(&self) -> Result<Option<Value>, StoreError>;
+
+    /// Saves the last good catalog.
+    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError>;
+}
+
+/// A run to be started.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its name: starting it twice is starting it once.
+    pub name: RunName,
+    /// What to do.
+    pub work: Work,
+    /// After this it is ended, whether or not anybody watches.
+    pub timeout: Duration,
+    /// The extensions of the contract that are in force for it.
+    pub capabilities: Vec<Capability>,
+}
+
+/// What is known of a run.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one at a time, and gone at the next step")]
+pub enum RunState {
+    /// There is no such run.
+    Absent,
+    /// It goes on.
+    Running {
+        /// How far it is, if it says so.
+        progress: Option<String>,
+    },
+    /// It ended; its result is kept until it is released.
+    Finished(Result<Output, RunFailure>),
+    /// It was started, is not running, and left no result.
+    Lost {
+        /// What is known of it, redacted.
+        why: String,
+    },
+}
+
+/// How a run failed.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct RunFailure {
+    /// In one word.
+    pub reason: Reason,
+    /// What to tell people, with the redacted tail of the log.
+    pub failure: Failure,
+}
+
+/// Why a run was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// For now: no process or memory to be had. Nothing was started; may be tried again.
+    #[error("{0}")]
+    Transient(String),
+    /// It will not work until somebody mends it: no such executable, not executable.
+    #[error("{0}")]
+    Permanent(String),
+}
+
+/// The runner itself failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the runner is not available: {0}")]
+pub struct RunnerError(pub String);
+
+/// What a broker offers and can do.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offer {
+    /// The catalog, without keys that are meant for us.
+    pub catalog: Value,
+    /// The extensions it declares.
+    pub capabilities: Vec<Capability>,
+}
+
+/// Runs brokers.
+#[async_trait]
+pub trait Runner: Send + Sync + 'static {
+    /// Starts a run; `Ok` too if it exists already, whatever has become of it. Once `Ok`, the run's
+    /// existence survives a crash: it is never [`RunState::Absent`] again until it is released.
+    async fn start(&self, run: &Run) -> Result<(), StartError>;
+
+    /// What is known of a run now.
+    async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError>;
+
+    /// Waits until [`Self::observe`] may say something new. May return without reason; never waits
+    /// for longer than a few seconds.
+    async fn changed(&self, name: &RunName);
+
+    /// Asks a run to end: politely, then not. It is over when [`Self::observe`] says so. `Ok` if
+    /// there is no such run.
+    async fn cancel(&self, name: &RunName) -> Result<(), RunnerError>;
+
+    /// Forgets a run and its result; its log is kept for inspection. Ends it if it is alive.
+    async fn release(&self, name: &RunName) -> Result<(), RunnerError>;
+
+    /// Every run that was started and not released, with the record that it is for.
+    async fn unreleased(&self) -> Result<Vec<(RunName, Key)>, RunnerError>;
+
+    /// The redacted log of a run, released or not.
+    async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError>;
+
+    /// Asks the broker what it offers.
+    async fn offer(&self) -> Result<Offer, RunFailure>;
+}
+
+/// Tells the time.
+#[async_trait]
+pub trait Clock: Send + Sync + 'static {
+    /// Now. May jump; nothing but backoffs and expiry depends on it.
+    fn now(&self) -> Timestamp;
+
+    /// Waits.
+    async fn sleep(&self, duration: Duration);
+}

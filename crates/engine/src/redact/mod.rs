@@ -1,0 +1,264 @@
+//! Removes known secrets from text.
+//!
+//! A log is kept and shown; a secret in it is shown for as long. A value is known because it was
+//! handed to the broker (the secret directory, parameters, context) or because the broker handed it
+//! back (credentials). Whoever prints it seldom prints it as it is, so each value is also looked for in
+//! the forms in which programs print things: see `forms`.
+//!
+//! Rules, so that a log stays readable:
+//! - a value counts from [`MIN_SECRET_BYTES`] bytes on, surrounding whitespace not counted;
+//! - words that say nothing (`true`, `null`, `default`, …) and numbers of fewer than
+//!   [`MIN_NUMBER_BYTES`] characters do not count;
+//! - each line of a value of several lines counts as a value, so text may be redacted line by line;
+//! - overlapping finds are masked as one: no part of one is left because another began before it.
+
+mod forms;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
+use serde_json::Value;
+
+/// What stands in place of a secret.
+pub const MASK: &str = "[redacted]";
+
+/// Shorter values are not looked for: they would be found everywhere.
+pub const MIN_SECRET_BYTES: usize = 4;
+
+/// Numbers with fewer characters are not looked for: they are ports, sizes and years.
+pub const MIN_NUMBER_BYTES: usize = 6;
+
+/// Values that are no secret, whatever member they stand in.
+const COMMON: &[&str] = &[
+    "true",
+    "false",
+    "null",
+    "none",
+    "default",
+    "enabled",
+    "disabled",
+    "kubernetes",
+    "cloudfoundry",
+];
+
+/// Values to be removed: collected first, from several places, then made into a [`Redactor`].
+///
+/// Whitespace at both ends is not part of a value: files end with a newline that nobody prints.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets(BTreeSet<Vec<u8>>);
+
+impl Secrets {
+    /// Adds a value; if it is a JSON object or array, its leaves too; if it is a URL with a
+    /// password, the password too.
+    pub fn add(&mut self, value: &[u8]) {
+        let value = value.trim_ascii();
+        if !counts(value) || !self.0.insert(value.to_vec()) {
+            return;
+        }
+        if value.starts_with(b"{") || value.starts_with(b"[") {
+            if let Ok(json) = serde_json::from_slice::<Value>(value) {
+                self.add_json(&json);
+            }
+        } else if let Some(password) = url_password(value) {
+            self.add(password);
+        }
+    }
+
+    /// Adds the leaves of a JSON value: strings, and numbers that are long enough.
+    pub fn add_json(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.add(text.as_bytes()),
+            Value::Number(number) => self.add(number.to_string().as_bytes()),
+            Value::Array(items) => items.iter().for_each(|item| self.add_json(item)),
+            Value::Object(members) => members.values().for_each(|member| self.add_json(member)),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// Adds those of another collection.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The values.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(Vec::as_slice)
+    }
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secrets({})", self.0.len())
+    }
+}
+
+/// Which ends of a text were cut off, perhaps in the middle of a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Something came before.
+    Start,
+    /// Something came after.
+    End,
+}
+
+/// Masks known values in text; see the [module](self) for what is known and in which forms.
+///
+/// Needs about 50 bytes for each byte of each form, so a few hundred kilobytes for the usual
+/// handful of passwords and keys.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    matcher: Matcher,
+    patterns: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+enum Matcher {
+    #[default]
+    Nothing,
+    Automaton(AhoCorasick),
+    /// The automaton could not be built: better no text than a secret.
+    Everything,
+}
+
+impl Redactor {
+    /// Prepares to remove these.
+    pub fn new(secrets: &Secrets) -> Self {
+        let mut patterns = BTreeSet::new();
+        for value in secrets.iter() {
+            patterns.extend(forms::of(value));
+            for line in value.split(|&byte| byte == b'\n') {
+                let line = line.trim_ascii();
+                if line.len() < value.len() && counts(line) {
+                    patterns.extend(forms::of(line));
+                }
+            }
+        }
+        if patterns.is_empty() {
+            return Self::default();
+        }
+        let patterns: Vec<String> = patterns.into_iter().collect();
+        // A DFA, the default for few patterns, takes a kilobyte for each byte of them.
+        let built = AhoCorasickBuilder::new()
+            .match_kind(MatchKind::Standard)
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(&patterns);
+        let matcher = built.map_or(Matcher::Everything, Matcher::Automaton);
+        Self { matcher, patterns }
+    }
+
+    /// Prepares to remove the leaves of these.
+    pub fn from_values<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut secrets = Secrets::default();
+        values.into_iter().for_each(|value| secrets.add_json(value));
+        Self::new(&secrets)
+    }
+
+    /// The text without the secrets. A text in pieces is to be given line by line, or by
+    /// [`Self::redact_cut`]: a secret that is in no piece as a whole is not found.
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.redact_cut(text, None)
+    }
+
+    /// As [`Self::redact`], of a text that was cut off at one end: what may be a part of a secret
+    /// there is masked too.
+    pub fn redact_cut<'t>(&self, text: &'t str, cut: Option<Cut>) -> Cow<'t, str> {
+        let automaton = match &self.matcher {
+            Matcher::Nothing => return Cow::Borrowed(text),
+            Matcher::Everything => return Cow::Borrowed(MASK),
+            Matcher::Automaton(automaton) => automaton,
+        };
+        let Ok(found) = automaton.try_find_overlapping_iter(text) else {
+            return Cow::Borrowed(MASK);
+        };
+        let mut spans = Spans::default();
+        if cut == Some(Cut::Start) {
+            let longest = self.patterns.iter().map(|pattern| begins_within(text, pattern)).max();
+            spans.add(0, longest.unwrap_or(0));
+        }
+        for span in found {
+            spans.add(span.start(), span.end());
+        }
+        if cut == Some(Cut::End) {
+            let longest = self.patterns.iter().map(|pattern| ends_within(text, pattern)).max();
+            spans.add(text.len() - longest.unwrap_or(0), text.len());
+        }
+        spans.mask(text)
+    }
+}
+
+/// What is to be masked: disjoint, in order.
+#[derive(Default)]
+struct Spans(Vec<(usize, usize)>);
+
+impl Spans {
+    /// Adds a span that ends at or after all before it.
+    fn add(&mut self, mut start: usize, mut end: usize) {
+        if start == end {
+            return;
+        }
+        while let Some(&(earlier_start, earlier_end)) = self.0.last() {
+            if earlier_end < start {
+                break;
+            }
+            start = start.min(earlier_start);
+            end = end.max(earlier_end);
+            self.0.pop();
+        }
+        self.0.push((start, end));
+    }
+
+    fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.0.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut masked = String::with_capacity(text.len());
+        let mut rest = 0;
+        for &(start, end) in &self.0 {
+            masked.push_str(&text[rest..start]);
+            masked.push_str(MASK);
+            rest = end;
+        }
+        masked.push_str(&text[rest..]);
+        Cow::Owned(masked)
+    }
+}
+
+/// How many bytes at the end of the text are a beginning of the pattern.
+fn ends_within(text: &str, pattern: &str) -> usize {
+    let longest = text.len().min(pattern.len() - 1);
+    let ends = |&length: &usize| text.as_bytes().ends_with(&pattern.as_bytes()[..length]);
+    (1..=longest).rev().find(ends).unwrap_or(0)
+}
+
+/// How many bytes at the start of the text are an end of the pattern.
+fn begins_within(text: &str, pattern: &str) -> usize {
+    let longest = text.len().min(pattern.len() - 1);
+    let begins = |&length: &usize| {
+        text.as_bytes().starts_with(&pattern.as_bytes()[pattern.len() - length..])
+    };
+    (1..=longest).rev().find(begins).unwrap_or(0)
+}
+
+/// Whether a value is worth looking for.
+fn counts(value: &[u8]) -> bool {
+    if value.len() < MIN_SECRET_BYTES {
+        return false;
+    }
+    let Ok(text) = std::str::from_utf8(value) else { return true };
+    let common = COMMON.iter().any(|word| text.eq_ignore_ascii_case(word));
+    let short_number = text.len() < MIN_NUMBER_BYTES && text.parse::<f64>().is_ok();
+    !common && !short_number
+}
+
+/// The password of `scheme://user:password@host`.
+fn url_password(value: &[u8]) -> Option<&[u8]> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (_, rest) = text.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    Some(user.split_once(':')?.1.as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! How a record changes: every transition of an operation, and nothing else.
+
+use osb::{Action, Catalog, FailureKind, Output};
+
+use crate::names::{self, RunName};
+use crate::policy::Policy;
+use crate::ports::RunFailure;
+use crate::record::{
+    Halt, Key, Lifecycle, Made, Operation, OperationFailure, Ordered, PAST_OPERATIONS,
+    PastOperation, Phase, Reason, Record, Timestamp,
+};
+
+/// What a new operation is begun with.
+#[derive(Debug, Clone)]
+pub(crate) struct Intent {
+    pub(crate) action: Action,
+    pub(crate) request_hash: String,
+    pub(crate) ordered: Option<Ordered>,
+    pub(crate) previous_values: Option<osb::PreviousValues>,
+    pub(crate) originating_identity: Option<osb::OriginatingIdentity>,
+}
+
+impl Intent {
+    pub(crate) fn new(action: Action) -> Self {
+        Self {
+            action,
+            request_hash: String::new(),
+            ordered: None,
+            previous_values: None,
+            originating_identity: None,
+        }
+    }
+}
+
+/// A new record, or a tombstone's successor, with its creation in progress.
+pub(crate) fn create(
+    policy: &Policy,
+    key: &Key,
+    tombstone: Option<&Record>,
+    ordered: Ordered,
+    intent: Intent,
+    now: Timestamp,
+) -> Record {
+    let sequence = tombstone.map_or(0, |record| record.sequence) + 1;
+    Record {
+        key: key.clone(),
+        lifecycle: Lifecycle::Creating,
+        ordered,
+        made: Made::default(),
+        operation: operation(policy, key, intent, sequence, now),
+        past: tombstone.map(past_with_last).unwrap_or_default(),
+        sequence,
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+/// The record with a further operation in progress. One that is in progress now is halted: it goes
+/// to the past as failed, and its run is ended before the new operation's starts.
+pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    next.sequence += 1;
+    let halts = record.is_busy().then(|| Halt {
+        run: current_run(&record.operation),
+        first: record.operation.attempt == 1
+            && matches!(record.operation.phase, Phase::Pending { .. }),
+    });
+    if record.is_busy() {
+        next.operation.phase = Phase::Failed(OperationFailure {
+            reason: Reason::Halted,
+            description: format!("halted by a later {}", intent.action),
+            instance_usable: None,
+            update_repeatable: None,
+        });
+        next.operation.ended_at = Some(now);
+        if next.lifecycle == Lifecycle::Creating {
+            next.lifecycle = Lifecycle::Broken;
+        }
+    }
+    if intent.action == Action::Provision || intent.action == Action::Bind {
+        next.lifecycle = Lifecycle::Creating;
+    }
+    next.past = past_with_last(&next);
+    next.operation = operation(policy, &record.key, intent, next.sequence, now);
+    next.operation.halts = halts;
+    next.updated_at = now;
+    next
+}
+
+fn operation(
+    policy: &Policy,
+    key: &Key,
+    intent: Intent,
+    sequence: u64,
+    now: Timestamp,
+) -> Operation {
+    Operation {
+        id: names::operation_id(&policy.broker, key, intent.action, sequence),
+        action: intent.action,
+        request_hash: intent.request_hash,
+        phase: Phase::Pending { not_before: None },
+        attempt: 1,
+        target: intent.ordered,
+        previous_values: intent.previous_values,
+        originating_identity: intent.originating_identity,
+        halts: None,
+        created_at: now,
+        ended_at: None,
+        progress: None,
+    }
+}
+
+fn past_with_last(record: &Record) -> Vec<PastOperation> {
+    let mut past = record.past.clone();
+    let operation = &record.operation;
+    past.push(PastOperation {
+        id: operation.id.clone(),
+        action: operation.action,
+        attempts: operation.attempt,
+        failure: match &operation.phase {
+            Phase::Failed(failure) => Some(failure.clone()),
+            _ => None,
+        },
+        created_at: operation.created_at,
+        ended_at: operation.ended_at.unwrap_or(record.updated_at),
+    });
+    if past.len() > PAST_OPERATIONS {
+        past.remove(0);
+    }
+    past
+}
+
+/// The run that the operation is at.
+pub(crate) fn current_run(operation: &Operation) -> RunName {
+    match &operation.phase {
+        Phase::External { polls, .. } => RunName::poll(&operation.id, operation.attempt, polls + 1),
+        _ => RunName::attempt(&operation.id, operation.attempt),
+    }
+}
+
+/// The run is known to have been started.
+pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    next.operation.phase = Phase::Started { at: now };
+    next.updated_at = now;
+    next
+}
+
+/// The run, or whoever does the external work, said how far it is.
+pub(crate) fn progressed(record: &Record, progress: &str, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    next.operation.progress = Some(progress.to_owned());
+    next.updated_at = now;
+    next
+}
+
+/// The run ended and left work that goes on elsewhere; or it was asked after, and still goes on.
+pub(crate) fn external(
+    policy: &Policy,
+    record: &Record,
+    name: String,
+    output: &Output,
+    now: Timestamp,
+) -> Record {
+    let mut next = record.clone();
+    let polls = match record.operation.phase {
+        Phase::External { polls, .. } => polls + 1,
+        _ => 0,
+    };
+    keep_output(&mut next, output);
+    if let Some(description) = &output.description {
+        next.operation.progress = Some(description.clone());
+    }
+    next.operation.phase =
+        Phase::External { name, polls, next: now.plus(policy.pause(polls.saturating_add(2))) };
+    next.updated_at = now;
+    next
+}
+
+/// The operation ended well.
+pub(crate) fn succeeded(record: &Record, output: &Output, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    match record.operation.action {
+        Action::Provision | Action::Bind => next.lifecycle = Lifecycle::Ready,
+        Action::Update => {
+            next.lifecycle = Lifecycle::Ready;
+            if let Some(target) = next.operation.target.take() {
+                next.ordered = target;
+            }
+        }
+        Action::Deprovision | Action::Unbind => return buried(record, Phase::Succeeded, now),
+    }
+    keep_output(&mut next, output);
+    end(&mut next, Phase::Succeeded, now);
+    next
+}
+
+fn keep_output(record: &mut Record, output: &Output) {
+    let made = &mut record.made;
+    if output.dashboard_url.is_some() {
+        made.dashboard_url.clone_from(&output.dashboard_url);
+    }
+    if output.metadata.is_some() {
+        made.metadata.clone_from(&output.metadata);
+    }
+    if output.binding.is_some() {
+        made.binding.clone_from(&output.binding);
+    }
+    if output.state.is_some() {
+        made.state.clone_from(&output.state);
+    }
+}
+
+/// The operation ended badly. A creation that says that nothing was made leaves a tombstone.
+pub(crate) fn failed(
+    record: &Record,
+    failure: OperationFailure,
+    nothing_made: bool,
+    now: Timestamp,
+) -> Record {
+    let creating = record.lifecycle == Lifecycle::Creating;
+    if creating && nothing_made {
+        return buried(record, Phase::Failed(failure), now);
+    }
+    let mut next = record.clone();
+    if creating {
+        next.lifecycle = Lifecycle::Broken;
+    }
+    end(&mut next, Phase::Failed(failure), now);
+    next
+}
+
+/// A tombstone: says that it was, and how its last operation ended; nothing secret remains.
+pub(crate) fn buried(record: &Record, phase: Phase, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    next.lifecycle = Lifecycle::Deleted;
+    next.made = Made::default();
+    next.ordered = Ordered {
+        service_id: record.ordered.service_id.clone(),
+        plan_id: record.ordered.plan_id.clone(),
+        parameters: osb::Sensitive::default(),
+        context: osb::Sensitive::default(),
+        maintenance_info: None,
+        organization_guid: None,
+        space_guid: None,
+        bind_resource: None,
+        predecessor_binding_id: None,
+    };
+    next.operation.target = None;
+    next.operation.previous_values = None;
+    next.operation.originating_identity = None;
+    end(&mut next, phase, now);
+    next
+}
+
+fn end(record: &mut Record, phase: Phase, now: Timestamp) {
+    record.operation.phase = phase;
+    record.operation.halts = None;
+    record.operation.ended_at = Some(now);
+    record.updated_at = now;
+}
+
+/// A further attempt of the same operation, after a pause.
+pub(crate) fn retried(
+    policy: &Policy,
+    record: &Record,
+    wait: Option<u64>,
+    now: Timestamp,
+) -> Record {
+    let mut next = record.clone();
+    next.operation.attempt += 1;
+    let pause = wait
+        .map(std::time::Duration::from_secs)
+        .unwrap_or_default()
+        .max(policy.pause(next.operation.attempt));
+    next.operation.phase = Phase::Pending { not_before: Some(now.plus(pause)) };
+    next.updated_at = now;
+    next
+}
+
+/// How a run's failure ends the operation, and whether it says that nothing was made.
+pub(crate) fn operation_failure(failed: &RunFailure) -> (OperationFailure, bool) {
+    let (reason, nothing_made) = match failed.failure.kind {
+        FailureKind::Failed | FailureKind::Gone | FailureKind::Transient => (failed.reason, false),
+        FailureKind::Unsupported => (Reason::Unsupported, true),
+        FailureKind::Invalid => (Reason::Invalid, true),
+        FailureKind::Conflict => (Reason::Conflict, true),
+        FailureKind::Busy => (Reason::Busy, true),
+    };
+    let failure = OperationFailure {
+        reason,
+        description: failed.failure.description.clone(),
+        instance_usable: failed.failure.instance_usable,
+        update_repeatable: failed.failure.update_repeatable,
+    };
+    (failure, nothing_made)
+}
+
+/// The catalog with every plan that is in use and has left it taken over from the one before.
+///
+/// A plan in use never disappears under its instances: the platform would then refuse to touch
+/// them.
+pub fn keep_plans_in_use(
+    fresh: &mut Catalog,
+    last: &Catalog,
+    in_use: &[(osb::ServiceId, osb::PlanId)],
+) {
+    for (service_id, plan_id) in in_use {
+        let Some(old) = last.services.iter().find(|service| service.id == *service_id) else {
+            continue;
+        };
+        let Some(plan) = old.plans.iter().find(|plan| plan.id == *plan_id) else { continue };
+        match fresh.services.iter_mut().find(|service| service.id == *service_id) {
+            Some(service) if service.plans.iter().any(|plan| plan.id == *plan_id) => {}
+            Some(service) => service.plans.push(plan.clone()),
+            None => {
+                let mut service = old.clone();
+                service.plans = vec![plan.clone()];
+                fresh.services.push(service);
+            }
+        }
+    }
+}

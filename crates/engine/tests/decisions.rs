@@ -1,0 +1,249 @@
+//! The decisions themselves: what is recorded and seen, and the step that follows.
+
+mod support;
+
+use std::time::Duration;
+
+use engine::Policy;
+use engine::decide::{Around, RefusedStart, STARTS, State, Step, decide};
+use engine::names::RunName;
+use engine::policy::{OnBound, OnLost};
+use engine::ports::{RunFailure, RunState, Store};
+use engine::record::{Halt, Key, Lifecycle, Phase, Reason, Record, Timestamp};
+use engine::testing::scripted_runner::Act;
+use osb::{Action, Failure, FailureKind, Output};
+use support::{Platform, World, binding_id, id};
+
+const NOW: Timestamp = Timestamp(1_700_000_100_000);
+
+/// A record whose provision is in progress.
+async fn creating() -> Record {
+    let world = World::default();
+    world.runner.script(|_| Act::Hang);
+    let platform = Platform(world.mortal(&engine::testing::mortal::Life::of(4)));
+    let waiting = platform.provision(serde_json::json!({}));
+    let _ = tokio::time::timeout(Duration::from_secs(1), waiting).await;
+    let stored = world.store.read(&Key::Instance(id("i"))).await.unwrap().unwrap();
+    (*stored.record).clone()
+}
+
+fn removing(mut record: Record) -> Record {
+    record.lifecycle = Lifecycle::Ready;
+    record.operation.action = Action::Deprovision;
+    record
+}
+
+fn binding(mut record: Record) -> Record {
+    record.key = Key::Binding(id("i"), binding_id("b"));
+    record.operation.action = Action::Bind;
+    record
+}
+
+fn started(mut record: Record) -> Record {
+    record.operation.phase = Phase::Started { at: NOW };
+    record
+}
+
+fn seen(record: &Record, run: RunState) -> State<'_> {
+    State { record, run, halted: None, around: Around::Nothing, refused_start: None }
+}
+
+fn running() -> RunState {
+    RunState::Running { progress: None }
+}
+
+fn ended(kind: FailureKind) -> RunState {
+    let failure = Failure::new(kind, "words");
+    RunState::Finished(Err(RunFailure { reason: Reason::ExitStatus, failure }))
+}
+
+fn run(record: &Record) -> RunName {
+    RunName::attempt(&record.operation.id, record.operation.attempt)
+}
+
+/// The phase that is written; panics for other steps.
+fn written(step: Step) -> Record {
+    match step {
+        Step::Write { record, .. } => *record,
+        other => panic!("nothing is written: {other:?}"),
+    }
+}
+
+fn reason(record: &Record) -> Option<Reason> {
+    match &record.operation.phase {
+        Phase::Failed(failure) => Some(failure.reason),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_never_created_is_started_and_one_that_vanished_is_not() {
+    let policy = Policy::default();
+    let record = creating().await;
+    let step = decide(&policy, &seen(&record, RunState::Absent), NOW);
+    assert_eq!(step, Step::Start { run: run(&record), poll: None });
+    let record = started(record);
+    let step = decide(&policy, &seen(&record, RunState::Absent), NOW);
+    assert_eq!(reason(&written(step)), Some(Reason::Lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_there_is_adopted_collected_or_waited_for() {
+    let policy = Policy::default();
+    let record = creating().await;
+    let adopted = written(decide(&policy, &seen(&record, running()), NOW));
+    assert_eq!(adopted.operation.phase, Phase::Started { at: NOW });
+    let step = decide(&policy, &seen(&adopted, running()), NOW);
+    assert_eq!(step, Step::Wait(run(&adopted)));
+    for record in [&record, &adopted] {
+        let done = RunState::Finished(Ok(Output::default()));
+        let next = written(decide(&policy, &seen(record, done), NOW));
+        assert_eq!((next.lifecycle, &next.operation.phase), (Lifecycle::Ready, &Phase::Succeeded));
+        assert_eq!(decide(&policy, &seen(&next, RunState::Absent), NOW), Step::Settled);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_failure_ends_a_creation_in_its_own_way() {
+    let policy = Policy { attempts: 1, ..Policy::default() };
+    let record = started(creating().await);
+    let cases = [
+        (FailureKind::Failed, Reason::ExitStatus, Lifecycle::Broken),
+        (FailureKind::Transient, Reason::ExitStatus, Lifecycle::Broken),
+        (FailureKind::Gone, Reason::ExitStatus, Lifecycle::Broken),
+        (FailureKind::Unsupported, Reason::Unsupported, Lifecycle::Deleted),
+        (FailureKind::Invalid, Reason::Invalid, Lifecycle::Deleted),
+        (FailureKind::Conflict, Reason::Conflict, Lifecycle::Deleted),
+        (FailureKind::Busy, Reason::Busy, Lifecycle::Deleted),
+    ];
+    for (kind, expected, lifecycle) in cases {
+        let next = written(decide(&policy, &seen(&record, ended(kind)), NOW));
+        assert_eq!((reason(&next), next.lifecycle), (Some(expected), lifecycle), "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_was_made_is_believed_only_of_a_first_attempt() {
+    let policy = Policy::default();
+    let mut record = started(creating().await);
+    record.operation.attempt = 2;
+    let next = written(decide(&policy, &seen(&record, ended(FailureKind::Invalid)), NOW));
+    assert_eq!(next.lifecycle, Lifecycle::Broken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_run_is_retried_by_policy_until_the_attempts_are_used_up() {
+    let retry = Policy { lost: OnLost::Retry, attempts: 2, ..Policy::default() };
+    let lost = || RunState::Lost { why: "gone".into() };
+    let record = started(creating().await);
+    let next = written(decide(&Policy::default(), &seen(&record, lost()), NOW));
+    assert_eq!(reason(&next), Some(Reason::Lost));
+    let again = written(decide(&retry, &seen(&record, lost()), NOW));
+    assert_eq!(again.operation.attempt, 2);
+    let later = NOW.plus(retry.pause(2));
+    assert_eq!(again.operation.phase, Phase::Pending { not_before: Some(later) });
+    let step = decide(&retry, &seen(&again, RunState::Absent), NOW);
+    assert_eq!(step, Step::WaitUntil(later));
+    let step = decide(&retry, &seen(&again, RunState::Absent), later);
+    assert_eq!(step, Step::Start { run: run(&again), poll: None });
+    let last = written(decide(&retry, &seen(&started(again), lost()), NOW));
+    assert_eq!(reason(&last), Some(Reason::Lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_waits_for_the_run_that_it_halts() {
+    let policy = Policy::default();
+    let create = creating().await;
+    let halted = run(&create);
+    let with = |first: bool| {
+        let mut record = removing(create.clone());
+        record.operation.id = "deprovision-x".into();
+        record.operation.halts = Some(Halt { run: halted.clone(), first });
+        record
+    };
+    let look = |record: &Record, state: RunState| {
+        let state = State { halted: Some(state), ..seen(record, RunState::Absent) };
+        decide(&policy, &state, NOW)
+    };
+    let start = |record: &Record| Step::Start { run: run(record), poll: None };
+    let (first, later) = (with(true), with(false));
+    assert_eq!(look(&later, running()), Step::Cancel(halted.clone()));
+    assert_eq!(look(&later, ended(FailureKind::Failed)), start(&later));
+    assert_eq!(look(&later, RunState::Lost { why: String::new() }), start(&later));
+    assert_eq!(look(&later, RunState::Absent), start(&later));
+    // What never began has left nothing to remove.
+    let gone = written(look(&first, RunState::Absent));
+    assert_eq!((gone.lifecycle, &gone.operation.phase), (Lifecycle::Deleted, &Phase::Succeeded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
+    let refuse = Policy::default();
+    let cascade = Policy { bound: OnBound::Cascade, ..Policy::default() };
+    let bind = binding(creating().await);
+    let look = |policy: &Policy, record: &Record, around: Around| {
+        decide(policy, &State { around, ..seen(record, RunState::Absent) }, NOW)
+    };
+    let start = |record: &Record| Step::Start { run: run(record), poll: None };
+    assert_eq!(look(&refuse, &bind, Around::Instance { usable: true }), start(&bind));
+    let next = written(look(&refuse, &bind, Around::Instance { usable: false }));
+    assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Refused), Lifecycle::Deleted));
+
+    let remove = removing(creating().await);
+    let bindings = |live: &[Key], stuck: Option<&str>| Around::Bindings {
+        live: live.to_vec(),
+        stuck: stuck.map(Into::into),
+    };
+    let key = bind.key.clone();
+    let one = std::slice::from_ref(&key);
+    assert_eq!(look(&refuse, &remove, bindings(&[], None)), start(&remove));
+    let next = written(look(&refuse, &remove, bindings(one, None)));
+    assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Refused), Lifecycle::Ready));
+    assert_eq!(look(&cascade, &remove, bindings(one, None)), Step::Unbind(vec![key.clone()]));
+    let next = written(look(&cascade, &remove, bindings(one, Some("b is stuck"))));
+    assert_eq!(reason(&next), Some(Reason::Refused));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_start_is_repeated_unless_it_is_for_good() {
+    let policy = Policy::default();
+    let record = creating().await;
+    let look = |permanent: bool, times: u32| {
+        let refused = RefusedStart { why: "no such file".into(), permanent, times };
+        let state = State { refused_start: Some(refused), ..seen(&record, RunState::Absent) };
+        decide(&policy, &state, NOW)
+    };
+    assert!(matches!(look(false, 1), Step::Start { .. }));
+    assert_eq!(reason(&written(look(false, STARTS))), Some(Reason::NotStarted));
+    assert_eq!(reason(&written(look(true, 1))), Some(Reason::NotStarted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn external_work_is_asked_after_when_it_is_time_and_its_answer_decides() {
+    let policy = Policy::default();
+    let mut record = creating().await;
+    let next = NOW.plus(Duration::from_secs(5));
+    record.operation.phase = Phase::External { name: "task".into(), polls: 2, next };
+    let poll = RunName::poll(&record.operation.id, 1, 3);
+    assert_eq!(decide(&policy, &seen(&record, RunState::Absent), NOW), Step::WaitUntil(next));
+    let step = decide(&policy, &seen(&record, RunState::Absent), next);
+    assert_eq!(step, Step::Start { run: poll.clone(), poll: Some("task".into()) });
+    assert_eq!(decide(&policy, &seen(&record, running()), next), Step::Wait(poll));
+    let goes_on = Output { external_operation: Some("task".into()), ..Output::default() };
+    for state in [
+        RunState::Finished(Ok(goes_on)),
+        RunState::Lost { why: String::new() },
+        ended(FailureKind::Transient),
+    ] {
+        let again = written(decide(&policy, &seen(&record, state), next));
+        assert!(matches!(again.operation.phase, Phase::External { polls: 3, .. }));
+    }
+    let failed = written(decide(&policy, &seen(&record, ended(FailureKind::Failed)), next));
+    assert_eq!(failed.lifecycle, Lifecycle::Broken);
+    let done = RunState::Finished(Ok(Output::default()));
+    let done = written(decide(&policy, &seen(&record, done), next));
+    assert_eq!(done.lifecycle, Lifecycle::Ready);
+    let late = record.operation.created_at.plus(policy.external_timeout);
+    let late = written(decide(&policy, &seen(&record, RunState::Absent), late));
+    assert_eq!(reason(&late), Some(Reason::Timeout));
+}

@@ -1,0 +1,381 @@
+//! Operations from their record to their end, over an in-memory world: retries, lost runs, external
+//! work, trouble with the store, limits.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::policy::OnLost;
+use engine::ports::{Filter, Kind, Query, RunFailure, StartError, Store};
+use engine::record::{Key, Lifecycle, Phase, Reason};
+use engine::testing::mortal::Life;
+use engine::testing::scripted_runner::{Act, failure, fitting_output};
+use osb::{
+    Action, Backend, Call, ErrorKind, Failure, FailureKind, OperationState, Output, Reply, Work,
+};
+use serde_json::json;
+use support::{Platform, World, asynchronous, bind, binding_id, id, operation, provision};
+
+fn instance() -> Key {
+    Key::Instance(id("i"))
+}
+
+async fn platform(world: &World) -> Platform {
+    Platform(world.engine().await)
+}
+
+async fn failed(platform: &Platform, operation: &str) -> String {
+    let answer = platform.wait(operation).await;
+    assert_eq!(answer.state, OperationState::Failed, "{answer:?}");
+    answer.description.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_vanishes_fails_the_operation_and_says_so() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::Vanish(Duration::from_secs(1)));
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    assert_eq!(failed(&platform, &operation).await, "the run was lost: it vanished");
+    let record = world.record(&instance()).await.unwrap();
+    assert_eq!(record.lifecycle, Lifecycle::Broken);
+    assert_eq!(world.runner.kept(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_started_run_that_somebody_removed_is_lost_and_never_begun_again() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::Hang);
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let run = world.runner.kept().remove(0);
+    world.runner.destroy(&run);
+    assert!(failed(&platform, &operation).await.contains("nothing is left of it"));
+    assert_eq!(world.runner.begun().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_runs_are_tried_again_where_the_operator_says_so_as_new_attempts() {
+    let mut world = World::default();
+    world.policy.lost = OnLost::Retry;
+    let platform = platform(&world).await;
+    world.runner.script(|work: &Work| match work.attempt {
+        3 => Act::End(Duration::ZERO, Ok(fitting_output(work))),
+        _ => Act::Vanish(Duration::from_secs(1)),
+    });
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    assert_eq!(platform.wait(&operation).await.state, OperationState::Succeeded);
+    let works = world.runner.works();
+    assert_eq!(works.iter().map(|work| work.attempt).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(works.iter().all(|work| work.operation_id == operation));
+    assert_eq!(world.runner.kept(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transient_failure_is_tried_again_after_the_pause_it_asks_for_and_not_for_ever() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| {
+        let mut failure = Failure::new(FailureKind::Transient, "try later");
+        failure.retry_after = Some(100);
+        Act::End(Duration::ZERO, Err(RunFailure { reason: Reason::Reported, failure }))
+    });
+    let begun = tokio::time::Instant::now();
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    assert_eq!(failed(&platform, &operation).await, "try later");
+    assert_eq!(world.runner.works().len(), 3);
+    assert!(begun.elapsed() >= Duration::from_secs(200), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_refused_for_now_is_repeated_and_one_refused_for_good_fails() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.refuse_start(StartError::Transient("no processes left".into()));
+    world.runner.refuse_start(StartError::Transient("no processes left".into()));
+    platform.provisioned().await;
+    world.runner.refuse_start(StartError::Permanent("/bin/broker: no such file".into()));
+    let operation = operation(platform.bind(json!({})).await.unwrap());
+    let answer = platform.wait_binding(&operation).await;
+    assert_eq!(answer.description.as_deref(), Some("/bin/broker: no such file"));
+    let key = Key::Binding(id("i"), binding_id("b"));
+    let record = world.record(&key).await.unwrap();
+    assert_eq!(record.lifecycle, Lifecycle::Deleted, "nothing was made, so nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn external_work_is_asked_after_with_growing_pauses_until_it_ends() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|work: &Work| {
+        let goes_on = Output {
+            external_operation: Some("task-7".into()),
+            description: Some(format!("at question {}", work.operation_id.len())),
+            ..Output::default()
+        };
+        let asked = work.external_operation.as_deref();
+        assert!(asked.is_none_or(|name| name == "task-7"));
+        match asked {
+            None => Act::End(Duration::ZERO, Ok(goes_on)),
+            Some(_) => Act::End(Duration::from_millis(200), Ok(goes_on)),
+        }
+    });
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let answer = platform.poll(&operation).await.unwrap();
+    assert_eq!(answer.state, OperationState::InProgress);
+    assert!(answer.description.unwrap().starts_with("at question"));
+    let asked = world.runner.works().len();
+    assert!((7..=14).contains(&asked), "{asked} questions in 300 s");
+    let dashboard = "https://d.example";
+    world.runner.script(move |_| {
+        let output = Output { dashboard_url: Some(dashboard.into()), ..Output::default() };
+        Act::End(Duration::ZERO, Ok(output))
+    });
+    assert_eq!(platform.wait(&operation).await.state, OperationState::Succeeded);
+    let record = world.record(&instance()).await.unwrap();
+    assert_eq!(record.made.dashboard_url.as_deref(), Some(dashboard));
+    assert_eq!(world.runner.kept(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn external_work_that_never_ends_times_out() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| {
+        let output = Output { external_operation: Some("t".into()), ..Output::default() };
+        Act::End(Duration::ZERO, Ok(output))
+    });
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    assert!(failed(&platform, &operation).await.contains("86400 s"));
+    assert_eq!(world.runner.kept(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_that_a_provision_left_reaches_the_operations_after_it() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|work: &Work| {
+        let mut output = fitting_output(work);
+        if work.action == Action::Provision {
+            output.state = Some(json!({ "volume": "v-1" }).into());
+        }
+        Act::End(Duration::ZERO, Ok(output))
+    });
+    platform.provisioned().await;
+    platform.bound().await;
+    let state = world.runner.works().pop().unwrap().state.unwrap();
+    assert_eq!(state.expose(), &json!({ "volume": "v-1" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_refuses_requests_with_503_and_delays_outcomes_without_losing_them() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.store.fail_writes(1);
+    let refused = platform.provision(json!({})).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable);
+    assert!(world.record(&instance()).await.is_none());
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.store.fail_writes(50);
+    assert_eq!(platform.wait(&operation).await.state, OperationState::Succeeded);
+    assert_eq!(world.runner.works().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_operations_in_progress_are_429_and_nothing_is_recorded() {
+    let mut world = World::default();
+    world.policy.max_in_progress = 3;
+    world.runner.script(|_| Act::Hang);
+    let engine = world.engine().await;
+    for number in 0..5 {
+        let request = provision(json!({}));
+        let instance = id(&format!("i{number}"));
+        let reply = engine.provision(&asynchronous(), &instance, request).await;
+        match number {
+            0..3 => drop(operation(reply.unwrap())),
+            _ => assert_eq!(reply.unwrap_err().kind, ErrorKind::TooManyRequests),
+        }
+    }
+    let query = Query {
+        kind: Kind::Instances,
+        instance: None,
+        filter: Filter::All,
+        after: None,
+        limit: 10,
+    };
+    assert_eq!(world.store.list(&query).await.unwrap().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_runs_are_alive_than_allowed_and_all_come_to_their_end() {
+    let mut world = World::default();
+    world.policy.max_runs = 4;
+    let engine = world.engine().await;
+    for number in 0..50 {
+        let instance = id(&format!("i{number}"));
+        let reply = engine.provision(&asynchronous(), &instance, provision(json!({}))).await;
+        operation(reply.unwrap());
+    }
+    let mut most = 0;
+    while engine.in_progress() > 0 {
+        most = most.max(world.runner.kept().len());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(most, 4);
+    assert_eq!(world.runner.begun().len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_of_what_waits_for_its_turn_starts_nothing() {
+    let mut world = World::default();
+    world.policy.max_runs = 1;
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::Hang);
+    let other = id("other");
+    platform.0.provision(&asynchronous(), &other, provision(json!({}))).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    operation(platform.provision(json!({})).await.unwrap());
+    let delete = operation(platform.deprovision().await.unwrap());
+    assert_eq!(platform.wait(&delete).await.state, OperationState::Succeeded);
+    assert_eq!(world.runner.works().len(), 1, "only the other one's run began");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_order_from_two_platforms_at_once_is_one_operation() {
+    let world = World::default();
+    let engine = world.engine().await;
+    let order = || {
+        let engine = engine.clone();
+        async move { engine.provision(&asynchronous(), &id("i"), provision(json!({}))).await }
+    };
+    let replies = tokio::join!(order(), order(), order(), order());
+    let names: std::collections::BTreeSet<_> =
+        [replies.0, replies.1, replies.2, replies.3].map(|r| operation(r.unwrap())).into();
+    assert_eq!(names.len(), 1);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.runner.works().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_engines_over_one_store_begin_every_run_once() {
+    let world = Arc::new(World::default());
+    let one = world.mortal(&Life::of(i64::MAX));
+    let two = world.mortal(&Life::of(i64::MAX));
+    for number in 0..20 {
+        let instance = id(&format!("i{number}"));
+        one.provision(&asynchronous(), &instance, provision(json!({}))).await.unwrap();
+        two.resume().await.unwrap();
+    }
+    while one.in_progress() + two.in_progress() > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(world.runner.begun().values().all(|times| *times == 1));
+    assert_eq!(world.runner.begun().len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_operation_can_be_retried_by_an_operator() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::End(Duration::ZERO, Err(failure(Reason::ExitStatus, "no"))));
+    let first = operation(platform.provision(json!({ "size": 1 })).await.unwrap());
+    failed(&platform, &first).await;
+    world.runner.script(|work| Act::End(Duration::ZERO, Ok(fitting_output(work))));
+    let record = platform.0.retry(&instance()).await.unwrap();
+    assert_ne!(record.operation.id, first);
+    assert_eq!(platform.wait(&record.operation.id).await.state, OperationState::Succeeded);
+    assert_eq!(world.runner.works().pop().unwrap().parameters.expose()["size"], 1);
+    let nothing = platform.0.retry(&instance()).await.unwrap_err();
+    assert!(nothing.description.contains("did not fail"));
+    // The first one's answer is remembered.
+    assert_eq!(platform.poll(&first).await.unwrap().state, OperationState::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_update_is_retried_with_what_it_was_to_change() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    platform.provisioned().await;
+    world.runner.script(|_| Act::End(Duration::ZERO, Err(failure(Reason::ExitStatus, "no"))));
+    let update = platform.update(json!({ "parameters": { "size": 7 } })).await.unwrap();
+    failed(&platform, &operation(update)).await;
+    world.runner.script(|work| Act::End(Duration::ZERO, Ok(fitting_output(work))));
+    let record = platform.0.retry(&instance()).await.unwrap();
+    platform.wait(&record.operation.id).await;
+    let record = world.record(&instance()).await.unwrap();
+    assert_eq!(record.ordered.parameters.expose()["size"], 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_forgets_without_asking_the_broker_and_ends_the_run() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::Hang);
+    operation(platform.provision(json!({ "password": "planted" })).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    platform.0.purge(&instance()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let record = world.record(&instance()).await.unwrap();
+    assert_eq!(record.lifecycle, Lifecycle::Deleted);
+    assert!(!serde_json::to_string(&*record).unwrap().contains("planted"));
+    assert_eq!(world.runner.works().len(), 1, "the broker was not asked");
+    assert_eq!(world.runner.kept(), []);
+    assert_eq!(platform.deprovision().await.unwrap_err().kind, ErrorKind::Gone);
+    assert_eq!(platform.0.purge(&instance()).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(platform.0.in_progress(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_bind_and_a_deprovision_that_raced_one_gives_way() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    platform.provisioned().await;
+    // The bind was recorded, then the instance went, then the process died before either began.
+    let life = Life::of(i64::MAX);
+    let dying = world.mortal(&life);
+    dying.set_offer(support::offer()).await.unwrap();
+    let call = asynchronous();
+    let reply = dying.bind(&call, &id("i"), &binding_id("b"), bind(json!({}))).await.unwrap();
+    life.end();
+    let Reply::Accepted { operation, .. } = reply else { panic!("not accepted") };
+    let parent = world.store.read(&instance()).await.unwrap().unwrap();
+    let mut leaving = (*parent.record).clone();
+    leaving.operation.action = Action::Deprovision;
+    leaving.operation.phase = Phase::Pending { not_before: None };
+    world.store.write(Arc::new(leaving), Some(&parent.version)).await.unwrap();
+    platform.0.resume().await.unwrap();
+    let bound = platform.wait_binding(&operation).await.state == OperationState::Succeeded;
+    while platform.0.in_progress() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let left = world.record(&instance()).await.unwrap();
+    assert_eq!(left.is_live(), bound, "a binding without instance, or neither: {left:?}");
+    let begun = world.runner.works().into_iter().skip(1).map(|work| work.action);
+    let expected = if bound { Action::Bind } else { Action::Deprovision };
+    assert_eq!(begun.collect::<Vec<_>>(), [expected]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hangs_up_cancels_nothing() {
+    let world = World::default();
+    let engine = world.engine().await;
+    let request = provision(json!({}));
+    let held = Call::default();
+    let id = id("i");
+    let waiting = engine.provision(&held, &id, request);
+    // The policy holds no provision, so it answers at once; a bind is held, and dropped.
+    let Ok(Reply::Accepted { operation, .. }) = waiting.await else { panic!("not accepted") };
+    let platform = Platform(engine);
+    platform.wait(&operation).await;
+    let binding = binding_id("b");
+    let waiting = platform.0.bind(&held, &id, &binding, bind(json!({})));
+    let dropped = tokio::time::timeout(Duration::from_millis(10), waiting).await;
+    assert!(dropped.is_err(), "it should have been waiting");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let view = platform.0.binding(&Call::default(), &id, &binding).await.unwrap();
+    assert!(view.body.credentials.is_some());
+}

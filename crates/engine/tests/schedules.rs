@@ -1,0 +1,269 @@
+//! Seeded schedules: a platform orders, binds, unbinds and deletes while the process dies between
+//! any two calls to its ports, again and again. Then nothing acknowledged is lost, no run began
+//! twice, nothing is stuck and nothing is left behind.
+//!
+//! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use engine::ports::{Filter, Kind, Query, Store};
+use engine::record::{Key, Lifecycle, Phase, Record};
+use engine::testing::mortal::Life;
+use engine::testing::scripted_runner::{Act, fitting_output};
+use osb::{Action, Backend, Error, ErrorKind, OperationState, Reply};
+use serde_json::json;
+use support::{World, asynchronous, bind, binding_id, deprovision, id, provision, query, unbind};
+use tokio::sync::watch;
+
+/// A generator that is the same everywhere: xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn no_schedule_of_crashes_loses_repeats_or_strands_an_operation() {
+    let seeds = match number("MANCIPLE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(500) + 1,
+    };
+    let mut deaths = 0;
+    let mut runs = 0;
+    for seed in seeds.clone() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        println!("seed {seed}");
+        let (died, begun) = runtime.block_on(schedule(seed));
+        deaths += died;
+        runs += begun;
+    }
+    println!("{} schedules, {deaths} deaths, {runs} runs", seeds.end - seeds.start);
+    assert!(deaths > 0, "no process died: the schedules test nothing");
+}
+
+async fn schedule(seed: u64) -> (usize, usize) {
+    let mut random = Random::new(seed);
+    let world = Arc::new(World::default());
+    let spread = random.below(3);
+    world.runner.script(move |work| {
+        let turn = work
+            .operation_id
+            .bytes()
+            .fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let after = Duration::from_millis(turn % 400);
+        match turn % 11 {
+            0 if spread > 0 => Act::Vanish(after),
+            1 if spread > 1 => Act::Hang,
+            _ => Act::End(after, Ok(fitting_output(work))),
+        }
+    });
+    let (engines, current) = watch::channel(world.mortal(&Life::of(i64::MAX)));
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..3 {
+        let random = Random::new(seed * 31 + number);
+        clients.spawn(client(format!("i{number}"), current.clone(), random));
+    }
+    let mut deaths = 0;
+    loop {
+        let life = Life::of(i64::try_from(5 + random.below(120)).unwrap());
+        let engine = world.mortal(&life);
+        engines.send_replace(engine.clone());
+        let resuming = engine.clone();
+        tokio::spawn(async move { resuming.resume().await });
+        let over = async {
+            while !life.is_over() {
+                tokio::time::sleep(Duration::from_millis(1 + random.below(20))).await;
+            }
+        };
+        tokio::select! {
+            () = over => deaths += 1,
+            ended = clients.join_next() => match ended {
+                Some(ended) => ended.unwrap(),
+                None => break,
+            },
+        }
+        if deaths == 40 {
+            break;
+        }
+    }
+    // The last process lives; the clients come to their ends with it.
+    let engine = world.mortal(&Life::of(i64::MAX));
+    engines.send_replace(engine.clone());
+    engine.resume().await.unwrap();
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    settle(&engine, &world).await;
+    check(&engine, &world).await;
+    (deaths, world.runner.begun().len())
+}
+
+/// Orders an instance, binds and unbinds it, deletes it; keeps to what was acknowledged.
+async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Random) {
+    let instance = id(&name);
+    for _ in 0..1 + random.below(3) {
+        let parameters = json!({ "password": format!("planted-{name}") });
+        let order = || async {
+            let request = provision(parameters.clone());
+            current(&engines).provision(&asynchronous(), &instance, request).await
+        };
+        let operation = accepted(insist(order).await);
+        let hasty = random.below(4) == 0;
+        if !hasty && ended(&engines, &name, operation).await == OperationState::Succeeded {
+            bindings(&name, &engines, &mut random).await;
+        }
+        let remove = || async {
+            current(&engines).deprovision(&asynchronous(), &instance, deprovision()).await
+        };
+        // A failed removal is asked for again, as a platform would.
+        for _ in 0..20 {
+            match insist(remove).await {
+                Err(error) if error.kind == ErrorKind::Gone => break,
+                reply => {
+                    let operation = accepted(reply);
+                    if ended(&engines, &name, operation).await == OperationState::Succeeded {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn bindings(name: &str, engines: &watch::Receiver<Engine>, random: &mut Random) {
+    let instance = id(name);
+    for number in 0..random.below(3) {
+        let binding = binding_id(&format!("b{number}"));
+        let order = || async {
+            current(engines).bind(&asynchronous(), &instance, &binding, bind(json!({}))).await
+        };
+        accepted(insist(order).await);
+        let remove = || async {
+            current(engines).unbind(&asynchronous(), &instance, &binding, unbind()).await
+        };
+        loop {
+            match insist(remove).await {
+                Ok(_) => tokio::time::sleep(Duration::from_secs(2)).await,
+                Err(error) if error.kind == ErrorKind::Gone => break,
+                Err(error) => panic!("refused: {error}"),
+            }
+        }
+    }
+}
+
+fn current(engines: &watch::Receiver<Engine>) -> Engine {
+    engines.borrow().clone()
+}
+
+/// Repeats a request until somebody answers it, as a platform does that heard nothing.
+async fn insist<T, F>(request: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    loop {
+        match tokio::time::timeout(Duration::from_secs(5), request()).await {
+            Ok(Err(error)) if error.kind == ErrorKind::ConcurrencyError => {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            Ok(answer) => return answer,
+            Err(_) => {}
+        }
+    }
+}
+
+fn accepted<T: std::fmt::Debug>(reply: Result<Reply<T>, Error>) -> Option<String> {
+    match reply {
+        Ok(Reply::Accepted { operation, .. }) => Some(operation),
+        Ok(_) => None,
+        Err(error) => panic!("refused: {error}"),
+    }
+}
+
+async fn ended(
+    engines: &watch::Receiver<Engine>,
+    name: &str,
+    operation: Option<String>,
+) -> OperationState {
+    let Some(operation) = operation else { return OperationState::Succeeded };
+    for _ in 0..10_000 {
+        let instance = id(name);
+        let poll = || async {
+            let query = query(&operation);
+            current(engines).instance_last_operation(&asynchronous(), &instance, query).await
+        };
+        let answer = insist(poll).await.expect("an acknowledged operation is known");
+        if answer.state != OperationState::InProgress {
+            return answer.state;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("{operation} of {name} is stuck");
+}
+
+async fn records(world: &World) -> Vec<Arc<Record>> {
+    let mut all = Vec::new();
+    for kind in [Kind::Instances, Kind::Bindings] {
+        let query =
+            Query { kind, instance: None, filter: Filter::All, after: None, limit: usize::MAX };
+        all.extend(world.store.list(&query).await.unwrap().into_iter().map(|s| s.record));
+    }
+    all
+}
+
+async fn settle(engine: &Engine, world: &World) {
+    for _ in 0..100_000 {
+        if engine.in_progress() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let busy: Vec<_> = records(world).await.into_iter().filter(|r| r.is_busy()).collect();
+    panic!("stuck: {busy:#?}");
+}
+
+async fn check(engine: &Engine, world: &World) {
+    for (run, times) in world.runner.begun() {
+        assert_eq!(times, 1, "{run} began {times} times");
+    }
+    for record in records(world).await {
+        assert!(!record.is_busy(), "in progress and nobody looks after it: {record:?}");
+        if record.lifecycle == Lifecycle::Deleted {
+            let kept = serde_json::to_string(&*record).unwrap();
+            assert!(!kept.contains("planted"), "a tombstone keeps a secret: {kept}");
+        }
+        if record.lifecycle == Lifecycle::Ready && record.operation.action == Action::Bind {
+            let Phase::Succeeded = record.operation.phase else { continue };
+            let body = serde_json::to_string(&record.made.binding).unwrap();
+            let expected = format!("secret-of-{}", record.operation.id);
+            assert!(body.contains(&expected), "credentials lost: {record:?}");
+        }
+        if let Key::Binding(instance, _) = &record.key {
+            let parent = world.record(&Key::Instance(instance.clone())).await;
+            let parent_live = parent.is_some_and(|parent| parent.is_live());
+            assert!(parent_live || !record.is_live(), "a binding without instance: {record:?}");
+        }
+    }
+    engine.sweep_once().await.unwrap();
+    assert_eq!(world.runner.kept(), [], "runs are left behind");
+}
