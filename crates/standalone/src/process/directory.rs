@@ -1,0 +1,277 @@
+//! The directory of one run: where it stands, and what is kept of it.
+//!
+//! ```text
+//! lock        held by the supervisor while it lives
+//! started     created once, before the broker: no second one is ever started
+//! run.json    what was ordered
+//! broker      which processes the broker's are
+//! cancel      somebody asked for the end
+//! stderr.log  the redacted log
+//! exit.json   how it ended, for people
+//! result      how it ended, sealed; once it is there, everything else is
+//! released    nobody needs the result any more: only what is for people is left
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use engine::contract::Exit;
+use rustix::process::Signal;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::durable;
+use super::identity::Identity;
+use super::lock::{self, Lock};
+use super::order::About;
+
+/// How long a supervisor may take to start its broker.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There is no directory.
+    Absent,
+    /// There is a directory, and no broker was ever started; none will be unless it is asked for.
+    Prepared,
+    /// A supervisor is alive.
+    Running {
+        /// Whether its broker was started: until then it may yet find that it cannot, and give the
+        /// claim back.
+        begun: bool,
+    },
+    /// It ended and left a result.
+    Ended,
+    /// It was started, nobody is alive, and there is no result.
+    Lost,
+    /// It was released.
+    Released,
+}
+
+/// How a run ended, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ExitNote {
+    pub(super) exit: Exit,
+    /// In seconds since 1970.
+    pub(super) ended_at: u64,
+    pub(super) stdout_bytes: u64,
+    pub(super) stderr_bytes: u64,
+}
+
+/// The directory of one run.
+#[derive(Debug, Clone)]
+pub(super) struct RunDirectory {
+    path: PathBuf,
+}
+
+impl RunDirectory {
+    pub(super) fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directory; durable when this returns.
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        durable::create_dir(&self.path)?;
+        self.path.parent().map_or(Ok(()), durable::sync_dir)
+    }
+
+    /// The lock is looked at before the result is: a supervisor that ends in between has left one.
+    pub(super) fn standing(&self) -> io::Result<Standing> {
+        if !self.path.is_dir() {
+            return Ok(Standing::Absent);
+        }
+        if self.has("released") {
+            return Ok(Standing::Released);
+        }
+        let running = !self.has("result") && lock::holder(&self.file("lock"))?.is_some();
+        Ok(match (self.has("result"), running) {
+            (true, _) => Standing::Ended,
+            (false, true) => Standing::Running { begun: self.has("broker") },
+            (false, false) if self.is_claimed() => Standing::Lost,
+            (false, false) => Standing::Prepared,
+        })
+    }
+
+    /// As [`Self::standing`], but waits while a supervisor has yet to start its broker or give up: a
+    /// matter of milliseconds, and the difference between a run and none.
+    pub(super) fn settled(&self) -> io::Result<Standing> {
+        let until = Instant::now() + SETTLE;
+        loop {
+            match self.standing()? {
+                Standing::Running { begun: false } if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Standing::Running { begun: false } => {
+                    let what = "its supervisor neither starts its broker nor gives up";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+                }
+                settled => return Ok(settled),
+            }
+        }
+    }
+
+    // What a supervisor does.
+
+    pub(super) fn lock(&self) -> io::Result<Option<Lock>> {
+        Lock::take(&self.file("lock"))
+    }
+
+    pub(super) fn is_claimed(&self) -> bool {
+        self.has("started")
+    }
+
+    /// Claims the only start that this run has; `false` if it was claimed before.
+    pub(super) fn claim(&self) -> io::Result<bool> {
+        durable::mark(&self.file("started"), b"")
+    }
+
+    /// Gives the start back: nothing was started.
+    pub(super) fn unclaim(&self) -> io::Result<()> {
+        durable::unmark(&self.file("started"))
+    }
+
+    /// Durable with the claim that follows.
+    pub(super) fn write_about(&self, about: &About) -> io::Result<()> {
+        durable::stage(&self.file("run.json"), &json(about)?)
+    }
+
+    /// Says that the broker was started, and which processes are its, if that is known. Not durable:
+    /// after a loss of power there are none.
+    pub(super) fn write_broker(&self, broker: Option<&Identity>) -> io::Result<()> {
+        std::fs::write(self.file("broker"), json(&broker)?)
+    }
+
+    /// Durable with the result that follows.
+    pub(super) fn write_log(&self, log: &str) -> io::Result<()> {
+        durable::stage(&self.file("stderr.log"), log.as_bytes())
+    }
+
+    /// Durable with the result that follows.
+    pub(super) fn write_exit(&self, note: &ExitNote) -> io::Result<()> {
+        durable::stage(&self.file("exit.json"), &json(note)?)
+    }
+
+    pub(super) fn write_result(&self, sealed: &[u8]) -> io::Result<()> {
+        durable::write(&self.file("result"), sealed)
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.has("cancel")
+    }
+
+    // What a server does.
+
+    pub(super) fn about(&self) -> io::Result<Option<About>> {
+        self.read_json("run.json")
+    }
+
+    pub(super) fn result(&self) -> io::Result<Option<Vec<u8>>> {
+        durable::read(&self.file("result"), usize::MAX)
+    }
+
+    /// The redacted log, once the run has ended.
+    pub(super) fn log(&self) -> io::Result<Option<String>> {
+        let log = durable::read(&self.file("stderr.log"), usize::MAX)?;
+        Ok(log.map(|log| String::from_utf8_lossy(&log).into_owned()))
+    }
+
+    /// Asks for the end: leaves word, then wakes the supervisor. Word that is there before the
+    /// supervisor is keeps it from starting a broker at all.
+    pub(super) fn cancel(&self) -> io::Result<()> {
+        durable::mark(&self.file("cancel"), b"")?;
+        lock::signal_holder(&self.file("lock"), Signal::TERM).map(drop)
+    }
+
+    /// Ends what a supervisor left behind that was killed.
+    pub(super) fn end_broker(&self) -> io::Result<()> {
+        let broker: Option<Option<Identity>> = self.read_json("broker").unwrap_or_default();
+        broker.flatten().map_or(Ok(()), |broker| broker.end())
+    }
+
+    /// Forgets the result, and everything else that nobody reads.
+    pub(super) fn release(&self) -> io::Result<()> {
+        durable::mark(&self.file("released"), b"")?;
+        for name in ["result", "result.new", "lock", "broker", "cancel"] {
+            durable::remove(&self.file(name))?;
+        }
+        Ok(())
+    }
+
+    /// When it was released.
+    pub(super) fn released_at(&self) -> Option<std::time::SystemTime> {
+        self.file("released").metadata().ok()?.modified().ok()
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        durable::remove_all(&self.path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.file(name).exists()
+    }
+
+    fn read_json<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        let content = durable::read(&self.file(name), usize::MAX)?;
+        Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
+    }
+}
+
+fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> (tempfile::TempDir, RunDirectory) {
+        let runs = tempfile::tempdir().unwrap();
+        let run = RunDirectory::at(runs.path().join("provision-a-1"));
+        (runs, run)
+    }
+
+    #[test]
+    fn what_is_there_says_where_the_run_stands() {
+        let (_runs, run) = run();
+        assert_eq!(run.standing().unwrap(), Standing::Absent);
+        run.prepare().unwrap();
+        assert_eq!(run.standing().unwrap(), Standing::Prepared);
+        assert!(run.claim().unwrap());
+        assert_eq!(run.standing().unwrap(), Standing::Lost);
+        run.write_result(b"x").unwrap();
+        assert_eq!(run.standing().unwrap(), Standing::Ended);
+        run.release().unwrap();
+        assert_eq!(run.standing().unwrap(), Standing::Released);
+        assert_eq!(run.result().unwrap(), None);
+        assert!(!run.claim().unwrap(), "a released run is not started again");
+    }
+
+    #[test]
+    fn a_start_is_claimed_once() {
+        let (_runs, run) = run();
+        run.prepare().unwrap();
+        run.prepare().unwrap();
+        assert!(run.claim().unwrap());
+        assert!(!run.claim().unwrap());
+        run.unclaim().unwrap();
+        assert!(run.claim().unwrap());
+    }
+
+    #[test]
+    fn a_half_written_note_of_the_broker_does_not_keep_a_run_from_being_lost() {
+        let (_runs, run) = run();
+        run.prepare().unwrap();
+        std::fs::write(run.file("broker"), b"{\"sess").unwrap();
+        run.end_broker().unwrap();
+    }
+}

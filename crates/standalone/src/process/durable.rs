@@ -1,0 +1,98 @@
+//! Files that survive a loss of power: written, synced, named, and the directory synced.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Makes a directory for us alone; one that is there is left as it is.
+pub(super) fn create_dir(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes the entries of a directory durable.
+pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Creates a file for us alone, empty or emptied.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Writes a file as a whole: whoever reads it sees all of it or the one before.
+pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    stage(path, content)?;
+    sync_parent(path)
+}
+
+/// As [`write`], but durable only with whatever syncs the directory next.
+pub(super) fn stage(path: &Path, content: &[u8]) -> io::Result<()> {
+    let unnamed = path.with_extension("new");
+    let mut file = create(&unnamed)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&unnamed, path)
+}
+
+/// Creates a file that nobody else has created; `false` if somebody has. There is no such file if this
+/// fails.
+pub(super) fn mark(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        opened => opened?,
+    };
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| sync_parent(path)) {
+        remove(path)?;
+        return Err(error);
+    }
+    Ok(true)
+}
+
+/// Removes a file durably; it may be gone already.
+pub(super) fn unmark(path: &Path) -> io::Result<()> {
+    remove(path)?;
+    sync_parent(path)
+}
+
+/// Removes a file; it may be gone already.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    absent_is_done(std::fs::remove_file(path))
+}
+
+/// Removes a directory and what is in it; it may be gone already.
+pub(super) fn remove_all(path: &Path) -> io::Result<()> {
+    absent_is_done(std::fs::remove_dir_all(path))
+}
+
+/// At most `limit` bytes of a regular file; `None` if there is none. A pipe or a device in its place
+/// could be read for ever.
+pub(super) fn read(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let mut content = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?.take(limit as u64).read_to_end(&mut content)?,
+    };
+    Ok(Some(content))
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+fn absent_is_done(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}

@@ -1,0 +1,125 @@
+//! The configuration as a broker sees it: one file for each key, and one variable.
+//!
+//! Seed "Jobs Mode", "Downward API". The directories may be mounts of a ConfigMap and a Secret, in
+//! which each key is a symlink into a hidden directory (`..data`).
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use engine::contract;
+
+use super::durable;
+
+/// The kernel takes no longer one (`MAX_ARG_STRLEN`, with the terminating zero).
+const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
+/// As of a ConfigMap or a Secret of Kubernetes.
+const MAX_FILE_BYTES: usize = 1024 * 1024;
+
+/// The keys of a directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyFiles {
+    /// In the order of the keys' names.
+    pub(super) variables: Vec<(String, OsString)>,
+    /// Every value, whether or not it fits a variable.
+    pub(super) values: Vec<Vec<u8>>,
+    /// Which keys are offered as files only, and why.
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads the keys of a directory. Hidden entries are not keys, nor are directories.
+pub(super) fn read(directory: &Path) -> io::Result<KeyFiles> {
+    let mut entries: Vec<_> = std::fs::read_dir(directory)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    let mut keys = KeyFiles::default();
+    for entry in entries {
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let Some(value) = durable::read(&entry.path(), MAX_FILE_BYTES + 1)? else { continue };
+        let variable = match name.to_str() {
+            _ if value.len() > MAX_FILE_BYTES => Err("it is over 1 MiB"),
+            Some(key) => variable(key, &value),
+            None => Err("its name is not UTF-8"),
+        };
+        match variable {
+            Ok(name) => keys.variables.push((name, OsString::from_vec(value.clone()))),
+            Err(why) => {
+                let path = entry.path();
+                keys.notes.push(format!("{} is offered as a file only: {why}", path.display()));
+            }
+        }
+        keys.values.push(value);
+    }
+    Ok(keys)
+}
+
+fn variable(key: &str, value: &[u8]) -> Result<String, &'static str> {
+    let name = contract::variable(key)?;
+    if value.contains(&0) {
+        return Err("its value has a NUL byte");
+    }
+    if name.len() + 1 + value.len() > MAX_VARIABLE_BYTES {
+        return Err("its value is too long for a variable");
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names(keys: &KeyFiles) -> Vec<&str> {
+        keys.variables.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn keys_of_a_kubernetes_mount_become_variables() {
+        let mount = tempfile::tempdir().unwrap();
+        let version = mount.path().join("..2026_11_01");
+        std::fs::create_dir(&version).unwrap();
+        std::fs::write(version.join("aws.secret.key"), "s3cret\n").unwrap();
+        std::fs::write(version.join("region-name"), "eu").unwrap();
+        symlink("..2026_11_01", mount.path().join("..data")).unwrap();
+        for key in ["aws.secret.key", "region-name"] {
+            symlink(format!("..data/{key}"), mount.path().join(key)).unwrap();
+        }
+        let keys = read(mount.path()).unwrap();
+        let expected = [("AWS_SECRET_KEY", "s3cret\n"), ("REGION-NAME", "eu")];
+        assert_eq!(keys.variables, expected.map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(keys.notes, [] as [&str; 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_variable_is_noted_and_still_a_secret() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        std::fs::write(path.join("osb.state.file"), "reserved").unwrap();
+        std::fs::write(path.join("nul"), b"a\0b").unwrap();
+        std::fs::write(path.join("a=b"), "equals").unwrap();
+        std::fs::write(path.join("long"), "x".repeat(MAX_VARIABLE_BYTES)).unwrap();
+        std::fs::write(path.join("huge"), vec![b'x'; MAX_FILE_BYTES + 1]).unwrap();
+        std::fs::write(path.join(std::ffi::OsStr::from_bytes(b"\xff")), "bytes").unwrap();
+        std::fs::write(path.join("good"), "good").unwrap();
+        let keys = read(path).unwrap();
+        assert_eq!(names(&keys), ["GOOD"]);
+        assert_eq!(keys.notes.len(), 6);
+        assert_eq!(keys.values.len(), 7);
+        assert!(!keys.notes.join("").contains("equals"), "a note has no value in it");
+    }
+
+    #[test]
+    fn directories_hidden_entries_and_dangling_links_are_no_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("sub")).unwrap();
+        std::fs::write(directory.path().join(".hidden"), "x").unwrap();
+        symlink("nowhere", directory.path().join("dangling")).unwrap();
+        assert_eq!(read(directory.path()).unwrap(), KeyFiles::default());
+        assert!(read(&directory.path().join("missing")).is_err());
+    }
+}

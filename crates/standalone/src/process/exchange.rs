@@ -1,0 +1,151 @@
+//! What a broker works with while it runs: its working directory, the files of the contract, its log
+//! as it grows. In memory where the machine has `/dev/shm`: requests and state hold secrets, and the
+//! log is not redacted yet.
+
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use osb::Work;
+use ring::digest::{SHA256, digest};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::durable;
+
+/// The exchange directory of one run.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange {
+    path: PathBuf,
+}
+
+impl Exchange {
+    pub(super) fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Makes it anew, with the files that the broker is given.
+    pub(super) fn create(&self, request: Option<&Work>, state: Option<&Value>) -> io::Result<()> {
+        durable::remove_all(&self.path)?;
+        durable::create_dir(&self.path)?;
+        durable::create_dir(&self.work())?;
+        if let Some(request) = request {
+            write_json(&self.request(), request)?;
+        }
+        state.map_or(Ok(()), |state| write_json(&self.state(), state))
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        durable::remove_all(&self.path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The broker's working directory.
+    pub(super) fn work(&self) -> PathBuf {
+        self.path.join("work")
+    }
+
+    pub(super) fn request(&self) -> PathBuf {
+        self.path.join("request.json")
+    }
+
+    pub(super) fn progress(&self) -> PathBuf {
+        self.path.join("progress")
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    pub(super) fn state_out(&self) -> PathBuf {
+        self.path.join("state.out")
+    }
+}
+
+fn write_json(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    std::io::Write::write_all(&mut durable::create(path)?, &serde_json::to_vec(content)?)
+}
+
+/// Where the exchange directories of all runs are: in memory if possible, else beside the runs.
+pub(super) fn root(configured: Option<&Path>, runs: &Path) -> io::Result<PathBuf> {
+    let root = match configured {
+        Some(root) => root.to_owned(),
+        None => {
+            let shared = in_memory(runs);
+            if private(&shared).is_ok() {
+                return Ok(shared);
+            }
+            runs.join(".exchange")
+        }
+    };
+    private(&root)?;
+    Ok(root)
+}
+
+/// One name for each user and data directory, so that two installations do not meet.
+fn in_memory(runs: &Path) -> PathBuf {
+    let hash = digest(&SHA256, runs.as_os_str().as_encoded_bytes());
+    let hash = HEXLOWER.encode(&hash.as_ref()[..8]);
+    let user = rustix::process::geteuid().as_raw();
+    PathBuf::from(format!("/dev/shm/manciple-{user}-{hash}"))
+}
+
+/// Makes a directory that nobody else can look into. `/dev/shm` is open to all: what is there under our
+/// name may be somebody else's, or a link to elsewhere.
+fn private(path: &Path) -> io::Result<()> {
+    durable::create_dir(path)?;
+    let found = std::fs::symlink_metadata(path)?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        let what = format!("{} is there and is not our directory", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+    // Read-only file systems let a directory that exists be made again.
+    let probe = path.join(".probe");
+    durable::create(&probe)?;
+    durable::remove(&probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_place_of_the_directory_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        assert!(root(Some(&link), directory.path()).is_err());
+    }
+
+    #[test]
+    fn the_directory_is_closed_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("exchange");
+        std::fs::create_dir(&path).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        root(Some(&path), directory.path()).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn it_is_in_memory_where_there_is_such_a_thing() {
+        let runs = tempfile::tempdir().unwrap();
+        let root = root(None, runs.path()).unwrap();
+        let memory =
+            durable::create(&Path::new("/dev/shm").join(format!(".{}", std::process::id())));
+        assert_eq!(root.starts_with("/dev/shm"), memory.is_ok());
+        let _ = durable::remove(&Path::new("/dev/shm").join(format!(".{}", std::process::id())));
+        std::fs::remove_dir(&root).unwrap();
+    }
+
+    #[test]
+    fn two_data_directories_do_not_meet() {
+        assert_ne!(in_memory(Path::new("/a")), in_memory(Path::new("/b")));
+    }
+}

@@ -1,0 +1,133 @@
+//! The broker's processes, told from others that have their numbers later.
+//!
+//! Needed only when a supervisor was killed: its broker goes on with nobody to end it, and must be
+//! ended before the run is called lost, or a retry would work beside it.
+
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+
+/// The processes of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    /// The supervisor: its number is that of the session.
+    session: i32,
+    /// The broker: its number is that of the process group.
+    group: i32,
+    /// When the broker began, in ticks since the machine did.
+    began: u64,
+    /// Which start of the machine that was.
+    boot: String,
+}
+
+/// As much of `/proc/<pid>/stat` as tells processes apart (proc(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: char,
+    group: i32,
+    session: i32,
+    began: u64,
+}
+
+impl Identity {
+    /// Of this process and its child.
+    pub(super) fn of(broker: Pid) -> io::Result<Self> {
+        let stat = stat(broker.as_raw_nonzero().get())?;
+        Ok(Self { session: stat.session, group: stat.group, began: stat.began, boot: boot()? })
+    }
+
+    /// Ends what is left of the group; waits until it is gone, for two seconds at most.
+    ///
+    /// A number of a session or a group is not given away while a process of it is left, so a
+    /// process that has both, on the same start of the machine, is one of these.
+    pub(super) fn end(&self) -> io::Result<()> {
+        if boot()? != self.boot {
+            return Ok(());
+        }
+        let Some(group) = Pid::from_raw(self.group) else { return Ok(()) };
+        for _ in 0..200 {
+            if !self.is_alive()? {
+                return Ok(());
+            }
+            match kill_process_group(group, Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "processes of a lost run do not end"))
+    }
+
+    fn is_alive(&self) -> io::Result<bool> {
+        if let Ok(leader) = stat(self.group)
+            && leader.began != self.began
+        {
+            return Ok(false);
+        }
+        let numbers = fs::read_dir("/proc")?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        Ok(numbers.filter_map(|pid| stat(pid).ok()).any(|process| {
+            process.group == self.group
+                && process.session == self.session
+                && !matches!(process.state, 'Z' | 'X')
+        }))
+    }
+}
+
+fn stat(pid: i32) -> io::Result<Stat> {
+    let text = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))?;
+    parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat"))
+}
+
+/// The second field is the program's name in parentheses, and may hold anything.
+fn parse(stat: &str) -> Option<Stat> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        group: fields.get(2)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        began: fields.get(19)?.parse().ok()?,
+    })
+}
+
+fn boot() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_does_not_confuse() {
+        let line = "42 (a) S 1 (b)) R 7 40 41 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 9999 0 0";
+        let expected = Stat { state: 'R', group: 40, session: 41, began: 9999 };
+        assert_eq!(parse(line), Some(expected));
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("1 (x) S"), None);
+    }
+
+    #[test]
+    fn a_group_is_ended_and_one_with_its_number_is_not() {
+        let mut child = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let identity = Identity::of(pid).unwrap();
+        for other in [
+            Identity { boot: "another".to_owned(), ..identity.clone() },
+            Identity { began: identity.began + 1, ..identity.clone() },
+            Identity { session: identity.session + 1, ..identity.clone() },
+        ] {
+            other.end().unwrap();
+            assert!(identity.is_alive().unwrap(), "{other:?} ended {identity:?}");
+        }
+        identity.end().unwrap();
+        assert!(!identity.is_alive().unwrap());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,220 @@
+//! A broker's log: as much of its beginning and of its end as is kept.
+//!
+//! While it grows it is three files: `stderr`, the beginning, which stays; `stderr.new`, what came
+//! last; and `stderr.old`, what came before that. When `stderr.new` is full it becomes
+//! `stderr.old`, so a broker may print for as long as it likes: no more than one and a half times the
+//! limit is ever kept, and nothing in memory.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use engine::redact::{Cut, Redactor};
+
+use super::durable;
+
+/// A log that is being written.
+pub(super) struct Log {
+    directory: PathBuf,
+    half: usize,
+    head: File,
+    head_left: usize,
+    tail: Option<(File, usize)>,
+    /// Everything that was printed, kept or not.
+    pub(super) printed: u64,
+}
+
+impl Log {
+    /// Begins a log in a directory, of about `limit` bytes.
+    pub(super) fn create(directory: &Path, limit: usize) -> io::Result<Self> {
+        let half = (limit / 2).max(1);
+        let head = durable::create(&head(directory))?;
+        let directory = directory.to_owned();
+        Ok(Self { directory, half, head, head_left: half, tail: None, printed: 0 })
+    }
+
+    /// Adds to the log.
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.printed += bytes.len() as u64;
+        let begun = bytes.len().min(self.head_left);
+        self.head.write_all(&bytes[..begun])?;
+        self.head_left -= begun;
+        bytes = &bytes[begun..];
+        while !bytes.is_empty() {
+            let (file, left) = match &mut self.tail {
+                Some(tail) if tail.1 > 0 => tail,
+                tail => tail.insert((next_tail(&self.directory)?, self.half)),
+            };
+            let fits = bytes.len().min(*left);
+            file.write_all(&bytes[..fits])?;
+            *left -= fits;
+            bytes = &bytes[fits..];
+        }
+        Ok(())
+    }
+}
+
+/// The log in a directory, redacted: at most `limit` bytes of it and a line about the rest. `printed`
+/// is how much there was, if that is known.
+pub(super) fn read(
+    directory: &Path,
+    limit: usize,
+    printed: Option<u64>,
+    redactor: &Redactor,
+) -> io::Result<String> {
+    let file = |path: PathBuf| Ok::<_, io::Error>(durable::read(&path, limit)?.unwrap_or_default());
+    let mut beginning = file(head(directory))?;
+    let earlier = file(old(directory))?;
+    let mut end = earlier.clone();
+    end.extend(file(new(directory))?);
+    let kept = (beginning.len() + end.len()) as u64;
+    let whole = match printed {
+        Some(printed) => kept >= printed,
+        None => earlier.is_empty(),
+    };
+    if whole && kept <= limit as u64 {
+        beginning.extend(end);
+        return Ok(redactor.redact(&String::from_utf8_lossy(&beginning)).into_owned());
+    }
+    let end = &end[end.len().saturating_sub(limit / 2)..];
+    let left_out =
+        printed.map(|printed| printed.saturating_sub((beginning.len() + end.len()) as u64));
+    let left_out =
+        left_out.map_or_else(|| "some of it".to_owned(), |bytes| format!("{bytes} bytes"));
+    let (beginning, end) = (without_half_a_character(&beginning), from_a_character(end));
+    let beginning = redactor.redact_cut(&beginning, Some(Cut::End));
+    let end = redactor.redact_cut(&end, Some(Cut::Start));
+    Ok(format!("{beginning}\n[{left_out} left out]\n{end}"))
+}
+
+/// The last `limit` bytes of a text, or a little less.
+pub(super) fn end(text: &str, limit: usize) -> &str {
+    let from = text.len().saturating_sub(limit);
+    let boundary = (from..text.len()).find(|&start| text.is_char_boundary(start));
+    &text[boundary.unwrap_or(text.len())..]
+}
+
+/// Redaction at the cut compares with the beginnings of secrets: a replacement character would hide one.
+fn without_half_a_character(bytes: &[u8]) -> Cow<'_, str> {
+    let whole = (0..=bytes.len().min(3))
+        .map(|cut| &bytes[..bytes.len() - cut])
+        .find(|bytes| std::str::from_utf8(bytes).is_ok());
+    String::from_utf8_lossy(whole.unwrap_or(bytes))
+}
+
+fn from_a_character(bytes: &[u8]) -> Cow<'_, str> {
+    let continued = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
+    String::from_utf8_lossy(&bytes[continued..])
+}
+
+fn next_tail(directory: &Path) -> io::Result<File> {
+    match std::fs::rename(new(directory), old(directory)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    durable::create(&new(directory))
+}
+
+fn head(directory: &Path) -> PathBuf {
+    directory.join("stderr")
+}
+
+fn old(directory: &Path) -> PathBuf {
+    directory.join("stderr.old")
+}
+
+fn new(directory: &Path) -> PathBuf {
+    directory.join("stderr.new")
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::redact::Secrets;
+
+    use super::*;
+
+    const LIMIT: usize = 64;
+
+    fn written(pieces: &[&[u8]]) -> (tempfile::TempDir, Log) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = Log::create(directory.path(), LIMIT).unwrap();
+        pieces.iter().for_each(|piece| log.write(piece).unwrap());
+        (directory, log)
+    }
+
+    fn text(pieces: &[&[u8]]) -> String {
+        let (directory, log) = written(pieces);
+        read(directory.path(), LIMIT, Some(log.printed), &Redactor::default()).unwrap()
+    }
+
+    #[test]
+    fn a_short_log_is_kept_whole() {
+        assert_eq!(text(&[]), "");
+        assert_eq!(text(&[b"one\n", b"two\n"]), "one\ntwo\n");
+        for length in [31, 32, 33, 63, 64] {
+            let whole = "0123456789".repeat(7)[..length].to_owned();
+            assert_eq!(text(&[whole.as_bytes()]), whole);
+        }
+    }
+
+    #[test]
+    fn a_long_log_is_kept_at_both_ends() {
+        for length in [65_usize, 96, 97, 128, 129, 1000] {
+            let whole: String = (0..length).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
+            let pieces: Vec<&[u8]> = whole.as_bytes().chunks(7).collect();
+            let log = text(&pieces);
+            let (start, rest) = log.split_once('\n').unwrap();
+            let (note, end) = rest.split_once('\n').unwrap();
+            assert_eq!(start, &whole[..32]);
+            assert!(whole.ends_with(end) && end.len() >= 24, "{length}: {end}");
+            let left_out = length - start.len() - end.len();
+            assert_eq!(note, format!("[{left_out} bytes left out]"));
+        }
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow() {
+        let (directory, mut log) = written(&[]);
+        for _ in 0..100 {
+            log.write(&[b'x'; 100]).unwrap();
+            let entries = std::fs::read_dir(directory.path()).unwrap();
+            let size: u64 = entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+            assert!(size <= 3 * LIMIT as u64 / 2, "{size}");
+        }
+        assert_eq!(log.printed, 10_000);
+    }
+
+    #[test]
+    fn a_log_that_grows_can_be_read() {
+        let (directory, mut log) = written(&[b"begun\n"]);
+        let live = |directory: &Path| read(directory, LIMIT, None, &Redactor::default()).unwrap();
+        assert_eq!(live(directory.path()), "begun\n");
+        log.write(&[b'x'; 500]).unwrap();
+        assert!(live(directory.path()).contains("[some of it left out]"));
+    }
+
+    #[test]
+    fn a_secret_at_the_cut_is_masked() {
+        let mut secrets = Secrets::default();
+        secrets.add("sécrét-of-the-log".as_bytes());
+        let redactor = Redactor::new(&secrets);
+        for shift in 0..40 {
+            let filler = "x".repeat(shift);
+            let piece = format!("{filler}sécrét-of-the-log");
+            let (directory, log) = written(&[piece.repeat(9).as_bytes()]);
+            let text = read(directory.path(), LIMIT, Some(log.printed), &redactor).unwrap();
+            for part in ["séc", "crét", "of-the", "log\n"] {
+                let kept = text.replace("[redacted]", "");
+                assert!(!kept.contains(part), "{shift}: {part} in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_text() {
+        assert_eq!(end("äöü", 3), "ü");
+        assert_eq!(end("abc", 10), "abc");
+        assert_eq!(end("", 10), "");
+    }
+}

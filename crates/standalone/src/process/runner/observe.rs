@@ -1,0 +1,144 @@
+//! Says where runs stand and what they printed, and forgets them.
+
+use std::io;
+use std::sync::PoisonError;
+use std::time::SystemTime;
+
+use engine::contract;
+use engine::names::RunName;
+use engine::ports::RunState;
+use engine::record::Key;
+use engine::redact::{Redactor, Secrets};
+use osb::Work;
+use osb::jobs::contract::MAX_STATE_BYTES;
+
+use super::Shared;
+use crate::process::directory::{RunDirectory, Standing};
+use crate::process::durable;
+use crate::process::ending::Ending;
+use crate::process::environment;
+use crate::process::exchange::Exchange;
+use crate::process::log;
+
+/// The most that is read of a progress file, in bytes.
+const PROGRESS_BYTES: usize = 16 * 1024;
+
+/// What a progress file said when it was last read: to redact it again for every glance would cost
+/// more than the glance.
+#[derive(Debug)]
+pub(super) struct Said {
+    modified: SystemTime,
+    progress: Option<String>,
+}
+
+impl Shared {
+    pub(super) fn observe(&self, name: &str) -> io::Result<RunState> {
+        let run = self.run(name);
+        Ok(match run.settled()? {
+            Standing::Absent | Standing::Prepared | Standing::Released => RunState::Absent,
+            Standing::Running { .. } => RunState::Running { progress: self.progress(name)? },
+            Standing::Ended => {
+                let sealed = run.result()?.unwrap_or_default();
+                let ending = self.key(name).and_then(|key| Ending::open(&key, name, &sealed));
+                match (run.about()?, ending) {
+                    (Some(about), Some(ending)) => RunState::Finished(ending.interpret(&about)),
+                    _ => RunState::Lost {
+                        why: "its result was damaged, or sealed under another key".to_owned(),
+                    },
+                }
+            }
+            Standing::Lost => {
+                run.end_broker()?;
+                let what = "its supervisor was ended before it left a result (killed, out of \
+                            memory, or the machine went down)";
+                let log = self.log(name)?.unwrap_or_default();
+                RunState::Lost { why: contract::with_log(what, &log) }
+            }
+        })
+    }
+
+    /// A run whose order was never written down had no broker.
+    pub(super) fn unreleased(&self) -> io::Result<Vec<(RunName, Key)>> {
+        let mut unreleased = Vec::new();
+        for entry in std::fs::read_dir(&self.runs)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str().and_then(RunName::parse) else { continue };
+            let run = self.run(name.as_str());
+            let about = match run.standing()? {
+                Standing::Running { .. } | Standing::Ended | Standing::Lost => run.about()?,
+                Standing::Absent | Standing::Prepared | Standing::Released => None,
+            };
+            unreleased.extend(about.and_then(|about| Some((name, about.key()?))));
+        }
+        Ok(unreleased)
+    }
+
+    fn progress(&self, name: &str) -> io::Result<Option<String>> {
+        let exchange = self.exchange(name);
+        let Ok(modified) = exchange.progress().metadata().and_then(|file| file.modified()) else {
+            return Ok(None);
+        };
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(said) = said.get(name).filter(|said| said.modified == modified) {
+            return Ok(said.progress.clone());
+        }
+        let text = durable::read(&exchange.progress(), PROGRESS_BYTES)?.unwrap_or_default();
+        let progress = contract::progress(&String::from_utf8_lossy(&text));
+        let progress = progress.map(|said| self.redactor(&exchange).redact(&said).into_owned());
+        said.insert(name.to_owned(), Said { modified, progress: progress.clone() });
+        Ok(progress)
+    }
+
+    pub(super) fn log(&self, name: &str) -> io::Result<Option<String>> {
+        let run = self.run(name);
+        if let Some(log) = run.log()? {
+            return Ok(Some(log));
+        }
+        if run.standing()? == Standing::Absent {
+            return Ok(None);
+        }
+        let exchange = self.exchange(name);
+        let redactor = self.redactor(&exchange);
+        log::read(exchange.path(), self.settings.log_limit, None, &redactor).map(Some)
+    }
+
+    /// Knows what the broker of a run was given; not what it will give.
+    fn redactor(&self, exchange: &Exchange) -> Redactor {
+        let request = durable::read(&exchange.request(), usize::MAX).ok().flatten();
+        let request = request.and_then(|json| serde_json::from_slice::<Work>(&json).ok());
+        let mut secrets: Secrets =
+            request.as_ref().map(contract::secrets::of_work).unwrap_or_default();
+        if let Ok(Some(state)) = durable::read(&exchange.state(), MAX_STATE_BYTES) {
+            secrets.add(&state);
+        }
+        let directory = self.settings.secret_dir.as_deref();
+        if let Some(Ok(keys)) = directory.map(environment::read) {
+            keys.values.iter().for_each(|value| secrets.add(value));
+        }
+        Redactor::new(&secrets)
+    }
+
+    /// `false` while it is alive; it was asked to end then.
+    pub(super) fn release(&self, run: &RunDirectory, name: &str) -> io::Result<bool> {
+        match run.standing()? {
+            Standing::Absent => return Ok(true),
+            Standing::Running { .. } => {
+                run.cancel()?;
+                return Ok(false);
+            }
+            // A supervisor that an earlier server left behind may still be about to start it.
+            Standing::Prepared if !run.claim()? => return Ok(false),
+            Standing::Lost => {
+                run.end_broker()?;
+                if run.log()?.is_none() {
+                    run.write_log(&self.log(name)?.unwrap_or_default())?;
+                }
+            }
+            Standing::Prepared | Standing::Ended | Standing::Released => {}
+        }
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        run.release()?;
+        self.exchange(name).remove()?;
+        Ok(true)
+    }
+}

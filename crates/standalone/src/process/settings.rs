@@ -1,0 +1,110 @@
+//! What a process runner is told.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use osb::jobs::contract::Capability;
+use zeroize::Zeroizing;
+
+/// From which the keys of results are derived. Of the store's key, so that it exists nowhere else.
+#[derive(Clone)]
+pub struct RunnerKey(Zeroizing<[u8; 32]>);
+
+impl RunnerKey {
+    /// Wraps 32 bytes that nobody can guess.
+    pub fn new(key: [u8; 32]) -> Self {
+        Self(Zeroizing::new(key))
+    }
+
+    pub(super) fn expose(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Debug for RunnerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RunnerKey")
+    }
+}
+
+/// What a process runner is told.
+#[derive(Debug, Clone)]
+pub struct ProcessSettings {
+    /// The broker's executable: a path, or a name to be looked for in `PATH`.
+    pub command: PathBuf,
+    /// Arguments that come before the subcommand.
+    pub arguments: Vec<OsString>,
+    /// A directory with a file for each key of the configuration.
+    pub config_dir: Option<PathBuf>,
+    /// The same for secrets: they win over keys of the same name, and are removed from logs.
+    pub secret_dir: Option<PathBuf>,
+    /// Where the runs' directories are. On a disk that survives a restart.
+    pub runs: PathBuf,
+    /// Where runs work; default: a directory of ours in `/dev/shm`, or `<runs>/.exchange` where there
+    /// is no such thing.
+    pub exchange: Option<PathBuf>,
+    /// From which the keys of results are derived.
+    pub key: RunnerKey,
+    /// The program that calls [`supervisor::main`](super::supervisor::main) with the path that is added
+    /// to these arguments.
+    pub supervisor: Vec<OsString>,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// The time that `catalog` has.
+    pub catalog_timeout: Duration,
+    /// The most that a broker may print on stdout, in bytes.
+    pub output_limit: usize,
+    /// How much of a log is kept, in bytes: half of it from its beginning.
+    pub log_limit: usize,
+    /// Variables of our own environment that brokers see, beside `PATH`, `HOME`, `LANG`, `TZ` and
+    /// `TMPDIR`.
+    pub pass_environment: Vec<String>,
+    /// What the broker is taken to be capable of, whatever its catalog says; `None`: what that says.
+    pub capabilities: Option<Vec<Capability>>,
+    /// How many released runs are kept for inspection.
+    pub keep_runs: usize,
+    /// For how long they are.
+    pub keep_for: Duration,
+}
+
+impl ProcessSettings {
+    /// The usual: 10 s of grace, 60 s for the catalog, 1 MiB of output and of log, 1000 runs for seven
+    /// days.
+    pub fn new(
+        command: impl Into<PathBuf>,
+        runs: impl Into<PathBuf>,
+        key: RunnerKey,
+        supervisor: Vec<OsString>,
+    ) -> Self {
+        Self {
+            command: command.into(),
+            arguments: Vec::new(),
+            config_dir: None,
+            secret_dir: None,
+            runs: runs.into(),
+            exchange: None,
+            key,
+            supervisor,
+            grace: Duration::from_secs(10),
+            catalog_timeout: Duration::from_secs(60),
+            output_limit: 1024 * 1024,
+            log_limit: 1024 * 1024,
+            pass_environment: Vec::new(),
+            capabilities: None,
+            keep_runs: 1000,
+            keep_for: Duration::from_secs(7 * 24 * 60 * 60),
+        }
+    }
+}
+
+/// Why there is no runner.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct OpenError {
+    /// What was tried.
+    pub what: String,
+    /// What the system says.
+    pub source: std::io::Error,
+}

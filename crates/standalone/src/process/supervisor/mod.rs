@@ -1,0 +1,201 @@
+//! The process that stands by a broker: starts it, ends it when its time is over, keeps what it
+//! printed, and is gone.
+//!
+//! ```text
+//! order ─▶ lock ─▶ go ─▶ claim ─▶ start the broker ─▶ answer ─▶ watch ─▶ log, exit, result ─▶ end
+//!           │ taken │ never │ taken    │ refused: give the claim back
+//! ```
+//!
+//! It is a process of one thread, a session of its own, with no file of the server's open, so that
+//! nothing that becomes of the server reaches it. SIGTERM asks it to end the broker and to write down
+//! how that went.
+
+mod broker;
+mod watch;
+
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use engine::contract::{self, Exit};
+use engine::redact::{Redactor, Secrets};
+use osb::jobs::contract::{Capability, MAX_STATE_BYTES};
+use rustix::process::{
+    DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior, setsid,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use zeroize::Zeroizing;
+
+use self::watch::Watched;
+use super::directory::{ExitNote, RunDirectory};
+use super::durable;
+use super::ending::{Bytes, Ending};
+use super::exchange::Exchange;
+use super::log;
+use super::order::{GO, Order, Reply};
+use super::refusal::Refusal;
+
+/// How much of the log goes into the result, for descriptions.
+const RESULT_LOG_BYTES: usize = 8 * 1024;
+/// How often a result is written that the disk does not take, a second apart.
+const RESULT_TRIES: u32 = 600;
+
+/// Supervises the run of a directory. The order is read from stdin, the answer written to stdout; to
+/// be called by the program of [`ProcessSettings::supervisor`](super::ProcessSettings::supervisor).
+pub fn main(run_dir: &Path) -> ExitCode {
+    // The key is in our memory: no core dumps, no debugger of the same user.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let supervised = runtime
+        .and_then(|runtime| runtime.block_on(Box::pin(supervise(&RunDirectory::at(run_dir)))));
+    match supervised {
+        Ok(()) => ExitCode::SUCCESS,
+        // A server is told if it is still there and has had no answer yet.
+        Err(error) => {
+            reply(&Reply::Refused(Refusal::of(run_dir.display(), &error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A server that is killed while it writes leaves half an order, which is none.
+fn read_order(server: &mut impl BufRead) -> io::Result<Order> {
+    let mut order = Zeroizing::new(String::new());
+    server.read_line(&mut order)?;
+    Ok(serde_json::from_str(&order)?)
+}
+
+/// Whether the server lived long enough to say it.
+fn hears_go(server: &mut impl BufRead) -> bool {
+    let mut line = String::new();
+    server.read_line(&mut line).is_ok() && line == GO
+}
+
+/// A server that is gone needs no answer.
+fn reply(reply: &Reply) {
+    let Ok(mut line) = serde_json::to_vec(reply) else { return };
+    line.push(b'\n');
+    let mut stdout = io::stdout();
+    let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+}
+
+/// Signals are caught before the lock is taken: whoever sees it held may send them.
+struct Signals {
+    /// Somebody asks for the end.
+    end: Signal,
+    /// A child has ended.
+    child: Signal,
+}
+
+async fn supervise(run: &RunDirectory) -> io::Result<()> {
+    // Fails only for the leader of a process group, which is as good.
+    let _ = setsid();
+    // What the broker leaves behind becomes ours to reap rather than the server's, should that be the
+    // first process of a container.
+    let _ = set_child_subreaper(Some(getpid()));
+    std::env::set_current_dir("/")?;
+    let mut signals =
+        Signals { end: signal(SignalKind::terminate())?, child: signal(SignalKind::child())? };
+    let mut server = io::stdin().lock();
+    let order = read_order(&mut server)?;
+    let Some(lock) = run.lock()?.filter(|_| !run.is_claimed()) else {
+        reply(&Reply::Taken);
+        return Ok(());
+    };
+    reply(&Reply::Ready);
+    if !hears_go(&mut server) {
+        return Ok(());
+    }
+    run.write_about(&order.about)?;
+    if !run.claim()? {
+        reply(&Reply::Taken);
+        return Ok(());
+    }
+    let exchange = Exchange::at(&order.exchange);
+    let started = match run.is_cancelled() {
+        true => Ok(None),
+        false => broker::start(&order, &exchange).map(Some),
+    };
+    let (watched, secrets) = match started {
+        Ok(Some((mut broker, given))) => {
+            let _ = run.write_broker(broker.identity().ok().as_ref());
+            reply(&Reply::Started);
+            let watched = broker.watch(&order, run, &exchange, &mut signals, &given.notes).await?;
+            (watched, given.secrets)
+        }
+        Ok(None) => {
+            reply(&Reply::Started);
+            (Watched::never(Exit::Halted), Secrets::default())
+        }
+        Err(refusal) => {
+            let _ = exchange.remove();
+            run.unclaim()?;
+            // Whoever hears of it finds nothing.
+            drop(lock);
+            reply(&Reply::Refused(refusal));
+            return Ok(());
+        }
+    };
+    finish(run, &order, &exchange, watched, secrets).await
+}
+
+/// Keeps how it went. The result comes last: once it is there, so is everything else.
+async fn finish(
+    run: &RunDirectory,
+    order: &Order,
+    exchange: &Exchange,
+    watched: Watched,
+    mut secrets: Secrets,
+) -> io::Result<()> {
+    let state = match order.about.can(Capability::State) {
+        true => durable::read(&exchange.state_out(), MAX_STATE_BYTES + 1).unwrap_or_default(),
+        false => None,
+    };
+    secrets.extend(contract::secrets::of_output(&watched.stdout));
+    if let Some(state) = &state {
+        secrets.add(state);
+    }
+    let printed = Some(watched.stderr_bytes);
+    let redactor = Redactor::new(&secrets);
+    let log = log::read(exchange.path(), order.log_limit, printed, &redactor);
+    let log = log.unwrap_or_else(|error| format!("[the log cannot be read: {error}]\n"));
+    let note = ExitNote {
+        exit: watched.exit,
+        ended_at: seconds_since_1970(),
+        stdout_bytes: watched.stdout_bytes,
+        stderr_bytes: watched.stderr_bytes,
+    };
+    // On a full disk the result is worth more than what is for people.
+    let _ = run.write_log(&log);
+    let _ = run.write_exit(&note);
+    let ending = Ending {
+        exit: watched.exit,
+        stdout: Bytes(watched.stdout),
+        log: log::end(&log, RESULT_LOG_BYTES).to_owned(),
+        state: state.map(Bytes),
+        secrets: match order.about.capabilities.is_empty() {
+            true => Vec::new(),
+            false => Ending::keep(&secrets),
+        },
+    };
+    let Some(sealed) = ending.seal(&order.key, &order.about.name) else {
+        return Err(io::Error::other("the result cannot be sealed"));
+    };
+    let mut tries = 0;
+    while let Err(error) = run.write_result(&sealed) {
+        tries += 1;
+        if tries == RESULT_TRIES {
+            // Nobody comes for it any more, and it holds secrets.
+            let _ = exchange.remove();
+            return Err(error);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let _ = exchange.remove();
+    Ok(())
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

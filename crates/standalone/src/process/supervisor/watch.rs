@@ -1,0 +1,238 @@
+//! Watches a broker to its end.
+
+use std::time::Duration;
+use std::{io, mem};
+
+use engine::contract::Exit;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group,
+    test_kill_process_group, wait, waitid,
+};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::Signals;
+use super::broker::Broker;
+use crate::process::directory::RunDirectory;
+use crate::process::exchange::Exchange;
+use crate::process::log::Log;
+use crate::process::order::Order;
+
+/// How long the pipes of a broker that has ended are read: what has left its process group may hold
+/// them open for ever.
+const DRAIN: Duration = Duration::from_millis(500);
+/// As much as a pipe holds.
+const CHUNK: usize = 64 * 1024;
+/// Thirty years: a time that does not come.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// How it went.
+pub(super) struct Watched {
+    pub(super) exit: Exit,
+    pub(super) stdout: Vec<u8>,
+    /// Everything that was printed, kept or not.
+    pub(super) stdout_bytes: u64,
+    pub(super) stderr_bytes: u64,
+}
+
+impl Watched {
+    /// Of a broker that was not started.
+    pub(super) fn never(exit: Exit) -> Self {
+        Self { exit, stdout: Vec::new(), stdout_bytes: 0, stderr_bytes: 0 }
+    }
+}
+
+impl Broker {
+    /// Watches until the broker has ended, by itself or by us, and nothing is left of its group.
+    pub(super) async fn watch(
+        &mut self,
+        order: &Order,
+        run: &RunDirectory,
+        exchange: &Exchange,
+        signals: &mut Signals,
+        notes: &[String],
+    ) -> io::Result<Watched> {
+        let mut output = Output::of(self, order, exchange)?;
+        for note in notes {
+            output.log(format!("manciple: {note}\n").as_bytes());
+        }
+        let timeout = order.about.timeout;
+        let deadline = Instant::now() + timeout.min(NEVER);
+        let mut ended_by_us: Option<(Exit, Instant)> = None;
+        let status = loop {
+            let (cause, kill_at) = ended_by_us.unzip();
+            let end = tokio::select! {
+                biased;
+                _ = signals.child.recv() => match reap(self.pid)? {
+                    Some(status) => break status,
+                    None => None,
+                },
+                Some(()) = signals.end.recv(), if cause.is_none() => {
+                    Some(if run.is_cancelled() { Exit::Halted } else { Exit::Stopped })
+                }
+                () = sleep_until(deadline), if cause.is_none() => {
+                    Some(Exit::TimedOut(timeout.as_secs()))
+                }
+                () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
+                    signal_group(self.pid, Signal::KILL);
+                    ended_by_us = cause.map(|cause| (cause, Instant::now() + NEVER));
+                    None
+                }
+                () = output.read() => {
+                    let too_much = output.is_too_much() && cause.is_none();
+                    too_much.then_some(Exit::TooMuchOutput(order.output_limit as u64))
+                }
+            };
+            // One that has just ended by itself was not ended by us.
+            if let Some(exit) = end
+                && !has_ended(self.pid)?
+            {
+                signal_group(self.pid, Signal::TERM);
+                // One that is stopped does not hear of it otherwise.
+                signal_group(self.pid, Signal::CONT);
+                ended_by_us = Some((exit, Instant::now() + order.grace));
+            }
+        };
+        output.drain().await;
+        reap_group(self.pid).await;
+        let exit = match ended_by_us {
+            Some((exit, _)) => exit,
+            None if output.is_too_much() => Exit::TooMuchOutput(order.output_limit as u64),
+            None => exit_of(status),
+        };
+        Ok(output.into_watched(exit))
+    }
+}
+
+/// What a broker prints.
+struct Output {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    kept: Vec<u8>,
+    limit: usize,
+    printed: u64,
+    log: Log,
+    chunks: [Box<[u8]>; 2],
+}
+
+impl Output {
+    fn of(broker: &mut Broker, order: &Order, exchange: &Exchange) -> io::Result<Self> {
+        Ok(Self {
+            stdout: broker.child.stdout.take().map(ChildStdout::from_std).transpose()?,
+            stderr: broker.child.stderr.take().map(ChildStderr::from_std).transpose()?,
+            kept: Vec::new(),
+            limit: order.output_limit,
+            printed: 0,
+            log: Log::create(exchange.path(), order.log_limit)?,
+            chunks: [vec![0; CHUNK].into(), vec![0; CHUNK].into()],
+        })
+    }
+
+    /// Reads from whichever pipe has something; never returns when both are closed.
+    async fn read(&mut self) {
+        let [out, err] = &mut self.chunks;
+        tokio::select! {
+            read = read_some(&mut self.stdout, out) => {
+                self.printed += read as u64;
+                let fits = read.min(self.limit.saturating_sub(self.kept.len()));
+                self.kept.extend_from_slice(&self.chunks[0][..fits]);
+            }
+            read = read_some(&mut self.stderr, err) => {
+                // The broker's work does not fail for want of room for its log.
+                let _ = self.log.write(&self.chunks[1][..read]);
+            }
+        }
+    }
+
+    /// Reads what is still in the pipes.
+    async fn drain(&mut self) {
+        let until = Instant::now() + DRAIN;
+        while self.stdout.is_some() || self.stderr.is_some() {
+            if timeout_at(until, self.read()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn log(&mut self, line: &[u8]) {
+        let _ = self.log.write(line);
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.printed > self.limit as u64
+    }
+
+    fn into_watched(mut self, exit: Exit) -> Watched {
+        Watched {
+            exit,
+            stdout: mem::take(&mut self.kept),
+            stdout_bytes: self.printed,
+            stderr_bytes: self.log.printed,
+        }
+    }
+}
+
+/// Reads from a pipe, and drops it at its end; never returns without a pipe.
+async fn read_some(pipe: &mut Option<impl AsyncRead + Unpin>, chunk: &mut [u8]) -> usize {
+    match pipe {
+        Some(open) => {
+            let read = open.read(chunk).await.unwrap_or(0);
+            if read == 0 {
+                *pipe = None;
+            }
+            read
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the process has ended; it is left to be reaped.
+fn has_ended(pid: Pid) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(pid), options)?.is_some())
+}
+
+/// Reaps what has ended. If the broker is among it, its group is ended, and this is its status.
+fn reap(broker: Pid) -> io::Result<Option<WaitStatus>> {
+    // Before it is reaped, for until then the number of the group is certainly its own.
+    if has_ended(broker)? {
+        signal_group(broker, Signal::KILL);
+    }
+    let mut status = None;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, ended))) if pid == broker => {
+                // Should it have ended just now.
+                signal_group(broker, Signal::KILL);
+                status = Some(ended);
+            }
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) | Err(Errno::CHILD) => return Ok(status),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Reaps the rest of the group, which was ended; what takes longer is left to the system.
+async fn reap_group(broker: Pid) {
+    let until = Instant::now() + DRAIN;
+    while Instant::now() < until && test_kill_process_group(broker).is_ok() {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A group that is gone needs no signal.
+fn signal_group(broker: Pid, signal: Signal) {
+    let _ = kill_process_group(broker, signal);
+}
+
+fn exit_of(status: WaitStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(status), _) => Exit::Status(status),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Signal(0),
+    }
+}

@@ -1,0 +1,200 @@
+//! A record as a row: what stands in clear, what is sealed, and what binds the two.
+//!
+//! In clear stands what an operator looks for and what queries select by: ids, service, plan, flags,
+//! times. Everything else is one sealed JSON, bound to the record's key, so that one row's content
+//! cannot be put into another.
+
+use engine::ports::{StoreError, Version};
+use engine::record::{Key, Record};
+use osb::{BindingId, InstanceId};
+use rusqlite::Row;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::keys::{DataKey, Keyring, Keys};
+
+/// A record ready to be written.
+#[derive(Debug)]
+pub(super) struct SealedRecord {
+    pub(super) key: Key,
+    pub(super) busy: bool,
+    pub(super) deleted: bool,
+    pub(super) updated_at: i64,
+    pub(super) service: String,
+    pub(super) plan: String,
+    pub(super) sealed: Sealed,
+}
+
+/// Sealed bytes and the data key they are of.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub(super) data_key: i64,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl SealedRecord {
+    /// Seals a record.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] without randomness.
+    pub(super) fn new(record: &Record, active: &DataKey) -> Result<Self, StoreError> {
+        let mut json = Zeroizing::new(Vec::with_capacity(4096));
+        serde_json::to_writer(&mut *json, record).map_err(|error| {
+            StoreError::Unavailable(format!("{} is not JSON: {error}", record.key))
+        })?;
+        Ok(Self {
+            key: record.key.clone(),
+            busy: record.is_busy(),
+            deleted: !record.is_live(),
+            updated_at: i64::try_from(record.updated_at.0).unwrap_or(i64::MAX),
+            service: record.ordered.service_id.as_str().to_owned(),
+            plan: record.ordered.plan_id.as_str().to_owned(),
+            sealed: Sealed::new(&record_context(&record.key), &json, active)?,
+        })
+    }
+}
+
+impl Sealed {
+    fn new(context: &[u8], content: &[u8], active: &DataKey) -> Result<Self, StoreError> {
+        Ok(Self { data_key: active.id, bytes: active.seal(context, content)? })
+    }
+
+    /// Seals a document.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] without randomness.
+    pub(super) fn document(
+        document: Document,
+        content: &Value,
+        active: &DataKey,
+    ) -> Result<Self, StoreError> {
+        let json = Zeroizing::new(content.to_string().into_bytes());
+        Self::new(document.context(), &json, active)
+    }
+
+    /// The same content sealed with the active key; `None` if it is already.
+    ///
+    /// # Errors
+    /// Why it does not open.
+    pub(super) fn brought_over(
+        &self,
+        context: &[u8],
+        ring: &Keyring,
+    ) -> Result<Option<Self>, String> {
+        let keys = ring.snapshot();
+        if self.data_key == keys.active().id {
+            return Ok(None);
+        }
+        let content = ring.open(&keys, self.data_key, context, &self.bytes)?;
+        let again = Self::new(context, &content, keys.active());
+        again.map(Some).map_err(|error| error.to_string())
+    }
+}
+
+/// What is kept beside the records, under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Document {
+    /// The last good catalog.
+    Catalog,
+    /// From which the keys of runs' results are derived.
+    RunnerKey,
+}
+
+impl Document {
+    /// All of them.
+    pub(super) const ALL: [Self; 2] = [Self::Catalog, Self::RunnerKey];
+
+    /// Its name in the database.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Catalog => "catalog",
+            Self::RunnerKey => "runner key",
+        }
+    }
+
+    /// What it is bound to.
+    pub(super) fn context(self) -> &'static [u8] {
+        match self {
+            Self::Catalog => b"manciple document catalog",
+            Self::RunnerKey => b"manciple document runner key",
+        }
+    }
+}
+
+/// What a record is bound to. Lengths before parts, so that no two keys give the same bytes.
+pub(super) fn record_context(key: &Key) -> Vec<u8> {
+    let instance = key.instance().as_str();
+    let binding = key.binding().map_or("", BindingId::as_str);
+    let mut context = Vec::with_capacity(40 + instance.len() + binding.len());
+    context.extend_from_slice(b"manciple record ");
+    for part in [instance, binding] {
+        context.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        context.extend_from_slice(part.as_bytes());
+    }
+    context
+}
+
+/// Opens a row that was read after `before` was taken.
+///
+/// # Errors
+/// [`StoreError::Unreadable`].
+pub(super) fn open_record(
+    ring: &Keyring,
+    before: &Keys,
+    key: &Key,
+    data_key: i64,
+    sealed: &[u8],
+) -> Result<Record, StoreError> {
+    let unreadable = |why| StoreError::Unreadable { key: key.to_string(), why };
+    let json = ring.open(before, data_key, &record_context(key), sealed).map_err(unreadable)?;
+    // The message of serde_json may quote content; its category may not.
+    let record: Record = serde_json::from_slice(&json).map_err(|error| {
+        unreadable(format!("it is not a record of this version ({:?})", error.classify()))
+    })?;
+    if record.key != *key {
+        return Err(unreadable(format!("it holds {}", record.key)));
+    }
+    Ok(record)
+}
+
+/// The name of a kind in the database.
+pub(super) fn kind(key: &Key) -> i64 {
+    i64::from(key.binding().is_some())
+}
+
+/// The `binding` column.
+pub(super) fn binding(key: &Key) -> &str {
+    key.binding().map_or("", BindingId::as_str)
+}
+
+/// Reads a key from the columns `instance` and `binding` at `at`.
+///
+/// # Errors
+/// What SQLite says, or [`rusqlite::Error::FromSqlConversionFailure`] for what is no id.
+pub(super) fn read_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Key> {
+    let id = |column: usize, error: osb::IdError| {
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
+    };
+    let text = |column: usize| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
+    let instance = InstanceId::new(text(at)?).map_err(|error| id(at, error))?;
+    Ok(match text(at + 1)? {
+        "" => Key::Instance(instance),
+        binding => {
+            Key::Binding(instance, BindingId::new(binding).map_err(|error| id(at + 1, error))?)
+        }
+    })
+}
+
+/// As the port spells it.
+pub(super) fn version(number: i64) -> Version {
+    Version(number.to_string())
+}
+
+/// The number of a version; `None` if this store never gave such a one.
+pub(super) fn version_number(version: &Version) -> Option<i64> {
+    version.0.parse().ok()
+}

@@ -1,0 +1,89 @@
+//! What the writer says of itself, for metrics and for people.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::rotate::Rotator;
+
+/// The store's own figures since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Changes that wait or are being committed now; at the limit, new ones are refused.
+    pub waiting: usize,
+    /// Changes decided in transactions that succeeded, conflicts included.
+    pub changes: u64,
+    /// Transactions that succeeded.
+    pub transactions: u64,
+    /// Time spent in them, in microseconds.
+    pub transaction_micros: u64,
+    /// Transactions that failed: the disk is full or broken.
+    pub failures: u64,
+}
+
+/// How far a change of the data key is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// The data key that everything new is sealed with; counts up.
+    pub active_key: i64,
+    /// Older data keys that rows may still be sealed with; 0 when no rotation is in progress.
+    pub retiring_keys: usize,
+    /// Whether it is being worked on. If not although keys are retiring, rows that do not open
+    /// keep them: see [`super::EmbeddedStore::verify`] and [`super::EmbeddedStore::discard`].
+    pub running: bool,
+    /// Rows seen in the present pass; the last pass only confirms.
+    pub examined: u64,
+    /// Rows there were when it began.
+    pub of: u64,
+    /// Rows of it that do not open.
+    pub unreadable: u64,
+}
+
+/// Shared between the writer and those who ask.
+#[derive(Debug, Default)]
+pub(super) struct Status {
+    changes: AtomicU64,
+    transactions: AtomicU64,
+    micros: AtomicU64,
+    failures: AtomicU64,
+    rotation: Mutex<Rotation>,
+}
+
+impl Status {
+    pub(super) fn committed(&self, changes: usize, took: Duration) {
+        self.changes.fetch_add(changes as u64, Ordering::Relaxed);
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn rotation(&self, active_key: i64, retiring: usize, rotator: Option<&Rotator>) {
+        let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
+        rotation.active_key = active_key;
+        rotation.retiring_keys = retiring;
+        rotation.running = rotator.is_some();
+        if let Some(rotator) = rotator {
+            rotation.examined = rotator.examined;
+            rotation.of = rotator.of;
+            rotation.unreadable = rotator.unreadable;
+        }
+    }
+
+    pub(super) fn stats(&self, waiting: usize) -> Stats {
+        Stats {
+            waiting,
+            changes: self.changes.load(Ordering::Relaxed),
+            transactions: self.transactions.load(Ordering::Relaxed),
+            transaction_micros: self.micros.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn rotation_now(&self) -> Rotation {
+        *self.rotation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

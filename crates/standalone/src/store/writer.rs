@@ -1,0 +1,345 @@
+//! Writing: one thread, and one transaction for all that waits.
+//!
+//! ```text
+//! callers ──seal──▶ queue ──▶ writer: BEGIN, each change with its own check, COMMIT (sync), answer all
+//!                               └─ when nothing waits: a slice of key rotation, or clearing the log
+//! ```
+//!
+//! A sync costs the same for one change as for hundreds, so while one is under way the next ones
+//! gather. A change whose expected version is wrong fails alone. If the transaction itself fails (disk
+//! full, I/O error), it is rolled back, everyone in it is told, and the next one is tried afresh: when
+//! there is space again, writing goes on by itself.
+//!
+//! A commit that fails while syncing is not seen by any reader, and the next one overwrites it in the
+//! log; only if the machine stops before that may it turn out, on the next start, to have happened.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use engine::ports::StoreError;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+
+use super::error::unavailable;
+use super::keys::{self, Keyring};
+use super::queue::{Answer, Change, Order, What};
+use super::rotate::{Rotator, Step};
+use super::rows::{self, SealedRecord};
+use super::status::Status;
+use super::{Tuning, rotate};
+use crate::seal::Cipher;
+
+/// Changes of one transaction at most: bounds how long the first of them waits.
+const BATCH: usize = 256;
+/// While changes keep coming, every so many transactions make room for a slice of rotation.
+const TRANSACTIONS_PER_SLICE: u32 = 8;
+/// So long must nothing come before the log is cleared of what was removed.
+const QUIET: Duration = Duration::from_secs(1);
+/// After a fault in the background, so long until it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The writer's state; [`Self::run`] is the thread.
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) orders: Receiver<Order>,
+    pub(super) ring: Arc<Keyring>,
+    pub(super) operator: Cipher,
+    pub(super) status: Arc<Status>,
+    pub(super) tuning: Tuning,
+    pub(super) last_version: i64,
+    /// See [`keys::reserve`].
+    pub(super) reserved: u64,
+    pub(super) rotator: Option<Rotator>,
+    /// An order that came while a transaction was being gathered and is not part of one.
+    pub(super) held: Option<Order>,
+    /// The log may hold what was removed since.
+    pub(super) unclean: bool,
+    /// The background met a fault; it waits before it goes on.
+    pub(super) troubled: bool,
+}
+
+impl Writer {
+    /// Serves orders until nobody can send any more.
+    pub(super) fn run(mut self) {
+        let mut transactions = 0_u32;
+        loop {
+            let order = match self.held.take() {
+                Some(order) => Ok(order),
+                None => match self.pause_before_background() {
+                    Some(pause) => self.orders.recv_timeout(pause),
+                    None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                },
+            };
+            match order {
+                Ok(order) => {
+                    self.serve(order);
+                    transactions = transactions.wrapping_add(1);
+                    if transactions.is_multiple_of(TRANSACTIONS_PER_SLICE) && self.rotator.is_some()
+                    {
+                        self.work_in_background();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.work_in_background(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // A courtesy: the next start finds an empty log. Nothing is lost without it.
+        let _ = rotate::clear_log(&self.connection);
+    }
+
+    fn serve(&mut self, order: Order) {
+        match order {
+            Order::Change(first) => {
+                let batch = self.gather(first);
+                self.commit(batch);
+            }
+            Order::Rotate(reply) => {
+                let _ = reply.send(self.begin_rotation().map(|()| 0));
+            }
+            #[cfg(test)]
+            Order::Hook(hook) => (hook.0)(&self.connection),
+        }
+    }
+
+    /// The first change and those that wait behind it.
+    fn gather(&mut self, first: Change) -> Vec<Change> {
+        let mut batch = vec![first];
+        while batch.len() < BATCH {
+            match self.orders.try_recv() {
+                Ok(Order::Change(change)) => batch.push(change),
+                Ok(other) => {
+                    self.held = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        batch
+    }
+
+    fn commit(&mut self, batch: Vec<Change>) {
+        if self.ring.snapshot().active().is_worn(self.tuning.messages_per_key)
+            && let Err(error) = self.begin_rotation()
+        {
+            tracing::error!(%error, "a worn data key could not be replaced; trying again");
+        }
+        let begun = std::time::Instant::now();
+        match self.try_commit(&batch) {
+            Ok(answers) => {
+                self.status.committed(batch.len(), begun.elapsed());
+                for (change, answer) in batch.into_iter().zip(answers) {
+                    change.answer(answer);
+                }
+            }
+            Err(error) => {
+                let why = unavailable("writing", &error).to_string();
+                self.status.failed();
+                tracing::error!(
+                    error = why,
+                    changes = batch.len(),
+                    "the store could not be written"
+                );
+                if !self.connection.is_autocommit() {
+                    let _ = self.connection.execute_batch("ROLLBACK");
+                }
+                for change in batch {
+                    change.answer(Err(unavailable("writing", &error)));
+                }
+            }
+        }
+    }
+
+    fn try_commit(&mut self, batch: &[Change]) -> rusqlite::Result<Vec<Answer>> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let before = self.last_version;
+        let mut answers = Vec::with_capacity(batch.len());
+        let (mut removed, mut discarded) = (false, false);
+        for change in batch {
+            let answer = apply(&transaction, &self.ring, &change.what, self.last_version + 1)?;
+            match &answer {
+                Ok(0) => {
+                    removed = true;
+                    discarded |= matches!(change.what, What::Discard(_));
+                }
+                Ok(version) => self.last_version = *version,
+                Err(_) => {}
+            }
+            answers.push(answer);
+        }
+        // Nothing to sync if every check failed.
+        if answers.iter().any(Result::is_ok) {
+            if self.last_version != before {
+                transaction
+                    .prepare_cached("UPDATE store SET last_version = ?1")?
+                    .execute([self.last_version])?;
+            }
+            keys::reserve(&transaction, self.ring.snapshot().active(), &mut self.reserved)?;
+            transaction.commit()?;
+            self.unclean |= removed;
+        }
+        if discarded && self.rotator.is_none() && self.ring.snapshot().retiring() > 0 {
+            self.rotator = Some(Rotator::new(&self.tuning));
+        }
+        Ok(answers)
+    }
+
+    fn begin_rotation(&mut self) -> Result<(), StoreError> {
+        let key = keys::transact(&mut self.connection, |transaction| {
+            keys::make_active(transaction, &self.operator)
+        })?;
+        tracing::info!(data_key = key.id, "a new data key is in use; re-encrypting what is kept");
+        let keys = self.ring.snapshot().with_active(key);
+        self.reserved = keys::BLOCK;
+        self.ring.replace(keys);
+        self.rotator = Some(Rotator::new(&self.tuning));
+        self.report_rotation();
+        Ok(())
+    }
+
+    /// How long to wait for orders before the background has its turn; `None` if it has nothing to do.
+    fn pause_before_background(&self) -> Option<Duration> {
+        match &self.rotator {
+            Some(_) if self.troubled => Some(RETRY),
+            Some(_) => Some(Duration::ZERO),
+            None if self.unclean => Some(QUIET),
+            None => None,
+        }
+    }
+
+    fn work_in_background(&mut self) {
+        let worked = match &mut self.rotator {
+            Some(rotator) => rotator.step(&mut self.connection, &self.ring),
+            None => rotate::clear_log(&self.connection).map(|cleared| {
+                self.unclean = !cleared;
+                Step::More
+            }),
+        };
+        self.troubled = worked.is_err();
+        self.report_rotation();
+        match worked {
+            Ok(Step::More) => {}
+            Ok(Step::Done) => {
+                self.rotator = None;
+                self.unclean = true;
+                tracing::info!(
+                    "everything is encrypted with the new data key; the old one is gone"
+                );
+            }
+            Ok(Step::Stuck) => self.rotator = None,
+            Err(error) => {
+                tracing::error!(
+                    error = %unavailable("re-encrypting", &error),
+                    "work in the background failed; trying again"
+                );
+            }
+        }
+        self.report_rotation();
+    }
+
+    fn report_rotation(&self) {
+        let keys = self.ring.snapshot();
+        self.status.rotation(keys.active().id, keys.retiring(), self.rotator.as_ref());
+    }
+}
+
+/// Does one change, giving a written record this version.
+///
+/// The outer error is the transaction's, the inner one this change's alone.
+fn apply(
+    transaction: &Transaction<'_>,
+    ring: &Keyring,
+    what: &What,
+    version: i64,
+) -> rusqlite::Result<Answer> {
+    match what {
+        What::Write { record, expected } => write(transaction, ring, record, *expected, version),
+        What::Remove { key, expected } => {
+            let removed = transaction
+                .prepare_cached(
+                    "DELETE FROM records
+                     WHERE kind = ?1 AND instance = ?2 AND binding = ?3 AND version = ?4",
+                )?
+                .execute(params![
+                    rows::kind(key),
+                    key.instance().as_str(),
+                    rows::binding(key),
+                    expected
+                ])?;
+            Ok(if removed == 1 { Ok(0) } else { Err(StoreError::Conflict) })
+        }
+        What::Save(document, sealed) => {
+            let again = match sealed.brought_over(document.context(), ring) {
+                Ok(again) => again,
+                Err(why) => return Ok(Err(StoreError::Unavailable(why))),
+            };
+            let sealed = again.as_ref().unwrap_or(sealed);
+            transaction
+                .prepare_cached(
+                    "INSERT INTO documents (name, data_key, sealed) VALUES (?1, ?2, ?3)
+                     ON CONFLICT DO UPDATE
+                     SET data_key = excluded.data_key, sealed = excluded.sealed",
+                )?
+                .execute(params![document.name(), sealed.data_key, sealed.bytes])?;
+            Ok(Ok(0))
+        }
+        What::Discard(key) => rotate::discard(transaction, ring, key),
+    }
+}
+
+fn write(
+    transaction: &Transaction<'_>,
+    ring: &Keyring,
+    record: &SealedRecord,
+    expected: Option<i64>,
+    version: i64,
+) -> rusqlite::Result<Answer> {
+    // It may have been sealed just before a rotation began: nothing new may appear under an old key.
+    let again = match record.sealed.brought_over(&rows::record_context(&record.key), ring) {
+        Ok(again) => again,
+        Err(why) => return Ok(Err(StoreError::Unavailable(why))),
+    };
+    let sealed = again.as_ref().unwrap_or(&record.sealed);
+    let written = match expected {
+        None => transaction
+            .prepare_cached(
+                "INSERT INTO records (kind, instance, binding, version, busy, deleted, updated_at,
+                     service, plan, data_key, sealed)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![
+                rows::kind(&record.key),
+                record.key.instance().as_str(),
+                rows::binding(&record.key),
+                version,
+                record.busy,
+                record.deleted,
+                record.updated_at,
+                record.service,
+                record.plan,
+                sealed.data_key,
+                sealed.bytes
+            ])?,
+        Some(expected) => transaction
+            .prepare_cached(
+                "UPDATE records SET version = ?4, busy = ?5, deleted = ?6, updated_at = ?7,
+                     service = ?8, plan = ?9, data_key = ?10, sealed = ?11
+                 WHERE kind = ?1 AND instance = ?2 AND binding = ?3 AND version = ?12",
+            )?
+            .execute(params![
+                rows::kind(&record.key),
+                record.key.instance().as_str(),
+                rows::binding(&record.key),
+                version,
+                record.busy,
+                record.deleted,
+                record.updated_at,
+                record.service,
+                record.plan,
+                sealed.data_key,
+                sealed.bytes,
+                expected
+            ])?,
+    };
+    Ok(if written == 1 { Ok(version) } else { Err(StoreError::Conflict) })
+}
