@@ -1,0 +1,296 @@
+//! The server's side of the operator's API.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use engine::Engine;
+use engine::names::RunName;
+use engine::ports::{Filter, Kind};
+use engine::record::{Key, Timestamp};
+use http::{HeaderValue, StatusCode, header};
+use osb::server::Authentication;
+use osb::{BindingId, Error, ErrorKind, InstanceId};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::model::{LogView, Page, RecordView, Target};
+use crate::serve::Role;
+
+/// The most records on a page.
+const LARGEST_PAGE: usize = 500;
+
+/// Makes a copy of the store while it is in use.
+#[async_trait]
+pub(crate) trait Backup: Send + Sync + 'static {
+    /// Writes the copy to `path`, which does not exist yet.
+    async fn backup(&self, path: PathBuf) -> Result<(), Error>;
+    /// A folder on the same disk for files that are removed again.
+    fn scratch(&self) -> PathBuf;
+}
+
+/// What the routes work on.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub(crate) engine: Engine,
+    pub(crate) authentication: Authentication,
+    pub(crate) backup: Arc<dyn Backup>,
+}
+
+/// `/admin/v1`, for principals with the role `operator`.
+pub(crate) fn routes(admin: Admin) -> Router {
+    Router::new()
+        .route("/admin/v1/instances", get(instances))
+        .route("/admin/v1/bindings", get(bindings))
+        .route("/admin/v1/record", get(record))
+        .route("/admin/v1/logs", get(logs))
+        .route("/admin/v1/retry", post(retry))
+        .route("/admin/v1/purge", post(purge))
+        .route("/admin/v1/catalog/refresh", post(refresh))
+        .route("/admin/v1/backup", get(backup))
+        .layer(axum::extract::DefaultBodyLimit::max(64 * 1024))
+        .layer(middleware::from_fn_with_state(admin.clone(), operators_only))
+        .with_state(admin)
+}
+
+/// An [`Error`] as an answer: the same body as the Open Service Broker API's.
+struct Refusal(Error);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(error) = self;
+        let status =
+            StatusCode::from_u16(error.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = json!({ "error": error.kind.word(), "description": error.description });
+        let mut response = (status, Json(body)).into_response();
+        if let Some(after) = error.retry_after {
+            let seconds = HeaderValue::from(after.as_secs().max(1));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+async fn operators_only(
+    State(admin): State<Admin>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Response> {
+    let refuse = |error: Error| {
+        let unknown = error.kind == ErrorKind::Unauthorized;
+        let mut response = Refusal(error).into_response();
+        if unknown {
+            let challenge = admin.authentication.challenge();
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    };
+    match admin.authentication.principal(request.headers()).await {
+        Err(error) => Err(refuse(error)),
+        Ok(Some(principal)) if &*principal.role != Role::Operator.as_str() => {
+            Err(refuse(Error::new(
+                ErrorKind::Forbidden,
+                "this needs the role operator: set auth.users[].role or auth.tokens[].role",
+            )))
+        }
+        Ok(_) => Ok(next.run(request).await),
+    }
+}
+
+#[derive(Deserialize)]
+struct ListQuery {
+    state: Option<String>,
+    instance: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+type Listed = Result<Json<Page>, Refusal>;
+type Queried<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+type Sent<T> = Result<Json<T>, axum::extract::rejection::JsonRejection>;
+
+async fn instances(State(admin): State<Admin>, query: Queried<ListQuery>) -> Listed {
+    list(&admin, Kind::Instances, queried(query)?).await
+}
+
+async fn bindings(State(admin): State<Admin>, query: Queried<ListQuery>) -> Listed {
+    list(&admin, Kind::Bindings, queried(query)?).await
+}
+
+fn queried<T>(query: Queried<T>) -> Result<T, Refusal> {
+    query.map(|Query(query)| query).map_err(|error| Error::bad_request(error.body_text()).into())
+}
+
+fn sent<T>(body: Sent<T>) -> Result<T, Refusal> {
+    body.map(|Json(body)| body).map_err(|error| Error::bad_request(error.body_text()).into())
+}
+
+async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
+    let filter = match query.state.as_deref() {
+        None | Some("live") => Filter::Live,
+        Some("all") => Filter::All,
+        Some("busy") => Filter::Busy,
+        Some("deleted") => Filter::DeletedBefore(Timestamp(u64::MAX >> 1)),
+        Some(_) => {
+            return Err(Error::bad_request("state: must be live, all, busy or deleted").into());
+        }
+    };
+    let limit = query.limit.unwrap_or(100).clamp(1, LARGEST_PAGE);
+    let query = engine::ports::Query {
+        kind,
+        instance: query.instance.map(instance_id).transpose()?,
+        filter,
+        after: query.after.as_deref().map(parse_cursor).transpose()?,
+        limit,
+    };
+    let records = admin.engine.list(&query).await?;
+    let next = (records.len() == limit)
+        .then(|| records.last().map(|record| cursor(&record.key)))
+        .flatten();
+    let items = records.iter().map(|record| RecordView::from(&**record)).collect();
+    Ok(Json(Page { items, next }))
+}
+
+/// A key as a token of a page: base64 of its JSON.
+fn cursor(key: &Key) -> String {
+    let json = serde_json::to_vec(key).unwrap_or_default();
+    data_encoding::BASE64URL_NOPAD.encode(&json)
+}
+
+fn parse_cursor(text: &str) -> Result<Key, Error> {
+    data_encoding::BASE64URL_NOPAD
+        .decode(text.as_bytes())
+        .ok()
+        .and_then(|json| serde_json::from_slice(&json).ok())
+        .ok_or_else(|| Error::bad_request("after: is not a `next` of an earlier page"))
+}
+
+fn instance_id(id: String) -> Result<InstanceId, Error> {
+    InstanceId::try_from(id).map_err(|error| Error::bad_request(format!("instance_id: {error}")))
+}
+
+fn key(target: Target) -> Result<Key, Error> {
+    let instance = instance_id(target.instance_id)?;
+    let binding = target.binding_id.map(BindingId::try_from).transpose();
+    let binding = binding.map_err(|error| Error::bad_request(format!("binding_id: {error}")))?;
+    Ok(match binding {
+        Some(binding) => Key::Binding(instance, binding),
+        None => Key::Instance(instance),
+    })
+}
+
+async fn record(
+    State(admin): State<Admin>,
+    query: Queried<Target>,
+) -> Result<Json<RecordView>, Refusal> {
+    let record = admin.engine.record(&key(queried(query)?)?).await?;
+    Ok(Json(RecordView::from(&*record)))
+}
+
+#[derive(Deserialize)]
+struct LogQuery {
+    run: String,
+}
+
+async fn logs(
+    State(admin): State<Admin>,
+    query: Queried<LogQuery>,
+) -> Result<Json<LogView>, Refusal> {
+    let LogQuery { run } = queried(query)?;
+    let name =
+        RunName::parse(&run).ok_or_else(|| Error::bad_request("run: is not the name of a run"))?;
+    let log = admin.engine.log(&name).await?;
+    Ok(Json(LogView { run, log }))
+}
+
+async fn retry(
+    State(admin): State<Admin>,
+    body: Sent<Target>,
+) -> Result<Json<RecordView>, Refusal> {
+    let record = admin.engine.retry(&key(sent(body)?)?).await?;
+    Ok(Json(RecordView::from(&*record)))
+}
+
+async fn purge(
+    State(admin): State<Admin>,
+    body: Sent<Target>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    admin.engine.purge(&key(sent(body)?)?).await?;
+    Ok(Json(json!({})))
+}
+
+async fn refresh(State(admin): State<Admin>) -> Result<Json<serde_json::Value>, Refusal> {
+    match admin.engine.refresh_catalog().await {
+        Ok(_) => Ok(Json(json!({}))),
+        Err(error) => Err(Error::new(ErrorKind::Unprocessable, error.to_string()).into()),
+    }
+}
+
+/// The copy is made beside the store, opened, unlinked, and sent: nothing is left if we die.
+async fn backup(State(admin): State<Admin>) -> Result<Response, Refusal> {
+    let unavailable = |error: std::io::Error| {
+        Error::new(ErrorKind::Unavailable, format!("the backup could not be made: {error}"))
+    };
+    let name = crate::serve::random_text().map_err(|error| Error::internal(error.to_string()))?;
+    let path = admin.backup.scratch().join(format!("backup-{name}"));
+    admin.backup.backup(path.clone()).await?;
+    let file = std::fs::File::open(&path).map_err(unavailable);
+    let _ = std::fs::remove_file(&path);
+    let file = file?;
+    let length = file.metadata().map_err(unavailable)?.len();
+    let (sender, receiver) = tokio::sync::mpsc::channel(4);
+    tokio::task::spawn_blocking(move || send(file, &sender));
+    let mut response = Response::new(Body::new(Chunks { receiver }));
+    let headers = response.headers_mut();
+    let octets = HeaderValue::from_static("application/octet-stream");
+    headers.insert(header::CONTENT_TYPE, octets);
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(response)
+}
+
+type Chunk = Result<bytes::Bytes, std::io::Error>;
+
+fn send(mut file: std::fs::File, sender: &tokio::sync::mpsc::Sender<Chunk>) {
+    use std::io::Read;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let chunk = match file.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(read) => Ok(bytes::Bytes::copy_from_slice(&buffer[..read])),
+            Err(error) => Err(error),
+        };
+        let failed = chunk.is_err();
+        if sender.blocking_send(chunk).is_err() || failed {
+            return;
+        }
+    }
+}
+
+struct Chunks {
+    receiver: tokio::sync::mpsc::Receiver<Chunk>,
+}
+
+impl axum::body::HttpBody for Chunks {
+    type Data = bytes::Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::io::Error>>> {
+        let chunk = self.receiver.poll_recv(context);
+        chunk.map(|chunk| chunk.map(|chunk| chunk.map(http_body::Frame::data)))
+    }
+}

@@ -1,0 +1,111 @@
+//! Saves a backup: entire or not at all, readable by its owner only, never over another file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use standalone::store::Restored;
+
+use super::args::{BackupArgs, RemoteArgs};
+use super::connection::Connection;
+use super::failure::Failure;
+use super::output::Output;
+
+pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(), Failure> {
+    let target = args.to;
+    let unwritten =
+        |error: &io::Error| Failure::usage(format!("cannot write {}: {error}", target.display()));
+    if target.symlink_metadata().is_ok() {
+        return Err(Failure::usage(format!("{} exists already", target.display()))
+            .hint("name another file: --to FILE"));
+    }
+    let download = connection.open_backup().await;
+    let lost = |error| connection.refused("save a backup", &error);
+    let mut download = download.map_err(lost)?;
+    let mut partial = Partial::new(&target).map_err(|error| unwritten(&error))?;
+    let mut bytes: u64 = 0;
+    while let Some(piece) = download.next().await.map_err(lost)? {
+        partial.file.write_all(&piece).map_err(|error| unwritten(&error))?;
+        bytes += piece.len() as u64;
+    }
+    partial.finish(&target).map_err(|error| unwritten(&error))?;
+    if connection.out.is_json() {
+        return connection.out.json(&json!({ "file": target, "bytes": bytes }));
+    }
+    if connection.out.quiet {
+        return Ok(());
+    }
+    connection.out.line(&format!("saved {bytes} bytes to {}", target.display()))?;
+    connection.out.hint("it can be read only with the server's encryption key: keep that, too");
+    Ok(())
+}
+
+/// A file that is being written. It has another name until it is entire; it is removed if it never
+/// becomes so, an interrupt included.
+struct Partial {
+    file: File,
+    path: PathBuf,
+}
+
+impl Partial {
+    fn new(target: &Path) -> io::Result<Self> {
+        let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let name = format!(".{}.{}.partial", name.to_string_lossy(), std::process::id());
+        let path = target.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path })
+    }
+
+    /// A link and not a renaming: it fails if the target exists by now.
+    fn finish(self, target: &Path) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::hard_link(&self.path, target)?;
+        let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Says what a restore did.
+pub(crate) fn tell_restored(remote: &RemoteArgs, restored: &Restored) -> Result<(), Failure> {
+    let format = super::connection::format(remote).unwrap_or_default();
+    let out = Output { format, quiet: remote.quiet };
+    if out.is_json() {
+        return out.json(&json!({ "records": restored.records, "aside": restored.aside }));
+    }
+    if out.quiet {
+        return Ok(());
+    }
+    out.line(&format!("{} records restored", restored.records))?;
+    match &restored.aside {
+        Some(aside) => out.line(&format!("what was there before is in {}", aside.display())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_is_private_and_overwrites_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("backup");
+        let mut partial = Partial::new(&target).unwrap();
+        partial.file.write_all(b"one").unwrap();
+        partial.finish(&target).unwrap();
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(Partial::new(&target).unwrap().finish(&target).is_err());
+        assert_eq!(fs::read(&target).unwrap(), b"one");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,232 @@
+//! One broker, as one command sees it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use osb::client::{Auth, Client, ClientError, ClientSettings, REQUEST_IDENTITY_HEADER};
+use osb::{BindingId, Catalog, InstanceId};
+
+use super::args::{Format, RemoteArgs};
+use super::failure::Failure;
+use super::input;
+use super::output::{Output, quoted};
+
+/// Where a broker is looked for when nobody says.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
+/// For one request, as platforms have it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A broker, and how to tell what it answers.
+pub(crate) struct Connection {
+    /// Asks it.
+    pub(crate) client: Client,
+    /// Where it is, for messages.
+    pub(crate) url: String,
+    /// Prints.
+    pub(crate) out: Output,
+    /// The longest to wait for an operation, if a person says.
+    pub(crate) patience: Option<Duration>,
+    /// What goes on at the broker.
+    pub(crate) ongoing: Ongoing,
+}
+
+impl Connection {
+    /// Opens nothing yet: reads secrets and checks settings.
+    pub(crate) fn new(args: &RemoteArgs, ongoing: Ongoing) -> Result<Self, Failure> {
+        let url = args.url.clone().or_else(|| variable("MANCIPLE_URL"));
+        let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
+        let mut settings = ClientSettings::new(url.clone());
+        settings.auth = auth(args)?;
+        settings.timeout = args.timeout.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT);
+        let ca_file = args.ca_file.clone().or_else(|| variable("MANCIPLE_CA_FILE").map(Into::into));
+        if let Some(path) = ca_file {
+            let pem = std::fs::read(&path).map_err(|error| {
+                Failure::usage(format!("cannot read {}: {error}", path.display()))
+            })?;
+            settings.ca_certificates = Some(pem);
+        }
+        let out = Output { format: format(args)?, quiet: args.quiet };
+        let secret = !matches!(settings.auth, Auth::None);
+        // The URL may hold a password by mistake; until it is checked it is not repeated.
+        let client = Client::new(settings).map_err(|error| {
+            Failure::usage(error.to_string()).hint("see --url and MANCIPLE_URL")
+        })?;
+        if secret && out.is_chatty() && leaves_the_machine(&url) {
+            out.note(&format!(
+                "warning: {url} is not encrypted; the password can be read on the way"
+            ));
+        }
+        Ok(Self { client, url, out, patience: args.timeout, ongoing })
+    }
+
+    /// A request that brought no success. `what` completes "cannot …".
+    pub(crate) fn refused(&self, what: &str, error: &ClientError) -> Failure {
+        Failure::request(what, &self.url, error)
+    }
+
+    /// What can be ordered.
+    pub(crate) async fn catalog(&self) -> Result<Catalog, Failure> {
+        let answer = self.client.catalog(None).await;
+        let catalog = answer.map_err(|error| self.refused("read the catalog", &error))?.body;
+        catalog.ok_or_else(|| Failure::missing(format!("{} has no catalog", self.url)))
+    }
+
+    /// An id nobody has: a random UUID.
+    pub(crate) fn new_id(&self) -> Result<String, Failure> {
+        // The identity of a request is one, and the client makes a new one for each.
+        let headers = self.client.headers();
+        let id = headers.get(REQUEST_IDENTITY_HEADER).and_then(|id| id.to_str().ok());
+        id.map(str::to_owned).ok_or_else(|| Failure::usage("cannot make an id up; name one"))
+    }
+}
+
+/// What is talked about: an instance, or a binding of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// The instance, or the binding's.
+    pub(crate) instance: InstanceId,
+    /// The binding.
+    pub(crate) binding: Option<BindingId>,
+}
+
+impl Subject {
+    /// By the ids that somebody typed.
+    pub(crate) fn new(instance: &str, binding: Option<&str>) -> Result<Self, Failure> {
+        let wrong = |what: &str, error| Failure::usage(format!("the {what}'s id {error}"));
+        let binding = binding.map(BindingId::new).transpose();
+        Ok(Self {
+            instance: InstanceId::new(instance).map_err(|error| wrong("instance", error))?,
+            binding: binding.map_err(|error| wrong("binding", error))?,
+        })
+    }
+
+    /// As arguments of a command that a person may copy.
+    pub(crate) fn words(&self) -> String {
+        let instance = quoted(self.instance.as_str());
+        match &self.binding {
+            None => instance,
+            Some(binding) => format!("{instance} {}", quoted(binding.as_str())),
+        }
+    }
+
+    /// As options of a command that a person may copy.
+    pub(crate) fn options(&self) -> String {
+        let instance = format!("--instance {}", quoted(self.instance.as_str()));
+        match &self.binding {
+            None => instance,
+            Some(binding) => format!("{instance} --binding {}", quoted(binding.as_str())),
+        }
+    }
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.binding {
+            None => write!(f, "instance {}", self.instance),
+            Some(binding) => write!(f, "binding {binding} of instance {}", self.instance),
+        }
+    }
+}
+
+/// What the broker has accepted and not yet ended: whoever interrupts a command is told of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ongoing(Arc<Mutex<Option<(String, String)>>>);
+
+impl Ongoing {
+    /// Something goes on; `follow` is the command that shows it.
+    pub(crate) fn set(&self, what: String, follow: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, follow));
+    }
+
+    /// It has ended.
+    pub(crate) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// What goes on, and the command that shows it.
+    pub(crate) fn get(&self) -> Option<(String, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How to print, by the options or the environment.
+pub(crate) fn format(args: &RemoteArgs) -> Result<Format, Failure> {
+    match (args.output, variable("MANCIPLE_OUTPUT").as_deref()) {
+        (Some(format), _) => Ok(format),
+        (None, None | Some("table")) => Ok(Format::Table),
+        (None, Some("json")) => Ok(Format::Json),
+        (None, Some(_)) => Err(Failure::usage("MANCIPLE_OUTPUT must be table or json")),
+    }
+}
+
+/// Options go before the environment. What contradicts itself is refused: with which credentials a
+/// command asks must not be a guess.
+fn auth(args: &RemoteArgs) -> Result<Auth, Failure> {
+    if let Some(path) = &args.token_file {
+        return Ok(Auth::Bearer(input::secret(path)?));
+    }
+    let token = variable("MANCIPLE_TOKEN");
+    let user = args.user.clone().or_else(|| variable("MANCIPLE_USER"));
+    match (user, token) {
+        (Some(_), Some(_)) if args.user.is_none() => {
+            Err(Failure::usage("MANCIPLE_USER and MANCIPLE_TOKEN are both set")
+                .hint("unset one of them"))
+        }
+        (Some(user), _) => {
+            let password = match &args.password_file {
+                Some(path) => input::secret(path)?,
+                None => variable("MANCIPLE_PASSWORD").map(Into::into).ok_or_else(|| {
+                    Failure::usage("a user is named, and no password")
+                        .hint("set MANCIPLE_PASSWORD, or name a file: --password-file FILE")
+                })?,
+            };
+            Ok(Auth::Basic { user, password })
+        }
+        (None, _) if args.password_file.is_some() => {
+            Err(Failure::usage("a password is named, and no user").hint("add --user NAME"))
+        }
+        (None, Some(token)) => Ok(Auth::Bearer(token.into())),
+        (None, None) => Ok(Auth::None),
+    }
+}
+
+/// An environment variable; an empty one is as good as none.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn leaves_the_machine(url: &str) -> bool {
+    let Some(rest) = url.trim().strip_prefix("http://") else {
+        return false;
+    };
+    let local = ["127.", "localhost", "[::1]"];
+    !local.iter().any(|host| rest.starts_with(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_http_to_elsewhere_is_worth_a_warning() {
+        for (url, expected) in [
+            ("http://127.0.0.1:8080", false),
+            ("http://localhost", false),
+            ("http://[::1]:8080", false),
+            ("https://broker.example", false),
+            ("http://broker.example", true),
+        ] {
+            assert_eq!(leaves_the_machine(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn subjects_are_words_that_can_be_copied() {
+        let subject = Subject::new("my db", Some("b")).unwrap();
+        assert_eq!(subject.words(), "'my db' b");
+        assert_eq!(subject.options(), "--instance 'my db' --binding b");
+        assert_eq!(subject.to_string(), "binding b of instance my db");
+        assert!(Subject::new("", None).is_err());
+    }
+}

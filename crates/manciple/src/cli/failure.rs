@@ -1,0 +1,182 @@
+//! Why a command did not do what it was asked: one sentence that says what and where, one that says
+//! what to do. The only place where errors of the client become exit codes.
+
+use std::fmt;
+
+use osb::client::{ClientError, Refusal, WaitError};
+use serde_json::{Value, json};
+
+use super::exit::Exit;
+
+/// A command's failure.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// How the command ends.
+    pub(crate) exit: Exit,
+    /// What went wrong, and where. Holds no secret.
+    pub(crate) message: String,
+    /// What to do.
+    pub(crate) hint: Option<String>,
+    /// What the broker said, for programs.
+    refusal: Option<Box<Refusal>>,
+    /// Nobody reads any more what is printed: nothing is wrong, and nothing is left to say.
+    pub(crate) silent: bool,
+}
+
+impl Failure {
+    /// A failure of any kind.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None, refusal: None, silent: false }
+    }
+
+    /// Something is wrong on this side: an argument, a file.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// There is no such thing.
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Self::new(Exit::Missing, message)
+    }
+
+    /// The reader of the output has gone away, as `head` does.
+    pub(crate) fn output_closed() -> Self {
+        Self { silent: true, ..Self::new(Exit::Done, "") }
+    }
+
+    /// A request that brought no success. `what` completes "cannot …".
+    pub(crate) fn request(what: &str, url: &str, error: &ClientError) -> Self {
+        let at = format!("cannot {what} at {url}");
+        match error {
+            ClientError::Transport { sent, .. } => {
+                let cause = root_cause(error);
+                let hint = transport_hint(*sent, &cause);
+                Self::new(Exit::Unreachable, format!("{at}: {error}: {cause}")).hint(hint)
+            }
+            ClientError::Timeout { .. } => Self::new(Exit::Unreachable, format!("{at}: {error}"))
+                .hint(
+                    "the broker may have received the request; look at the status before you \
+                       repeat it",
+                ),
+            ClientError::Refused(refusal) => Self {
+                refusal: Some(Box::new(refusal.clone())),
+                hint: refusal_hint(refusal).map(str::to_owned),
+                ..Self::new(Exit::of_status(refusal.status), format!("{at}: {refusal}"))
+            },
+            ClientError::Malformed { .. } => {
+                Self::new(Exit::BrokerFailed, format!("{at}: {error}"))
+                    .hint("is there an Open Service Broker at this address? --url names another")
+            }
+        }
+    }
+
+    /// An operation whose good end was not seen. `what` is "provision of instance X".
+    pub(crate) fn operation(what: &str, url: &str, error: &WaitError) -> Self {
+        match error {
+            WaitError::Failed(last) => {
+                let why = last.description.as_deref().unwrap_or("the broker does not say why");
+                let mut failure =
+                    Self::new(Exit::OperationFailed, format!("the {what} failed: {why}"));
+                failure.refusal = Some(Box::new(Refusal {
+                    description: last.description.clone(),
+                    instance_usable: last.instance_usable,
+                    update_repeatable: last.update_repeatable,
+                    ..Refusal::default()
+                }));
+                failure
+            }
+            WaitError::Deadline { after } => Self::new(
+                Exit::Unfinished,
+                format!("the {what} did not end within {}", super::times::span(*after)),
+            ),
+            WaitError::Unclear(error) => {
+                Self::request(&format!("tell how the {what} stands"), url, error)
+            }
+        }
+    }
+
+    /// Says what to do. What is empty says nothing.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        self
+    }
+
+    /// Says what to do, unless it is known better already.
+    #[must_use]
+    pub(crate) fn or_hint(self, hint: impl Into<String>) -> Self {
+        if self.hint.is_some() { self } else { self.hint(hint) }
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        let mut error = json!({
+            "kind": self.exit.word(),
+            "exit_code": self.exit.code(),
+            "message": self.message,
+        });
+        let mut add = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                error[name] = value;
+            }
+        };
+        add("hint", self.hint.clone().map(Value::from));
+        if let Some(refusal) = &self.refusal {
+            add("status", (refusal.status != 0).then(|| refusal.status.into()));
+            add("error", refusal.error.clone().map(Value::from));
+            add("description", refusal.description.clone().map(Value::from));
+            add("instance_usable", refusal.instance_usable.map(Value::from));
+            add("update_repeatable", refusal.update_repeatable.map(Value::from));
+            add("retry_after_seconds", refusal.retry_after.map(|after| after.as_secs().into()));
+        }
+        json!({ "error": error })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The innermost error: the one that names the cause ("connection refused").
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn transport_hint(sent: bool, cause: &str) -> &'static str {
+    if cause.contains("certificate") || cause.contains("UnknownIssuer") {
+        "name the authority that signed the broker's certificate: --ca-file FILE"
+    } else if sent {
+        "the broker may have received the request; look at the status before you repeat it"
+    } else {
+        "is the broker running? --url or MANCIPLE_URL names another address"
+    }
+}
+
+fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
+    match refusal.status {
+        401 => Some(
+            "set MANCIPLE_USER and MANCIPLE_PASSWORD, or MANCIPLE_TOKEN; or name files by \
+             --password-file or --token-file",
+        ),
+        403 => Some("these credentials are not allowed to do this; use others"),
+        413 => Some("send less: parameters and context count"),
+        429 => Some("the broker has too much to do; come again later"),
+        _ if refusal.is("ConcurrencyError") => {
+            Some("another operation goes on; wait for its end: manciple status --watch")
+        }
+        _ if refusal.is("MaintenanceInfoConflict") => {
+            Some("the catalog has another version now: manciple catalog")
+        }
+        _ => None,
+    }
+}

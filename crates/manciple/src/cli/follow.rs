@@ -1,0 +1,231 @@
+//! Waits for an operation, and shows how far it is.
+
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use osb::client::{ClientError, Ordered, Pending, PollEvent, Polling, Response};
+use osb::{Action, Catalog, LastOperation, LastOperationQuery};
+
+use super::connection::{Connection, Subject};
+use super::failure::Failure;
+use super::lookup::{self, Ids};
+use super::times;
+
+/// How an accepted order stands when the command goes on.
+#[derive(Debug)]
+pub(crate) struct Settled<T> {
+    /// What the broker said at once.
+    pub(crate) body: T,
+    /// Whether it has ended well; otherwise nobody waits for it.
+    pub(crate) ended: bool,
+    /// Whether it was accepted first: what it made has to be fetched.
+    pub(crate) asynchronous: bool,
+    /// The broker's name for it.
+    pub(crate) operation: Option<String>,
+}
+
+impl<T> Settled<T> {
+    /// `succeeded` or `in progress`, as the specification spells them.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.ended { "succeeded" } else { "in progress" }
+    }
+}
+
+/// What is waited for.
+pub(crate) struct Following<'a> {
+    /// What was asked for.
+    pub(crate) action: Action,
+    /// Of what.
+    pub(crate) subject: &'a Subject,
+    /// The service and plan as the operation began: hints for the broker.
+    pub(crate) ids: Option<&'a Ids>,
+    /// The plan says how long to wait.
+    pub(crate) catalog: Option<&'a Catalog>,
+}
+
+impl Following<'_> {
+    /// "provision instance X", to complete "cannot …".
+    pub(crate) fn order(&self) -> String {
+        format!("{} {}", self.action, self.subject)
+    }
+
+    /// "provision of instance X".
+    fn name(&self) -> String {
+        format!("{} of {}", self.action, self.subject)
+    }
+}
+
+impl Connection {
+    /// Waits for the end of an order, unless it has ended or nobody wants to wait.
+    pub(crate) async fn settle<T>(
+        &self,
+        following: &Following<'_>,
+        answer: Result<Response<Ordered<T>>, ClientError>,
+        no_wait: bool,
+    ) -> Result<Settled<T>, Failure> {
+        let answer = answer.map_err(|error| self.not_ordered(following, &error))?;
+        let settled =
+            |body, ended, asynchronous, operation| Settled { body, ended, asynchronous, operation };
+        match answer.body {
+            Ordered::Created(body) | Ordered::Done(body) => Ok(settled(body, true, false, None)),
+            Ordered::Accepted { operation, body } if no_wait => {
+                Ok(settled(body, false, true, operation))
+            }
+            Ordered::Accepted { operation, body } => {
+                self.follow(following, operation.clone()).await?;
+                Ok(settled(body, true, true, operation))
+            }
+        }
+    }
+
+    /// Waits for the end of an operation.
+    pub(crate) async fn follow(
+        &self,
+        following: &Following<'_>,
+        operation: Option<String>,
+    ) -> Result<LastOperation, Failure> {
+        let subject = following.subject;
+        let watch = format!("manciple status {} --watch", subject.words());
+        self.ongoing.set(following.name(), watch.clone());
+        let pending = Pending {
+            action: following.action,
+            query: LastOperationQuery {
+                service_id: following.ids.map(|ids| ids.service.to_string()),
+                plan_id: following.ids.map(|ids| ids.plan.to_string()),
+                operation,
+            },
+        };
+        let progress = Progress::new(&following.name(), self.out.quiet, self.out.is_json());
+        let polling = self.polling(following).on_event(progress.listener());
+        let last = match &subject.binding {
+            None => self.client.wait_instance(&subject.instance, &pending, &polling).await,
+            Some(binding) => {
+                self.client.wait_binding(&subject.instance, binding, &pending, &polling).await
+            }
+        };
+        drop(progress);
+        self.ongoing.clear();
+        last.map_err(|error| {
+            let failure = Failure::operation(&following.name(), &self.url, &error);
+            match failure.exit {
+                super::exit::Exit::OperationFailed => failure.hint(after_failure(subject)),
+                super::exit::Exit::Unfinished => {
+                    failure.hint(format!("it goes on; follow it: {watch}"))
+                }
+                _ => failure.or_hint(format!("it may go on; look at it: {watch}")),
+            }
+        })
+    }
+
+    fn polling(&self, following: &Following<'_>) -> Polling {
+        let plan = following.ids.and_then(|ids| lookup::offered(following.catalog, ids));
+        let mut polling = plan.map_or_else(Polling::default, Polling::for_plan);
+        // A person waits: most operations take seconds, and one who watches is worth a request.
+        polling.first_interval = Duration::from_millis(300);
+        polling.max_interval = Duration::from_secs(5);
+        if let Some(patience) = self.patience {
+            polling.deadline = patience;
+        }
+        polling
+    }
+
+    fn not_ordered(&self, following: &Following<'_>, error: &ClientError) -> Failure {
+        let failure = self.refused(&following.order(), error);
+        let words = following.subject.words();
+        match error {
+            ClientError::Timeout { .. } | ClientError::Transport { sent: true, .. } => failure
+                .hint(format!(
+                    "the broker may have received it; look first: manciple status {words}"
+                )),
+            ClientError::Refused(refusal) if refusal.is("ConcurrencyError") => {
+                failure.hint(format!(
+                    "another operation goes on; wait for its end: manciple status {words} --watch"
+                ))
+            }
+            ClientError::Refused(refusal) if refusal.status == 409 => failure.hint(format!(
+                "it exists already and differs; look at it: manciple status {words}"
+            )),
+            _ => failure,
+        }
+    }
+}
+
+/// What to do about an operation that failed.
+pub(crate) fn after_failure(subject: &Subject) -> String {
+    format!(
+        "read its log: manciple logs {}; see all of it: manciple status {words}; try again: \
+         manciple retry {words}",
+        subject.options(),
+        words = subject.words(),
+    )
+}
+
+/// A spinner on a terminal, lines elsewhere, nothing for programs: they read errors from stderr.
+struct Progress {
+    bar: ProgressBar,
+    lines: bool,
+    name: String,
+    started: Instant,
+}
+
+impl Progress {
+    fn new(name: &str, quiet: bool, json: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = ProgressBar::new_spinner();
+        if terminal && !quiet {
+            let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}");
+            if let Ok(style) = style {
+                bar.set_style(style.tick_chars("|/-\\ "));
+            }
+            bar.set_message(format!("{name}: accepted"));
+            bar.enable_steady_tick(Duration::from_millis(120));
+        } else {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let lines = !terminal && !quiet && !json;
+        let progress = Self { bar, lines, name: name.to_owned(), started: Instant::now() };
+        progress.line("accepted");
+        progress
+    }
+
+    /// Shows what changes, and only that.
+    fn listener(&self) -> impl Fn(PollEvent<'_>) + Send + Sync + 'static {
+        let Self { bar, lines, name, started } = self;
+        let shown = Self { bar: bar.clone(), lines: *lines, name: name.clone(), started: *started };
+        let last = Mutex::new(String::new());
+        move |event| {
+            let text = match event {
+                PollEvent::State(last) => last.description.clone().unwrap_or_default(),
+                PollEvent::Trouble(error) => format!("{error}; asking again"),
+            };
+            let text = text.replace(char::is_control, " ");
+            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if text.is_empty() || *last == text {
+                return;
+            }
+            shown.bar.set_message(format!("{}: {text}", shown.name));
+            shown.line(&text);
+            *last = text;
+        }
+    }
+
+    fn line(&self, text: &str) {
+        use std::io::Write as _;
+        if self.lines {
+            let elapsed = times::span(Duration::from_secs(self.started.elapsed().as_secs()));
+            let elapsed = if elapsed == "0ms" { "0s".to_owned() } else { elapsed };
+            let _ = writeln!(std::io::stderr().lock(), "{elapsed:>6}  {}: {text}", self.name);
+        }
+    }
+}
+
+impl Drop for Progress {
+    /// Also when an interrupt ends the wait: the line must not stay on the terminal.
+    fn drop(&mut self) {
+        if !self.bar.is_hidden() {
+            self.bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Lists of what is recorded: instances, bindings, operations.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use osb::Catalog;
+use serde::Serialize;
+use serde_json::json;
+
+use super::args::{BindingsArgs, InstancesArgs, Listing, OperationsArgs, StateFilter};
+use super::connection::{Connection, Subject};
+use super::failure::Failure;
+use super::operator::{Kind, Wanted};
+use super::status::lifecycle;
+use super::{lookup, times};
+use crate::admin::model::{OperationView, Page, RecordView};
+
+pub(crate) async fn instances(connection: Connection, args: InstancesArgs) -> Result<(), Failure> {
+    let page = connection.records(&wanted(Kind::Instances, None, args.listing)).await?;
+    if connection.out.is_json() {
+        return connection.out.json(&page);
+    }
+    if connection.out.quiet {
+        return ids(&connection, &page, |record| record.instance_id.clone());
+    }
+    let catalog = connection.catalog().await.ok();
+    let rows = page.items.iter().map(|record| {
+        let mut row = vec![record.instance_id.clone()];
+        row.extend(columns(catalog.as_ref(), record));
+        row
+    });
+    let heading = ["INSTANCE", "SERVICE", "PLAN", "STATE", "LAST OPERATION", "CHANGED"];
+    connection.out.table(&heading, rows.collect())?;
+    more(&connection, &page);
+    Ok(())
+}
+
+pub(crate) async fn bindings(connection: Connection, args: BindingsArgs) -> Result<(), Failure> {
+    let page = connection.records(&wanted(Kind::Bindings, args.instance, args.listing)).await?;
+    if connection.out.is_json() {
+        return connection.out.json(&page);
+    }
+    let binding = |record: &RecordView| record.binding_id.clone().unwrap_or_default();
+    if connection.out.quiet {
+        return ids(&connection, &page, binding);
+    }
+    let catalog = connection.catalog().await.ok();
+    let rows = page.items.iter().map(|record| {
+        let mut row = vec![record.instance_id.clone(), binding(record)];
+        row.extend(columns(catalog.as_ref(), record));
+        row
+    });
+    let heading = ["INSTANCE", "BINDING", "SERVICE", "PLAN", "STATE", "LAST OPERATION", "CHANGED"];
+    connection.out.table(&heading, rows.collect())?;
+    more(&connection, &page);
+    Ok(())
+}
+
+/// An operation with what it was done to.
+#[derive(Debug, Serialize)]
+struct Done {
+    instance_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binding_id: Option<String>,
+    service_id: String,
+    plan_id: String,
+    #[serde(flatten)]
+    operation: OperationView,
+}
+
+pub(crate) async fn operations(
+    connection: Connection,
+    args: OperationsArgs,
+) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for record in records(&connection, &args).await? {
+        let RecordView { instance_id, binding_id, service_id, plan_id, operation, past, .. } =
+            record;
+        let wanted = |operation: &OperationView| {
+            (!args.failed || operation.state == "failed") && (!args.busy || operation.is_busy())
+        };
+        let operations = past.into_iter().chain([operation]).filter(wanted);
+        all.extend(operations.map(|operation| Done {
+            instance_id: instance_id.clone(),
+            binding_id: binding_id.clone(),
+            service_id: service_id.clone(),
+            plan_id: plan_id.clone(),
+            operation,
+        }));
+    }
+    all.sort_by_cached_key(|done| Reverse(done.operation.created_at.parse::<Timestamp>().ok()));
+    all.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
+    let out = connection.out;
+    if out.is_json() {
+        return out.json(&json!({ "items": all }));
+    }
+    if out.quiet {
+        let runs = all.iter().map(|done| done.operation.run.as_str()).collect::<Vec<_>>();
+        return if runs.is_empty() { Ok(()) } else { out.line(&runs.join("\n")) };
+    }
+    let now = Timestamp::now();
+    let rows = all.into_iter().map(|done| {
+        let operation = &done.operation;
+        vec![
+            times::ago(&operation.created_at, now),
+            operation.action.clone(),
+            operation.state.clone(),
+            done.instance_id.clone(),
+            done.binding_id.clone().unwrap_or_default(),
+            operation.took(),
+            operation.run.clone(),
+            operation.why(),
+        ]
+    });
+    let heading = ["STARTED", "OPERATION", "STATE", "INSTANCE", "BINDING", "TOOK", "RUN", "WHY"];
+    out.table(&heading, rows.collect())
+}
+
+/// The records that may have such operations.
+async fn records(
+    connection: &Connection,
+    args: &OperationsArgs,
+) -> Result<Vec<RecordView>, Failure> {
+    let state = if args.busy { StateFilter::Busy } else { StateFilter::All };
+    let listing = || Listing { state, limit: None, after: None };
+    let mut all = match &args.instance {
+        None => connection.records(&wanted(Kind::Instances, None, listing())).await?.items,
+        Some(instance) => {
+            let subject = Subject::new(instance, None)?;
+            let what = format!("list the operations of {subject}");
+            let record = connection.record(&subject).await;
+            vec![record.map_err(|error| connection.refused(&what, &error))?]
+        }
+    };
+    let bindings = wanted(Kind::Bindings, args.instance.clone(), listing());
+    all.extend(connection.records(&bindings).await?.items);
+    Ok(all)
+}
+
+fn wanted(kind: Kind, instance: Option<String>, listing: Listing) -> Wanted {
+    let Listing { state, limit, after } = listing;
+    Wanted { kind, instance, state, after, limit }
+}
+
+fn columns(catalog: Option<&Catalog>, record: &RecordView) -> [String; 5] {
+    let (service, plan) = lookup::names(catalog, &record.service_id, &record.plan_id);
+    let operation = &record.operation;
+    let last = match &operation.reason {
+        Some(reason) => format!("{} {}: {reason}", operation.action, operation.state),
+        None => format!("{} {}", operation.action, operation.state),
+    };
+    [
+        service.to_owned(),
+        plan.to_owned(),
+        lifecycle(record.state).to_owned(),
+        last,
+        times::ago(&record.updated_at, Timestamp::now()),
+    ]
+}
+
+fn ids(
+    connection: &Connection,
+    page: &Page,
+    id: impl Fn(&RecordView) -> String,
+) -> Result<(), Failure> {
+    if page.items.is_empty() {
+        return Ok(());
+    }
+    connection.out.line(&page.items.iter().map(id).collect::<Vec<_>>().join("\n"))
+}
+
+fn more(connection: &Connection, page: &Page) {
+    if let Some(next) = &page.next {
+        connection.out.hint(&format!("there are more: --after {}", super::output::quoted(next)));
+    }
+}

@@ -1,0 +1,180 @@
+//! The command line: a person orders, watches, reads why something failed, and repairs it.
+//!
+//! ```text
+//! args ─▶ connection ─▶ lookup (names to ids) ─▶ order ─▶ follow (progress) ─▶ output
+//!                                                  └───────── failure ─▶ exit (one table)
+//! ```
+//!
+//! [`orders`] and [`binding`] speak the Open Service Broker API and work with any broker; [`status`],
+//! [`lists`], [`logs`], [`repair`] and [`backup`] ask the operator's API. Results are on stdout,
+//! everything else on stderr. No secret is an argument, and none is printed but the credentials that
+//! were asked for.
+
+mod args;
+mod backup;
+mod binding;
+mod catalog;
+mod connection;
+mod documents;
+mod exit;
+mod failure;
+mod follow;
+mod input;
+mod lists;
+mod logs;
+mod lookup;
+mod operator;
+mod orders;
+mod output;
+mod repair;
+mod status;
+mod times;
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub(crate) use args::Command;
+use args::{Cli, Format, Remote, RemoteArgs};
+use connection::{Connection, Ongoing};
+use exit::Exit;
+use failure::Failure;
+use output::Output;
+
+/// Does what the command line says.
+pub(crate) fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(error) => unparsed(&error),
+    }
+}
+
+fn run(cli: Cli) -> ExitCode {
+    let before = cli.remote;
+    match cli.command {
+        Command::Serve(args) => {
+            let failure = |error| Failure::usage(format!("cannot serve: {error:#}"));
+            end(&before, crate::serve::run(args).map_err(failure))
+        }
+        Command::Supervise { run_dir } => crate::serve::supervise(&run_dir),
+        Command::Restore(args) => {
+            let failure = |error| Failure::new(Exit::OperationFailed, format!("{error:#}"));
+            let restored = crate::serve::restore(&args).map_err(failure);
+            end(&before, restored.and_then(|restored| backup::tell_restored(&before, &restored)))
+        }
+        Command::Completions(args) => end(&before, documents::completions(args.shell)),
+        Command::Man(args) => end(&before, documents::man(args.dir.as_deref())),
+        Command::Catalog(with) => ask(before, with, catalog::show),
+        Command::Provision(with) => ask(before, with, orders::provision),
+        Command::Update(with) => ask(before, with, orders::update),
+        Command::Deprovision(with) => ask(before, with, orders::deprovision),
+        Command::Bind(with) => ask(before, with, binding::bind),
+        Command::Rotate(with) => ask(before, with, binding::rotate),
+        Command::Unbind(with) => ask(before, with, binding::unbind),
+        Command::Status(with) => ask(before, with, status::show),
+        Command::Instances(with) => ask(before, with, lists::instances),
+        Command::Bindings(with) => ask(before, with, lists::bindings),
+        Command::Operations(with) => ask(before, with, lists::operations),
+        Command::Logs(with) => ask(before, with, logs::print),
+        Command::Retry(with) => ask(before, with, repair::retry),
+        Command::Purge(with) => ask(before, with, repair::purge),
+        Command::Backup(with) => ask(before, with, backup::save),
+    }
+}
+
+/// Runs a command that asks a broker, until it ends or is interrupted.
+fn ask<T, F>(
+    before: RemoteArgs,
+    with: Remote<T>,
+    command: impl FnOnce(Connection, T) -> F,
+) -> ExitCode
+where
+    T: clap::Args,
+    F: Future<Output = Result<(), Failure>>,
+{
+    let remote = before.overridden_by(with.remote);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => {
+            let result = runtime.block_on(async {
+                let ongoing = Ongoing::default();
+                let connection = Connection::new(&remote, ongoing.clone())?;
+                tokio::select! {
+                    result = command(connection, with.args) => result,
+                    result = interrupted() => result.and_then(|()| Err(unfinished(&ongoing))),
+                }
+            });
+            // Somebody may still be asked a question; nobody waits for the answer.
+            runtime.shutdown_background();
+            result
+        }
+        Err(error) => Err(Failure::usage(format!("cannot start: {error}"))),
+    };
+    end(&remote, result)
+}
+
+async fn interrupted() -> Result<(), Failure> {
+    let failed = |error| Failure::usage(format!("cannot listen for interrupts: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn unfinished(ongoing: &Ongoing) -> Failure {
+    match ongoing.get() {
+        Some((what, follow)) => {
+            Failure::new(Exit::Unfinished, format!("interrupted; the {what} goes on"))
+                .hint(format!("follow it: {follow}"))
+        }
+        None => Failure::new(Exit::Unfinished, "interrupted")
+            .hint("what was sent is not taken back; manciple operations --busy shows what goes on"),
+    }
+}
+
+fn end(remote: &RemoteArgs, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            let format = connection::format(remote).unwrap_or_default();
+            Output { format, quiet: remote.quiet }.failure(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+/// What clap has to say: help and versions are results, everything else is a failure of usage.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    let shown = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if shown || !wants_json(std::env::args_os()) {
+        // Nobody is left to tell that the output is gone.
+        let _ = error.print();
+        return if shown { Exit::Done.into() } else { Exit::Usage.into() };
+    }
+    let message = error.render().to_string();
+    let message = message.trim_start_matches("error: ");
+    let (message, hint) = message.split_once("\n\n").unwrap_or((message, ""));
+    let hint = hint.split("\n\n").next().unwrap_or_default().trim().trim_start_matches("tip: ");
+    let failure = Failure::usage(message.split_whitespace().collect::<Vec<_>>().join(" "));
+    Output { format: Format::Json, quiet: false }.failure(&failure.hint(hint));
+    Exit::Usage.into()
+}
+
+/// Whether a command line that could not be read asks for JSON.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let arguments: Vec<_> = arguments.collect();
+    let pairs = arguments.windows(2);
+    let mut apart =
+        pairs.map(|pair| (pair[0] == "--output" || pair[0] == "-o") && pair[1] == "json");
+    let joined = |argument: &OsString| argument == "--output=json" || argument == "-ojson";
+    apart.any(|json| json)
+        || arguments.iter().any(joined)
+        || std::env::var_os("MANCIPLE_OUTPUT").is_some_and(|format| format == "json")
+}

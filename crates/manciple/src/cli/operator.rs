@@ -1,0 +1,133 @@
+//! Asks the operator's API, whose bodies are in [`crate::admin::model`].
+
+use http::Method;
+use osb::client::{ClientError, Download};
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::args::StateFilter;
+use super::connection::{Connection, Subject};
+use super::failure::Failure;
+use crate::admin::model::{LogView, Page, RecordView, Target};
+
+/// How many records are asked for at a time.
+const PAGE: usize = 500;
+
+/// Which records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Instances.
+    Instances,
+    /// Bindings.
+    Bindings,
+}
+
+/// Which records, and how many.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Instances or bindings.
+    pub(crate) kind: Kind,
+    /// Bindings: only those of this instance.
+    pub(crate) instance: Option<String>,
+    /// Only these.
+    pub(crate) state: StateFilter,
+    /// Where to go on.
+    pub(crate) after: Option<String>,
+    /// At most so many.
+    pub(crate) limit: Option<u32>,
+}
+
+impl Connection {
+    /// Records, page after page until there are enough.
+    pub(crate) async fn records(&self, wanted: &Wanted) -> Result<Page, Failure> {
+        let (path, what) = match wanted.kind {
+            Kind::Instances => ("/admin/v1/instances", "list instances"),
+            Kind::Bindings => ("/admin/v1/bindings", "list bindings"),
+        };
+        let limit = wanted.limit.map_or(usize::MAX, |limit| limit as usize);
+        let mut all = Page { items: Vec::new(), next: wanted.after.clone() };
+        loop {
+            let number = PAGE.min(limit - all.items.len()).to_string();
+            let query = [
+                ("instance", wanted.instance.as_deref()),
+                ("state", Some(wanted.state.as_str())),
+                ("after", all.next.as_deref()),
+                ("limit", Some(number.as_str())),
+            ];
+            let page: Page = self.get(path, &query).await.map_err(|e| self.refused(what, &e))?;
+            let empty = page.items.is_empty();
+            all.items.extend(page.items);
+            all.next = page.next;
+            if all.next.is_none() || empty || all.items.len() >= limit {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// What is recorded of an instance or a binding.
+    pub(crate) async fn record(&self, subject: &Subject) -> Result<RecordView, ClientError> {
+        let query = [
+            ("instance_id", Some(subject.instance.as_str())),
+            ("binding_id", subject.binding.as_ref().map(osb::BindingId::as_str)),
+        ];
+        self.get("/admin/v1/record", &query).await
+    }
+
+    /// The log of a run, as far as it is written.
+    pub(crate) async fn log(&self, run: &str) -> Result<LogView, ClientError> {
+        self.get("/admin/v1/logs", &[("run", Some(run))]).await
+    }
+
+    /// Asks for a failed operation once more.
+    pub(crate) async fn order_retry(&self, subject: &Subject) -> Result<RecordView, ClientError> {
+        self.post("/admin/v1/retry", &Target::from(subject)).await
+    }
+
+    /// Forgets.
+    pub(crate) async fn order_purge(&self, subject: &Subject) -> Result<(), ClientError> {
+        self.post::<IgnoredAny>("/admin/v1/purge", &Target::from(subject)).await.map(|_| ())
+    }
+
+    /// Has the broker read its catalog anew.
+    pub(crate) async fn refresh_catalog(&self) -> Result<(), ClientError> {
+        let none = None::<&()>;
+        let path = "/admin/v1/catalog/refresh";
+        self.client.own::<IgnoredAny>(Method::POST, path, &[], none).await.map(|_| ())
+    }
+
+    /// Everything that is recorded.
+    pub(crate) async fn open_backup(&self) -> Result<Download, ClientError> {
+        self.client.download("/admin/v1/backup").await
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, Option<&str>)],
+    ) -> Result<T, ClientError> {
+        self.client.own(Method::GET, path, query, None::<&()>).await.map(|answer| answer.body)
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &Target) -> Result<T, ClientError> {
+        self.client.own(Method::POST, path, &[], Some(body)).await.map(|answer| answer.body)
+    }
+}
+
+impl StateFilter {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Live => "live",
+            Self::Busy => "busy",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl From<&Subject> for Target {
+    fn from(subject: &Subject) -> Self {
+        Self {
+            instance_id: subject.instance.to_string(),
+            binding_id: subject.binding.as_ref().map(ToString::to_string),
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! What `manciple serve` is told: a YAML file, then the environment, then flags; the later wins.
+//!
+//! Every member has a default but the broker's own. An unknown member is refused, with its line.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
+use osb::jobs::contract::Capability;
+use osb::server::MissingVersion;
+use serde::Deserialize;
+
+/// The file's whole content.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// `ADDRESS:PORT` to listen on.
+    pub(crate) listen: Option<String>,
+    /// Where everything is kept that has to survive.
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) broker: Broker,
+    pub(crate) catalog: Catalog,
+    pub(crate) operations: Operations,
+    pub(crate) auth: Auth,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) encryption: Encryption,
+    pub(crate) http: Http,
+    pub(crate) log: Log,
+}
+
+/// The executable, and what it is given.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Broker {
+    /// Names it in operation ids: set it once, and not again.
+    pub(crate) name: Option<String>,
+    /// The executable; `/bin/broker` by the seed's contract.
+    pub(crate) command: Option<PathBuf>,
+    /// A file per key, as a mounted ConfigMap has them.
+    pub(crate) config_dir: Option<PathBuf>,
+    /// A file per key, as a mounted Secret has them. Wins over `config_dir`.
+    pub(crate) secret_dir: Option<PathBuf>,
+    /// Variables of our own environment that it is given too.
+    pub(crate) pass_env: Vec<String>,
+    /// Extensions of the contract in force whatever the catalog declares.
+    pub(crate) capabilities: Option<Vec<Capability>>,
+    /// Between SIGTERM and SIGKILL.
+    pub(crate) grace: Option<Period>,
+    /// What it may print on stdout, in bytes.
+    pub(crate) output_limit: Option<usize>,
+    /// What is kept of stderr, in bytes.
+    pub(crate) log_limit: Option<usize>,
+}
+
+/// Where the catalog comes from.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Catalog {
+    /// Read instead of the subcommand `catalog`: JSON.
+    pub(crate) file: Option<PathBuf>,
+    /// How often it is read again; `0s`: only at start and on demand.
+    pub(crate) refresh: Option<Period>,
+}
+
+/// How operations are carried out.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Operations {
+    pub(crate) max_runs: Option<usize>,
+    pub(crate) max_in_progress: Option<usize>,
+    pub(crate) attempts: Option<u32>,
+    pub(crate) lost: Option<OnLost>,
+    pub(crate) bound: Option<OnBound>,
+    pub(crate) deleted: Option<DeletedAnswer>,
+    pub(crate) timeout: Option<Period>,
+    pub(crate) timeouts: Periods,
+    pub(crate) hold: Periods,
+    pub(crate) external_timeout: Option<Period>,
+    pub(crate) tombstones: Option<Period>,
+    pub(crate) dashboard_url: Option<String>,
+}
+
+/// A period for some actions.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Periods {
+    provision: Option<Period>,
+    update: Option<Period>,
+    bind: Option<Period>,
+    unbind: Option<Period>,
+    deprovision: Option<Period>,
+}
+
+impl Periods {
+    fn over(&self, base: PerAction<Duration>) -> PerAction<Duration> {
+        let or = |period: &Option<Period>, base| period.map_or(base, |period| period.0);
+        PerAction {
+            provision: or(&self.provision, base.provision),
+            update: or(&self.update, base.update),
+            bind: or(&self.bind, base.bind),
+            unbind: or(&self.unbind, base.unbind),
+            deprovision: or(&self.deprovision, base.deprovision),
+        }
+    }
+}
+
+/// Who may ask.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Auth {
+    /// Everybody may: only behind something that asks.
+    pub(crate) disabled: bool,
+    pub(crate) users: Vec<User>,
+    pub(crate) tokens: Vec<Token>,
+}
+
+/// A user of HTTP Basic.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password_file: PathBuf,
+    #[serde(default)]
+    pub(crate) role: Role,
+}
+
+/// A bearer token.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Token {
+    pub(crate) name: String,
+    pub(crate) token_file: PathBuf,
+    #[serde(default)]
+    pub(crate) role: Role,
+}
+
+/// What a principal may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    /// Order through the Open Service Broker API.
+    #[default]
+    Platform,
+    /// That, and the operator's API.
+    Operator,
+}
+
+impl Role {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Platform => "platform",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// The server's certificate.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    /// PEM: the chain, leaf first.
+    pub(crate) certificate: PathBuf,
+    /// PEM.
+    pub(crate) key: PathBuf,
+}
+
+/// The key of the store.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Encryption {
+    /// 32 bytes, raw, or as hex or base64.
+    pub(crate) key_file: Option<PathBuf>,
+    /// The key before: given once, to change to the new one.
+    pub(crate) previous_key_file: Option<PathBuf>,
+}
+
+/// What the server bears.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Http {
+    pub(crate) body_limit: Option<usize>,
+    pub(crate) body_timeout: Option<Period>,
+    pub(crate) head_timeout: Option<Period>,
+    pub(crate) max_connections: Option<usize>,
+    pub(crate) changes_in_flight: Option<usize>,
+    pub(crate) drain: Option<Period>,
+    pub(crate) missing_version: Missing,
+    /// `/metrics` needs no credentials.
+    pub(crate) open_metrics: bool,
+}
+
+/// What a request without a version of the API is answered.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Missing {
+    #[default]
+    PreconditionFailed,
+    BadRequest,
+    Accept,
+}
+
+impl From<Missing> for MissingVersion {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::PreconditionFailed => Self::PreconditionFailed,
+            Missing::BadRequest => Self::BadRequest,
+            Missing::Accept => Self::Accept,
+        }
+    }
+}
+
+/// How it logs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Log {
+    /// `text` for people, `json` for machines.
+    pub(crate) format: Option<Format>,
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of `target=level`.
+    pub(crate) level: Option<String>,
+}
+
+/// How a line of the log is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// A period of time: `30s`, `15m`, `1h 30m`, `7d` or `PT15M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Period(pub(crate) Duration);
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a period; write 30s, 15m, 2h or 7d");
+        let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
+        if let Some(days) = days {
+            return Ok(Self(Duration::from_secs(days.saturating_mul(86_400))));
+        }
+        let period: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+        Duration::try_from(period).map(Self).map_err(|_| wrong())
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Config {
+    /// Reads a file. Relative paths in it are relative to its folder.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
+        let mut config: Self = serde_saphyr::from_str(&text)
+            .with_context(|| format!("the configuration {} is not right", path.display()))?;
+        config.resolve(path.parent().unwrap_or(Path::new(".")));
+        Ok(config)
+    }
+
+    fn resolve(&mut self, base: &Path) {
+        let fix = |path: &mut PathBuf| {
+            if path.is_relative() {
+                *path = base.join(&*path);
+            }
+        };
+        let optional = [
+            &mut self.data_dir,
+            &mut self.broker.command,
+            &mut self.broker.config_dir,
+            &mut self.broker.secret_dir,
+            &mut self.catalog.file,
+            &mut self.encryption.key_file,
+            &mut self.encryption.previous_key_file,
+        ];
+        optional.into_iter().flatten().for_each(fix);
+        self.auth.users.iter_mut().for_each(|user| fix(&mut user.password_file));
+        self.auth.tokens.iter_mut().for_each(|token| fix(&mut token.token_file));
+        if let Some(tls) = &mut self.tls {
+            fix(&mut tls.certificate);
+            fix(&mut tls.key);
+        }
+    }
+
+    /// Takes over what the seed's environment says (seed "Jobs Mode", "Environment Variables").
+    pub(crate) fn take_seed_environment(
+        &mut self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<()> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        if let Some(mode) = set("STEWARD_MODE") {
+            ensure!(
+                mode == "jobs",
+                "STEWARD_MODE is {mode:?}: only `jobs` is served; unset it or set it to jobs"
+            );
+        }
+        if let Some(image) = set("JOBS_IMAGE") {
+            bail!(
+                "JOBS_IMAGE is {image:?}: an image needs a Kubernetes runner, which this machine is \
+                 not. Unset JOBS_IMAGE and give the executable: --broker-command, or /bin/broker"
+            );
+        }
+        for (name, slot) in [
+            ("JOBS_CONFIG_MAP", &mut self.broker.config_dir),
+            ("JOBS_SECRET", &mut self.broker.secret_dir),
+        ] {
+            if let Some(directory) = set(name) {
+                ensure!(
+                    Path::new(&directory).is_dir(),
+                    "{name} is {directory:?}, which is not a directory: on one machine it is a \
+                     directory with a file for each key"
+                );
+                *slot = Some(directory.into());
+            }
+        }
+        if let Some(millis) = set("JOBS_TIMEOUT") {
+            let millis: u64 = millis
+                .parse()
+                .with_context(|| format!("JOBS_TIMEOUT is {millis:?}: give milliseconds"))?;
+            self.operations.timeout = Some(Period(Duration::from_millis(millis)));
+        }
+        Ok(())
+    }
+
+    /// The rules of the engine.
+    pub(crate) fn policy(&self) -> anyhow::Result<engine::Policy> {
+        let base = engine::Policy::default();
+        let given = &self.operations;
+        let timeouts = given.timeout.map_or(base.timeouts, |timeout| PerAction::all(timeout.0));
+        let hold = given.hold.over(base.hold);
+        for action in osb::Action::ALL {
+            ensure!(
+                hold.of(action) < Duration::from_secs(60),
+                "operations.hold.{action}: platforms give up after 60s; give less"
+            );
+        }
+        Ok(engine::Policy {
+            broker: self.broker.name.clone().unwrap_or(base.broker),
+            timeouts: given.timeouts.over(timeouts),
+            lost: given.lost.unwrap_or(base.lost),
+            attempts: given.attempts.unwrap_or(base.attempts).max(1),
+            external_timeout: given.external_timeout.map_or(base.external_timeout, |p| p.0),
+            bound: given.bound.unwrap_or(base.bound),
+            deleted: given.deleted.unwrap_or(base.deleted),
+            hold,
+            max_in_progress: given.max_in_progress.unwrap_or(base.max_in_progress).max(1),
+            max_runs: given.max_runs.unwrap_or(base.max_runs).max(1),
+            tombstones: given.tombstones.map_or(base.tombstones, |p| p.0),
+            dashboard_url: given.dashboard_url.clone(),
+            ..base
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(yaml: &str) -> Result<Config, String> {
+        serde_saphyr::from_str(yaml).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn periods_are_written_as_people_write_them() {
+        let seconds = |text: &str| text.parse::<Period>().map(|period| period.0.as_secs());
+        assert_eq!(seconds("30s"), Ok(30));
+        assert_eq!(seconds("15m"), Ok(900));
+        assert_eq!(seconds("1h 30m"), Ok(5400));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        for wrong in ["", "5", "soon", "-5s", "1 fortnight"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_member_is_refused_by_name() {
+        let error = parse("broker:\n  comand: /bin/broker\n").unwrap_err();
+        assert!(error.contains("comand"), "{error}");
+    }
+
+    #[test]
+    fn seed_variables_are_understood_and_an_image_is_refused_with_a_remedy() {
+        let with = |pairs: &[(&str, &str)]| {
+            let pairs: std::collections::HashMap<String, String> =
+                pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let mut config = Config::default();
+            config.take_seed_environment(|name| pairs.get(name).cloned()).map(|()| config)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let config = with(&[
+            ("STEWARD_MODE", "jobs"),
+            ("POD_NAMESPACE", "steward"),
+            ("JOBS_CONFIG_MAP", path),
+            ("JOBS_SECRET", path),
+            ("JOBS_TIMEOUT", "900000"),
+        ])
+        .unwrap();
+        assert_eq!(config.broker.config_dir.as_deref(), Some(folder.path()));
+        assert_eq!(config.broker.secret_dir.as_deref(), Some(folder.path()));
+        assert_eq!(config.policy().unwrap().timeouts.bind, Duration::from_secs(900));
+        for (pairs, word) in [
+            ([("JOBS_IMAGE", "quay.io/x/y")], "Kubernetes runner"),
+            ([("STEWARD_MODE", "helm")], "only `jobs`"),
+            ([("JOBS_SECRET", "my-secret")], "directory"),
+            ([("JOBS_TIMEOUT", "15m")], "milliseconds"),
+        ] {
+            let error = with(&pairs).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_hold_longer_than_platforms_wait_is_refused() {
+        let config = parse("operations:\n  hold:\n    bind: 60s\n").unwrap();
+        assert!(config.policy().unwrap_err().to_string().contains("operations.hold.bind"));
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("manciple.yaml");
+        std::fs::write(&file, "data_dir: data\nbroker:\n  command: ./broker\n").unwrap();
+        let config = Config::read(&file).unwrap();
+        assert_eq!(config.data_dir, Some(folder.path().join("data")));
+        assert_eq!(config.broker.command, Some(folder.path().join("./broker")));
+    }
+}

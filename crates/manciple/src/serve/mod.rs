@@ -1,0 +1,138 @@
+//! `manciple serve`: puts the parts together, and takes them apart in order.
+//!
+//! ```text
+//! files, environment, flags ─▶ Config ─▶ EmbeddedStore ┐
+//!                                        ProcessRunner ├─▶ Engine ─▶ HTTP: /v2, /admin/v1, probes
+//!                                        SystemClock   ┘
+//! ```
+
+mod config;
+#[cfg(feature = "failpoints")]
+mod failpoint;
+mod keys;
+mod metrics;
+mod probes;
+mod secrets;
+mod start;
+mod tls;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use standalone::seal::KeySource;
+use standalone::store::{Replace, Restored, restore as restore_store};
+
+pub(crate) use config::Role;
+pub(crate) use secrets::random_text;
+
+use config::{Config, Format};
+
+/// Serves brokers through the Open Service Broker API.
+///
+/// A flag wins over its variable, and both over the file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration, YAML
+    #[arg(long, env = "MANCIPLE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(long, env = "MANCIPLE_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Where to keep what has to survive [default: ./data]
+    #[arg(long, env = "MANCIPLE_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The broker's executable [default: /bin/broker]
+    #[arg(long, env = "MANCIPLE_BROKER_COMMAND", value_name = "FILE")]
+    broker_command: Option<PathBuf>,
+    /// A file per configuration key
+    #[arg(long, env = "MANCIPLE_CONFIG_DIR", value_name = "DIR")]
+    config_dir: Option<PathBuf>,
+    /// A file per secret key
+    #[arg(long, env = "MANCIPLE_SECRET_DIR", value_name = "DIR")]
+    secret_dir: Option<PathBuf>,
+    /// The store's encryption key: 32 bytes, raw, hex or base64
+    #[arg(long, env = "MANCIPLE_ENCRYPTION_KEY_FILE", value_name = "FILE")]
+    encryption_key_file: Option<PathBuf>,
+    /// The key before, to change to the new one
+    #[arg(long, env = "MANCIPLE_PREVIOUS_ENCRYPTION_KEY_FILE", value_name = "FILE")]
+    previous_encryption_key_file: Option<PathBuf>,
+    /// How lines of the log are written
+    #[arg(long, env = "MANCIPLE_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<Format>,
+    /// What is logged: error, warn, info, debug, trace
+    #[arg(long, env = "MANCIPLE_LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+impl ServeArgs {
+    fn config(self) -> anyhow::Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        config.take_seed_environment(|name| std::env::var(name).ok())?;
+        let overlay = |slot: &mut Option<PathBuf>, given: Option<PathBuf>| {
+            if given.is_some() {
+                *slot = given;
+            }
+        };
+        overlay(&mut config.data_dir, self.data_dir);
+        overlay(&mut config.broker.command, self.broker_command);
+        overlay(&mut config.broker.config_dir, self.config_dir);
+        overlay(&mut config.broker.secret_dir, self.secret_dir);
+        overlay(&mut config.encryption.key_file, self.encryption_key_file);
+        overlay(&mut config.encryption.previous_key_file, self.previous_encryption_key_file);
+        config.listen = self.listen.or(config.listen);
+        config.log.format = self.log_format.or(config.log.format);
+        config.log.level = self.log_level.or(config.log.level);
+        Ok(config)
+    }
+}
+
+/// What to restore, and where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: PathBuf,
+    /// The data directory of a server that is not running
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Replace what the directory holds; that is moved aside
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// The file of the key that the backup is encrypted with
+    #[arg(long, value_name = "FILE", conflicts_with = "encryption_key_env")]
+    pub(crate) encryption_key_file: Option<PathBuf>,
+    /// The environment variable that holds that key
+    #[arg(long, value_name = "NAME")]
+    pub(crate) encryption_key_env: Option<String>,
+}
+
+/// Serves until it is told to end.
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+    #[cfg(feature = "failpoints")]
+    failpoint::install();
+    start::run(&args.config()?)
+}
+
+/// Supervises one run, in its directory.
+pub(crate) fn supervise(run_dir: &Path) -> ExitCode {
+    standalone::process::supervisor::main(run_dir)
+}
+
+/// Puts a backup into a data directory. What is there is refused, or moved aside.
+pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<Restored> {
+    let key = match (&args.encryption_key_file, &args.encryption_key_env) {
+        (Some(path), _) => KeySource::File(path.clone()),
+        (None, Some(name)) => KeySource::Environment(name.clone()),
+        (None, None) if std::env::var_os(keys::KEY).is_some() => {
+            KeySource::Environment(keys::KEY.to_owned())
+        }
+        (None, None) => KeySource::File(args.data_dir.join(keys::FILE)),
+    };
+    let replace = if args.replace { Replace::KeepAside } else { Replace::Refuse };
+    restore_store(&args.from, &args.data_dir, &key, replace)
+        .with_context(|| format!("{} was not restored", args.from.display()))
+}

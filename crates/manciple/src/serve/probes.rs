@@ -1,0 +1,55 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use engine::Engine;
+use http::{HeaderMap, StatusCode, header};
+use osb::Backend;
+use osb::server::Authentication;
+
+use super::metrics::Metrics;
+
+/// What the probes look at.
+#[derive(Clone)]
+pub(crate) struct Probes {
+    pub(crate) engine: Engine,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Who may read the metrics; `None`: everybody.
+    pub(crate) authentication: Option<Authentication>,
+}
+
+/// The routes. The first two answer everybody, and say nothing but yes or no.
+pub(crate) fn routes(probes: Probes) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(probes)
+}
+
+/// Ready once there is a catalog to serve.
+async fn ready(State(probes): State<Probes>) -> Response {
+    match probes.engine.catalog() {
+        Some(_) => "ok\n".into_response(),
+        None => {
+            let words = "the broker's catalog was not read yet\n";
+            (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
+        }
+    }
+}
+
+async fn metrics(State(probes): State<Probes>, headers: HeaderMap) -> Response {
+    if let Some(authentication) = &probes.authentication
+        && authentication.principal(&headers).await.is_err()
+    {
+        let challenge = [(header::WWW_AUTHENTICATE, authentication.challenge())];
+        return (StatusCode::UNAUTHORIZED, challenge, "credentials are needed\n").into_response();
+    }
+    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = probes.metrics.text(probes.engine.in_progress());
+    ([(header::CONTENT_TYPE, format)], text).into_response()
+}

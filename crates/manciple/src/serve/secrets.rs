@@ -1,0 +1,149 @@
+//! Passwords, tokens and keys: read from files, made at the first start where none are configured.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use anyhow::{Context, ensure};
+use osb::server::{Authentication, Credentials};
+use rustls::crypto::ring::default_provider;
+
+use super::config::{Auth, Role};
+
+/// The largest secret file read, in bytes.
+const LARGEST: u64 = 64 * 1024;
+
+/// The user who is made where none is configured.
+const FIRST_USER: &str = "admin";
+
+/// Who may ask, read again when the files change.
+pub(crate) struct Known {
+    auth: Auth,
+    first: Option<PathBuf>,
+    current: RwLock<Arc<Credentials>>,
+}
+
+impl Known {
+    /// Reads every secret; makes a first user where none is configured.
+    pub(crate) fn open(auth: &Auth, data_dir: &Path) -> anyhow::Result<Arc<Self>> {
+        let none = auth.users.is_empty() && auth.tokens.is_empty() && !auth.disabled;
+        let first = none.then(|| data_dir.join("admin.password"));
+        if let Some(path) = first.as_deref().filter(|path| !path.exists()) {
+            make(path, &random_text()?)?;
+            tracing::warn!(
+                user = FIRST_USER,
+                password_file = %path.display(),
+                "no users are configured: one was made, with a password of its own"
+            );
+        }
+        let known = Self { auth: auth.clone(), first, current: RwLock::default() };
+        known.reload()?;
+        Ok(Arc::new(known))
+    }
+
+    /// Reads the files again. The secrets before stay good if one of them cannot be read.
+    pub(crate) fn reload(&self) -> anyhow::Result<()> {
+        let mut credentials = Credentials::new();
+        for user in &self.auth.users {
+            let password = read(&user.password_file)?;
+            credentials = credentials.user(&user.name, &password, user.role.as_str());
+        }
+        for token in &self.auth.tokens {
+            credentials =
+                credentials.token(&token.name, &read(&token.token_file)?, token.role.as_str());
+        }
+        if let Some(path) = &self.first {
+            credentials = credentials.user(FIRST_USER, &read(path)?, Role::Operator.as_str());
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(credentials);
+        Ok(())
+    }
+
+    /// For the server.
+    pub(crate) fn authentication(self: &Arc<Self>) -> Authentication {
+        if self.auth.disabled {
+            return Authentication::Disabled;
+        }
+        let known = Arc::clone(self);
+        Authentication::Credentials(Arc::new(move || {
+            Arc::clone(&known.current.read().unwrap_or_else(PoisonError::into_inner))
+        }))
+    }
+}
+
+/// Reads a secret from a file that nobody else can read; one trailing newline is not part of it.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    let text = String::from_utf8(read_bytes(path)?)
+        .ok()
+        .with_context(|| format!("{}: is not text", path.display()))?;
+    let secret = text.strip_suffix('\n').unwrap_or(&text);
+    let secret = secret.strip_suffix('\r').unwrap_or(secret);
+    ensure!(!secret.is_empty(), "{}: is empty", path.display());
+    Ok(secret.to_owned())
+}
+
+fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let open = || format!("{}: cannot be read", path.display());
+    let file = File::open(path).with_context(open)?;
+    let metadata = file.metadata().with_context(open)?;
+    ensure!(
+        metadata.mode() & 0o007 == 0,
+        "{}: everybody can read it; `chmod 600` it",
+        path.display()
+    );
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).with_context(open)?;
+    ensure!(bytes.len() as u64 <= LARGEST, "{}: is too long for a secret", path.display());
+    Ok(bytes)
+}
+
+/// Writes a new secret, readable by its owner only.
+pub(crate) fn make(path: &Path, secret: &str) -> anyhow::Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(secret.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()
+    };
+    write().with_context(|| format!("{}: cannot be made", path.display()))
+}
+
+/// 256 random bits as text.
+pub(crate) fn random_text() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 32];
+    default_provider()
+        .secure_random
+        .fill(&mut bytes)
+        .ok()
+        .context("the system has no random numbers to give")?;
+    Ok(data_encoding::BASE64URL_NOPAD.encode(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_that_everybody_can_read_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        make(&path, "planted").unwrap();
+        assert_eq!(read(&path).unwrap(), "planted");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let error = format!("{:#}", read(&path).unwrap_err());
+        assert!(error.contains("chmod 600") && !error.contains("planted"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_or_missing_secret_is_refused_by_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        assert!(format!("{:#}", read(&path).unwrap_err()).contains("password"));
+        make(&path, "").unwrap();
+        assert!(format!("{:#}", read(&path).unwrap_err()).contains("is empty"));
+    }
+}

@@ -1,0 +1,262 @@
+//! From a configuration to a server that answers, and from a signal to a process that has ended.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use async_trait::async_trait;
+use engine::contract::{Ended, Exit};
+use engine::ports::{Clock, Offer};
+use engine::record::Timestamp;
+use engine::{Engine, Ports};
+use osb::server::{Limits, Settings, TlsSource};
+use osb::{Backend, Error, ErrorKind};
+use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
+use standalone::store::{EmbeddedStore, Options};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::config::{Config, Format, Log};
+use super::keys;
+use super::metrics::{Exchanges, Metrics, Operations};
+use super::probes::{self, Probes};
+use super::secrets::Known;
+use super::tls::Certificate;
+use crate::admin::routes::{self, Admin, Backup};
+
+/// How often files of secrets and certificates are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(10);
+/// How often the catalog is read again, unless said otherwise.
+const REFRESH: Duration = Duration::from_secs(600);
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    log(&config.log)?;
+    let policy = config.policy()?;
+    let data_dir = config.data_dir.clone().unwrap_or_else(|| PathBuf::from("data"));
+    let store = Arc::new(open_store(config, &data_dir)?);
+    let known = Known::open(&config.auth, &data_dir)?;
+    let certificate = config.tls.as_ref().map(Certificate::open).transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the threads could not be started")?;
+    runtime.block_on(async {
+        // Caught before anything is begun: unhandled, each of them ends the process.
+        let end = told_to_end()?;
+        let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
+        let runner = Arc::new(open_runner(config, &data_dir, &store).await?);
+        let metrics = Metrics::new();
+        let ports = Ports {
+            store: Arc::clone(&store) as _,
+            runner,
+            clock: Arc::new(SystemClock),
+            observer: Arc::new(Operations(Arc::clone(&metrics))),
+        };
+        let engine = Engine::new(policy, ports);
+        offer(config, &engine).await?;
+        let resumed = engine.resume().await?;
+        tokio::spawn(engine.clone().sweep());
+        tokio::spawn(watch(hangup, Arc::clone(&known), certificate.clone(), engine.clone()));
+        let listen = config.listen.as_deref().unwrap_or("127.0.0.1:8080");
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("listen: {listen} cannot be listened on"))?;
+        let address = listener.local_addr()?;
+        tracing::info!(%address, tls = certificate.is_some(), resumed, "serving");
+        let router = router(config, &engine, &known, &metrics, &store, &data_dir);
+        let tls: Option<TlsSource> = certificate.map(|certificate| {
+            let source: TlsSource = Arc::new(move || certificate.current());
+            source
+        });
+        let cut = osb::server::serve(listener, router, tls, limits(config), end).await;
+        tracing::info!(cut, in_progress = engine.in_progress(), "ended; runs go on");
+        anyhow::Ok(())
+    })?;
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    Ok(())
+}
+
+fn log(log: &Log) -> anyhow::Result<()> {
+    let level = log.level.as_deref().unwrap_or("info");
+    let filter = tracing_subscriber::EnvFilter::try_new(level)
+        .with_context(|| format!("log.level: {level:?} is not a level"))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let installed = match log.format.unwrap_or_default() {
+        Format::Json => lines.json().flatten_event(true).try_init(),
+        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    };
+    installed.map_err(|error| anyhow::anyhow!("the log could not be set up: {error}"))
+}
+
+fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<EmbeddedStore> {
+    let keys = keys::choose(&config.encryption, data_dir)?;
+    let mut options = Options::new(data_dir, keys.current);
+    options.previous_key = keys.previous;
+    Ok(EmbeddedStore::open(&options)?)
+}
+
+async fn open_runner(
+    config: &Config,
+    data_dir: &Path,
+    store: &EmbeddedStore,
+) -> anyhow::Result<ProcessRunner> {
+    let broker = &config.broker;
+    let command = broker.command.clone().unwrap_or_else(|| PathBuf::from("/bin/broker"));
+    let key = RunnerKey::new(*store.runner_key().await.context("the runner's key")?);
+    let own = std::env::current_exe().context("the path of this program")?;
+    let supervisor = vec![own.into_os_string(), "supervise".into()];
+    let mut settings = ProcessSettings::new(command, data_dir.join("runs"), key, supervisor);
+    settings.config_dir.clone_from(&broker.config_dir);
+    settings.secret_dir.clone_from(&broker.secret_dir);
+    settings.pass_environment.clone_from(&broker.pass_env);
+    settings.capabilities.clone_from(&broker.capabilities);
+    settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
+    settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
+    settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
+    Ok(ProcessRunner::open(settings)?)
+}
+
+/// The catalog: of a file, once and now; or of the broker, the saved one first.
+async fn offer(config: &Config, engine: &Engine) -> anyhow::Result<()> {
+    if let Some(path) = &config.catalog.file {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("catalog.file: {} cannot be read", path.display()))?;
+        let printed =
+            Ended { exit: Exit::Status(0), stdout: text.as_bytes(), log: "", state: None };
+        let offer: Offer = engine::contract::offer(&printed)
+            .map_err(|failure| anyhow::anyhow!("catalog.file: {}", failure.failure.description))?;
+        engine
+            .set_offer(offer)
+            .await
+            .with_context(|| format!("catalog.file: {}", path.display()))?;
+        return Ok(());
+    }
+    engine.load_catalog().await?;
+    let interval = config.catalog.refresh.map_or(REFRESH, |period| period.0);
+    tokio::spawn(engine.clone().keep_catalog(interval));
+    Ok(())
+}
+
+fn limits(config: &Config) -> Limits {
+    let mut limits = Limits::default();
+    let http = &config.http;
+    limits.head = http.head_timeout.map_or(limits.head, |p| p.0);
+    limits.connections = http.max_connections.unwrap_or(limits.connections);
+    limits.drain = http.drain.map_or(limits.drain, |p| p.0);
+    limits
+}
+
+fn router(
+    config: &Config,
+    engine: &Engine,
+    known: &Arc<Known>,
+    metrics: &Arc<Metrics>,
+    store: &Arc<EmbeddedStore>,
+    data_dir: &Path,
+) -> axum::Router {
+    let http = &config.http;
+    let mut settings = Settings::new(known.authentication());
+    settings.missing_version = http.missing_version.into();
+    settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
+    settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
+    settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
+    settings.observer = Some(Arc::new(Exchanges(Arc::clone(metrics))));
+    let backend: Arc<dyn Backend> = Arc::new(engine.clone());
+    let copies = Copies { store: Arc::clone(store), scratch: data_dir.to_owned() };
+    let admin = Admin {
+        engine: engine.clone(),
+        authentication: known.authentication(),
+        backup: Arc::new(copies),
+    };
+    let open = config.http.open_metrics;
+    let probes = Probes {
+        engine: engine.clone(),
+        metrics: Arc::clone(metrics),
+        authentication: (!open).then(|| known.authentication()),
+    };
+    probes::routes(probes)
+        .merge(routes::routes(admin))
+        .merge(osb::server::router(backend, settings))
+}
+
+/// Copies of the store, made beside it.
+struct Copies {
+    store: Arc<EmbeddedStore>,
+    scratch: PathBuf,
+}
+
+#[async_trait]
+impl Backup for Copies {
+    async fn backup(&self, path: PathBuf) -> Result<(), Error> {
+        match self.store.backup_to(path).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the backup could not be made: {error}"),
+            )),
+        }
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.scratch.clone()
+    }
+}
+
+/// Takes up changed passwords, tokens and certificates, and the catalog on SIGHUP.
+async fn watch(
+    mut hangup: Signal,
+    known: Arc<Known>,
+    certificate: Option<Arc<Certificate>>,
+    engine: Engine,
+) {
+    loop {
+        let asked = tokio::select! {
+            _ = hangup.recv() => true,
+            () = tokio::time::sleep(LOOK_AT_FILES) => false,
+        };
+        if let Err(error) = known.reload() {
+            tracing::error!("the secrets before stay in force: {error:#}");
+        }
+        match certificate.as_ref().map(|certificate| certificate.reload()) {
+            Some(Ok(true)) => tracing::info!("a new certificate is in force"),
+            Some(Err(error)) => tracing::error!("the certificate before stays in force: {error:#}"),
+            _ => {}
+        }
+        if asked {
+            match engine.refresh_catalog().await {
+                Ok(_) => tracing::info!("the catalog was read again"),
+                Err(error) => tracing::error!("the catalog before stays in force: {error}"),
+            }
+        }
+    }
+}
+
+fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("told to end: answering what was asked, taking nothing new");
+    })
+}
+
+/// The system's time.
+struct SystemClock;
+
+#[async_trait]
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}

@@ -1,0 +1,171 @@
+use std::io::Read as _;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::stub::{Run, Stub, answer, raw};
+
+#[test]
+fn refusals_end_with_a_number_each() {
+    let cases = [
+        (400, 4),
+        (401, 7),
+        (403, 7),
+        (404, 6),
+        (409, 4),
+        (410, 6),
+        (422, 4),
+        (429, 4),
+        (500, 5),
+        (503, 5),
+    ];
+    for (status, code) in cases {
+        let stub = Stub::new(move |request| {
+            let body = json!({"error": "Word", "description": "the reason"});
+            (request.method == "PUT").then(|| answer(status, &body))
+        });
+        let run = stub.run(&["provision", "db", "small", "i", "-o", "json"]);
+        assert_eq!((run.code, run.stdout.as_str()), (code, ""), "{status}: {run:?}");
+        let error: Value = serde_json::from_str(&run.stderr).unwrap();
+        assert_eq!(error["error"]["exit_code"], code);
+        assert_eq!(error["error"]["status"], status);
+        assert_eq!(error["error"]["error"], "Word");
+        assert_eq!(error["error"]["description"], "the reason");
+    }
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_is_the_brokers_failure() {
+    let stub = Stub::new(|_| Some(raw(200, b"<html>")));
+    assert_eq!(stub.run(&["catalog"]).code, 5);
+}
+
+#[test]
+fn an_operation_that_failed_says_why_and_what_to_do() {
+    let stub = Stub::polled(&[json!({"state": "failed", "description": "no disk left"})]);
+    let run = stub.run(&["provision", "db", "small", "i"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("the provision of instance i failed: no disk left"), "{run:?}");
+    assert!(run.stderr.contains("manciple retry i"), "{run:?}");
+    assert!(stub.requests().iter().all(|request| request.method != "DELETE"), "left to look at");
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_unreachable() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+    // Nobody listens on port 1.
+    let run = Run::from(
+        command.env_clear().args(["catalog", "--url", "http://127.0.0.1:1"]).output().unwrap(),
+    );
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stderr.contains("--url"), "{run:?}");
+}
+
+#[test]
+fn waiting_ends_in_time_and_the_operation_goes_on() {
+    let stub = Stub::polled(&[json!({"state": "in progress"})]);
+    let run = stub.run(&["provision", "db", "small", "i", "--timeout", "1s"]);
+    assert_eq!(run.code, 8, "{run:?}");
+    assert!(run.stderr.contains("manciple status i --watch"), "{run:?}");
+}
+
+#[test]
+fn an_interrupted_wait_says_that_the_operation_goes_on() {
+    for signal in ["-INT", "-TERM"] {
+        let stub = Stub::polled(&[json!({"state": "in progress"})]);
+        let mut child = stub.command(&["provision", "db", "small", "i"]).spawn().unwrap();
+        while !stub.requests().iter().any(|request| request.path.ends_with("/last_operation")) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(8));
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert!(stderr.contains("the provision of instance i goes on"), "{stderr}");
+        assert!(stderr.contains("manciple status i --watch"), "{stderr}");
+    }
+}
+
+#[test]
+fn unknown_names_list_the_choices() {
+    let stub = Stub::at_once();
+    for (arguments, choices) in [
+        (["provision", "nope", "small"], "the services are: db"),
+        (["provision", "db", "nope"], "the plans are: large, small"),
+    ] {
+        let run = stub.run(&arguments);
+        assert_eq!(run.code, 6, "{run:?}");
+        assert!(run.stderr.contains(choices), "{run:?}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_two_and_json_where_it_is_wanted() {
+    let stub = Stub::at_once();
+    for arguments in [vec!["nope"], vec!["provision"], vec!["catalog", "--timeout", "soon"]] {
+        let run = stub.run(&arguments);
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        let run = stub.run(&[arguments.as_slice(), &["-o", "json"]].concat());
+        let error: Value = serde_json::from_str(&run.stderr).unwrap();
+        assert_eq!(error["error"]["kind"], "usage", "{run:?}");
+    }
+    assert!(stub.requests().is_empty());
+}
+
+#[test]
+fn the_help_has_the_numbers() {
+    let run = Stub::at_once().run(&["--help"]);
+    assert_eq!(run.code, 0);
+    assert!(run.stdout.contains("8  Waiting was interrupted"), "{run:?}");
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_command_line() {
+    let stub = Stub::at_once();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let run = stub.run(&["completions", shell]);
+        assert!(run.code == 0 && run.stdout.contains("deprovision"), "{shell}");
+    }
+    let run = stub.run(&["man"]);
+    for part in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", "manciple\\-provision(1)"] {
+        assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(stub.run(&["man", "--dir", dir.path().to_str().unwrap()]).code, 0);
+    assert!(dir.path().join("manciple-provision.1").exists());
+    assert!(!dir.path().join("manciple-supervise.1").exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let items = |count: usize| {
+        let operation = crate::stub::operation("provision", "succeeded");
+        let item = crate::stub::record("i", None, "ready", &operation);
+        json!({"items": vec![item; count]})
+    };
+    let stub = Stub::new(move |request| {
+        (request.path == "/admin/v1/instances").then(|| answer(200, &items(5000)))
+    });
+    let mut child = stub.command(&["instances"]).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn a_certificate_is_trusted_only_by_name() {
+    let (stub, certificate) = Stub::over_tls();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ca.pem");
+    std::fs::write(&path, certificate).unwrap();
+    let run = stub.run(&["catalog", "--ca-file", path.to_str().unwrap()]);
+    assert_eq!(run.code, 0, "{run:?}");
+
+    let (other, _) = Stub::over_tls();
+    let run = other.run(&["catalog", "--ca-file", path.to_str().unwrap()]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stderr.contains("hint: name the authority"), "{run:?}");
+}

@@ -1,0 +1,9 @@
+//! The client commands, as a person runs them: the built binary against a broker of canned answers.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the stub is part of the tests")]
+
+mod exits;
+mod operator;
+mod orders;
+mod secrets;
+mod stub;

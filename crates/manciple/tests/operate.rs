@@ -1,0 +1,400 @@
+//! A careless operator: whatever is done wrong is refused with a clear word, and costs nothing; what
+//! is done while the server runs is taken up.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::{Served, Site, http, order, within};
+
+/// `wait` waits for the file `go`; credentials are new for each run.
+const BROKER: &str = r#"#!/bin/sh
+here=${0%/*}
+case $1:$5 in
+catalog:*)
+    echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,"plans":[
+        {"id":"p","name":"small","description":"first words"},
+        {"id":"wait","name":"slow","description":"d"}]}]}' ;;
+bind:*)
+    until [ "$9" != held ] || [ -e "$here/go" ] || [ ! -d "$here" ]; do sleep 0.05; done
+    echo "{\"credentials\":{\"password\":\"$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')\"}}" ;;
+*:wait)
+    until [ -e "$here/go" ] || [ ! -d "$here" ]; do sleep 0.05; done
+    echo '{}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+const KEY: &str = "5b2f6e0d3c4a19887766554433221100ffeeddccbbaa99887766554433221100";
+const OTHER_KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+fn with_key(site: &mut Site, name: &str) {
+    site.settings = format!("auth: {{disabled: true}}\nencryption: {{key_file: {name}}}\n");
+}
+
+/// A server with an instance and a binding, and the binding's credentials.
+fn with_a_binding(site: &Site) -> (Served, Value) {
+    let server = site.serve();
+    order::ready(&server);
+    order::provisioned(&server, "i", &order::body("p"));
+    let body = json!({"service_id": "s", "plan_id": "p"});
+    let bound = order::bind(&server, "i", "b", &body);
+    assert_eq!(bound.status, 201, "{bound:?}");
+    (server, bound.body["credentials"].clone())
+}
+
+fn credentials(server: &Served) -> Value {
+    let path = format!("{}/service_bindings/b", order::path("i"));
+    let answer = http::get(&server.address, &path).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.body["credentials"].clone()
+}
+
+/// Every file below a directory, with its content; but for those that say who has the store open.
+fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let name = entry.file_name();
+            if name == "lock" || name == "manciple.db-shm" {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                left.push(entry.path());
+            } else {
+                let bytes = std::fs::read(entry.path()).unwrap();
+                files.insert(entry.path().display().to_string(), bytes);
+            }
+        }
+    }
+    files
+}
+
+fn refused(command: &mut Command, words: &[&str]) {
+    let (code, said) = Served::refused(command);
+    assert_eq!(code, Some(2), "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said}");
+    }
+    assert!(!said.contains("panicked") && !said.contains("\"serving\""), "{said}");
+}
+
+#[test]
+fn a_wrong_key_is_refused_and_the_right_one_still_opens() {
+    let mut site = Site::new(BROKER);
+    site.write("right.key", KEY);
+    site.write("wrong.key", OTHER_KEY);
+    with_key(&mut site, "right.key");
+    let (mut server, given) = with_a_binding(&site);
+    server.kill();
+    let before = content(&site.data());
+    with_key(&mut site, "wrong.key");
+    refused(&mut site.command(), &["wrong.key", "is not the key of this store"]);
+    site.settings = "auth: {disabled: true}\n".to_owned();
+    refused(&mut site.command(), &["opened with a key that is not configured now"]);
+    assert!(content(&site.data()) == before, "the data directory was changed");
+    with_key(&mut site, "right.key");
+    assert_eq!(credentials(&site.serve()), given);
+}
+
+#[test]
+fn the_key_is_changed_by_giving_the_one_before_once() {
+    let mut site = Site::new(BROKER);
+    site.write("old.key", KEY);
+    site.write("new.key", OTHER_KEY);
+    with_key(&mut site, "old.key");
+    let (mut server, given) = with_a_binding(&site);
+    server.kill();
+    with_key(&mut site, "new.key");
+    let previous = site.path().join("old.key");
+    let mut command = site.command();
+    command.arg("--previous-encryption-key-file").arg(&previous);
+    let mut server = Served::start(&mut command).unwrap();
+    assert_eq!(credentials(&server), given);
+    server.kill();
+    std::fs::remove_file(previous).unwrap();
+    assert_eq!(credentials(&site.serve()), given);
+}
+
+#[test]
+fn a_secret_that_everybody_can_read_is_refused_with_the_remedy() {
+    let mut site = Site::new(BROKER);
+    let open = |name: &str, content: &str| {
+        let path = site.write(name, content);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    };
+    open("open.key", KEY);
+    open("open.password", "planted-password");
+    with_key(&mut site, "open.key");
+    refused(&mut site.command(), &["open.key", "chmod 600"]);
+    site.settings = "auth: {users: [{name: u, password_file: open.password}]}\n".to_owned();
+    let (code, said) = Served::refused(&mut site.command());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("chmod 600") && !said.contains("planted-password"), "{said}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+    let mut site = Site::new(BROKER);
+    let refuse = |site: &Site, words: &[&str]| refused(&mut site.command(), words);
+    site.settings = "auth:\n  disabled: true\nbroker:\n  comand: /bin/broker\n".to_owned();
+    refuse(&site, &["manciple.yaml", "comand"]);
+    site.settings = "auth: {disabled: true}\nlog: {level: \"loud=shout\"}\n".to_owned();
+    refuse(&site, &["log.level"]);
+    site.settings = "auth: {disabled: true}\n".to_owned();
+    refused(site.command().env("JOBS_IMAGE", "quay.io/a/broker"), &["JOBS_IMAGE", "Kubernetes"]);
+    refused(site.command().env("STEWARD_MODE", "helm"), &["STEWARD_MODE"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    site.listen = taken.local_addr().unwrap().to_string();
+    refuse(&site, &[&site.listen, "cannot be listened on", "in use"]);
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
+    let site = Site::new(BROKER);
+    let (server, given) = with_a_binding(&site);
+    let holder = format!("process {}", server.id());
+    refused(&mut site.command(), &["in use by", &holder]);
+    assert_eq!(credentials(&server), given);
+}
+
+#[test]
+fn without_its_executable_it_starts_is_not_ready_and_says_why() {
+    let site = Site::new(BROKER);
+    std::fs::remove_file(site.path().join("broker")).unwrap();
+    let server = site.serve();
+    server.says("no such executable");
+    assert_eq!(http::get(&server.address, "/healthz").unwrap().status, 200);
+    assert_eq!(http::get(&server.address, "/readyz").unwrap().status, 503);
+    let catalog = http::get(&server.address, "/v2/catalog").unwrap();
+    assert_eq!(catalog.status, 503, "{catalog:?}");
+    assert!(catalog.body["description"].is_string(), "{catalog:?}");
+    assert_eq!(order::provision(&server, "i", &order::body("p")).status, 503);
+    site.script(BROKER);
+    server.signal(Signal::HUP);
+    order::ready(&server);
+}
+
+#[test]
+fn a_catalog_outlives_its_executable_and_orders_fail_with_the_reason() {
+    let site = Site::new(BROKER);
+    let (mut server, given) = with_a_binding(&site);
+    server.kill();
+    std::fs::remove_file(site.path().join("broker")).unwrap();
+    let server = site.serve();
+    assert_eq!(http::get(&server.address, "/v2/catalog").unwrap().status, 200);
+    assert_eq!(credentials(&server), given);
+    let ended = order::provisioned(&server, "new", &order::body("p"));
+    assert_eq!(ended["state"], "failed", "{ended}");
+    assert!(ended["description"].as_str().unwrap().contains("no such executable"), "{ended}");
+}
+
+#[test]
+fn told_to_end_it_answers_what_was_asked_and_exits_0() {
+    let site = Site::new(BROKER);
+    let (mut server, _) = with_a_binding(&site);
+    let address = server.address.clone();
+    let held = std::thread::spawn(move || {
+        let path = format!("{}/service_bindings/held", order::path("i"));
+        let body = json!({"service_id": "s", "plan_id": "p"});
+        http::send(&address, "PUT", &path, Some(&body)).unwrap()
+    });
+    let busy = || {
+        let page = http::get(&server.address, "/admin/v1/bindings?state=busy")?;
+        (page.body["items"].as_array()?.len() == 1).then_some(())
+    };
+    within(10, busy).unwrap();
+    server.signal(Signal::TERM);
+    server.says("told to end");
+    site.write("go", "");
+    let answer = held.join().unwrap();
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert_eq!(server.wait().and_then(|status| status.code()), Some(0), "{}", server.log());
+}
+
+#[test]
+fn a_hangup_takes_up_passwords_and_the_catalog() {
+    let mut site = Site::new(BROKER);
+    site.settings =
+        "auth: {users: [{name: u, password_file: password, role: operator}]}\n".to_owned();
+    site.write("password", "first");
+    let server = site.serve();
+    let catalog = |password: &str| {
+        let basic = data_encoding::BASE64.encode(format!("u:{password}").as_bytes());
+        let header = format!("Authorization: Basic {basic}\r\n");
+        http::send_with(&server.address, "GET", "/v2/catalog", None, &header).unwrap()
+    };
+    order::ready(&server);
+    assert_eq!(catalog("first").status, 200);
+    assert_eq!(catalog("second").status, 401);
+    site.write("password", "second");
+    site.script(&BROKER.replace("first words", "other words"));
+    server.signal(Signal::HUP);
+    server.says("the catalog was read again");
+    assert_eq!(catalog("first").status, 401);
+    let now = catalog("second");
+    assert_eq!(now.status, 200);
+    assert_eq!(now.body["services"][0]["plans"][0]["description"], "other words");
+    // What cannot be read leaves what was before in force.
+    std::fs::remove_file(site.path().join("password")).unwrap();
+    server.signal(Signal::HUP);
+    server.says("the secrets before stay in force");
+    assert_eq!(catalog("second").status, 200);
+}
+
+#[test]
+fn a_hangup_at_the_first_moment_does_not_end_it() {
+    let site = Site::new(BROKER);
+    let mut server = site.serve();
+    server.signal(Signal::HUP);
+    server.says("the catalog was read again");
+    assert!(!server.has_ended());
+}
+
+#[test]
+fn a_changed_certificate_is_taken_up() {
+    let mut site = Site::new(BROKER);
+    site.settings =
+        "auth: {disabled: true}\ntls: {certificate: tls.crt, key: tls.key}\n".to_owned();
+    let certify = |authority: &str| {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        site.write("tls.crt", &made.cert.pem());
+        site.write("tls.key", &made.signing_key.serialize_pem());
+        site.write(authority, &made.cert.pem());
+    };
+    certify("first.pem");
+    let server = site.serve();
+    let url = format!("https://{}", server.address);
+    let trusts = |authority: &str| {
+        let arguments = ["catalog", "--output", "json", "--ca-file", authority];
+        site.client(&url, &arguments).output().unwrap()
+    };
+    let served = || trusts("first.pem").status.success().then_some(());
+    assert!(within(20, served).is_some(), "{:?}\n{}", trusts("first.pem"), server.log());
+    certify("second.pem");
+    server.signal(Signal::HUP);
+    server.says("a new certificate is in force");
+    assert!(trusts("second.pem").status.success(), "{:?}", trusts("second.pem"));
+    assert_eq!(trusts("first.pem").status.code(), Some(3), "the old one is not served any more");
+    // Half a change leaves the one before in force.
+    site.write("tls.key", "no key");
+    server.signal(Signal::HUP);
+    server.says("the certificate before stays in force");
+    assert!(trusts("second.pem").status.success());
+}
+
+#[test]
+fn a_backup_of_a_running_server_serves_the_same_credentials_elsewhere() {
+    let mut site = Site::new(BROKER);
+    site.write("right.key", KEY);
+    with_key(&mut site, "right.key");
+    let (server, given) = with_a_binding(&site);
+    let saved = site.client(&server.url(), &["backup", "--to", "copy"]).output().unwrap();
+    assert!(saved.status.success(), "{saved:?}");
+    let mode = std::fs::metadata(site.path().join("copy")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let mut elsewhere = Site::new(BROKER);
+    elsewhere.write("right.key", KEY);
+    elsewhere.write("wrong.key", OTHER_KEY);
+    with_key(&mut elsewhere, "right.key");
+    let restore = |key: &str| {
+        let (from, data) = (site.path().join("copy"), elsewhere.data());
+        let mut command = elsewhere.client(&server.url(), &["restore", "--from"]);
+        command.arg(from).arg("--data-dir").arg(data).args(["--encryption-key-file", key]);
+        command.output().unwrap()
+    };
+    let wrong = restore("wrong.key");
+    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(said.contains("is not the key of this store"), "{said}");
+    let restored = restore("right.key");
+    assert!(restored.status.success(), "{restored:?}");
+    let again = restore("right.key");
+    assert_eq!(again.status.code(), Some(1), "a store is not replaced unasked: {again:?}");
+    assert_eq!(credentials(&elsewhere.serve()), given);
+    assert_eq!(credentials(&server), given);
+}
+
+/// A server whose data directory is a small disk of its own; `None`, with the reason, where that is not
+/// permitted.
+fn on_a_small_disk(site: &Site) -> Option<Served> {
+    std::fs::create_dir_all(site.data()).unwrap();
+    let small = "mount -t tmpfs -o size=12m,mode=700 small \"$0\" && exec \"$@\"";
+    let in_namespace = |data: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", small]).arg(data);
+        command
+    };
+    let permitted = in_namespace(&site.data()).arg("true").output();
+    if !permitted.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("skipped: a mount namespace with a tmpfs is not permitted: {permitted:?}");
+        return None;
+    }
+    let serve = site.command();
+    let mut command = in_namespace(&site.data());
+    command.arg(serve.get_program()).args(serve.get_args());
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    command.stderr(std::process::Stdio::piped());
+    Some(Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}")))
+}
+
+#[test]
+fn on_a_full_disk_nothing_acknowledged_is_lost_and_all_goes_on_when_there_is_space() {
+    let site = Site::new(BROKER);
+    let Some(server) = on_a_small_disk(&site) else { return };
+    order::ready(&server);
+    assert_eq!(order::provision(&server, "before", &order::body("wait")).status, 202);
+    // The server sees a disk that we do not; what it sees is behind its root.
+    let data = Path::new("/proc").join(server.id().to_string()).join("root");
+    let filler = data.join(site.data().strip_prefix("/").unwrap()).join("filler");
+    fill(&filler);
+
+    let mut accepted = vec!["before".to_owned()];
+    let mut refusal = None;
+    for number in 0..300 {
+        let name = format!("during-{number}");
+        let answer = order::provision(&server, &name, &order::body("wait"));
+        if answer.status != 202 {
+            refusal = Some((name, answer));
+            break;
+        }
+        accepted.push(name);
+        fill(&filler);
+    }
+    let (refused, answer) = refusal.expect("a full disk refuses sooner or later");
+    assert!(matches!(answer.status, 503 | 429), "{answer:?}");
+    assert!(answer.body["description"].is_string(), "{answer:?}");
+    assert!(answer.head.to_lowercase().contains("retry-after:"), "{answer:?}");
+    assert_eq!(http::get(&server.address, "/v2/catalog").unwrap().status, 200);
+    let unknown = http::get(&server.address, &format!("{}/last_operation", order::path(&refused)));
+    assert_eq!(unknown.unwrap().status, 404, "what was refused is not recorded");
+
+    site.write("go", "");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::fs::remove_file(&filler).unwrap();
+    println!("accepted on a full disk: {}", accepted.len() - 1);
+    let ended = order::settled(&server, "before");
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    for name in accepted.iter().skip(1) {
+        let ended = order::settled(&server, name);
+        assert_eq!(ended["state"], "succeeded", "{name}: {ended}");
+    }
+    let ended = order::provisioned(&server, &refused, &order::body("p"));
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+}
+
+/// Takes every byte that is left.
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    for size in [64 * 1024, 4096, 256] {
+        while file.write_all(&vec![0x55; size]).is_ok() {}
+    }
+}
