@@ -264,7 +264,8 @@ impl Config {
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
         let mut config: Self = serde_saphyr::from_str(&text)
             .with_context(|| format!("the configuration {} is not right", path.display()))?;
-        config.resolve(path.parent().unwrap_or(Path::new(".")));
+        let path = std::path::absolute(path).context("the current directory")?;
+        config.resolve(path.parent().unwrap_or(Path::new("/")));
         Ok(config)
     }
 

@@ -5,8 +5,8 @@
 //!     ─▶ the other 422 that need no state ─▶ 429 ─▶ Backend
 //! ```
 //!
-//! Nothing of a body is read before its sender is known. What changes something runs in a task of
-//! its own from the moment the backend is asked: a client that hangs up cancels nothing.
+//! Nothing of a body is read before its sender is known. What changes something and is not done at
+//! once runs in a task of its own: a client that hangs up cancels nothing.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -267,11 +267,17 @@ impl Server {
                 .retry_after(SOON)
         })?;
         let work = work(Arc::clone(&self.backend));
-        let task = async move {
+        let mut task = Box::pin(async move {
             let _permit = permit;
             work.await
-        };
-        tokio::spawn(task.in_current_span()).await.unwrap_or_else(|_| Err(panicked()))
+        });
+        // What is answered at the first look (a repeated order, a refusal) needs no task.
+        match std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => {
+                tokio::spawn(task.in_current_span()).await.unwrap_or_else(|_| Err(panicked()))
+            }
+        }
     }
 
     async fn read(&self, body: Body) -> Result<Bytes, Error> {

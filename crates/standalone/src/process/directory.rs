@@ -81,9 +81,13 @@ impl RunDirectory {
         self.path.parent().map_or(Ok(()), durable::sync_dir)
     }
 
+    pub(super) fn is_absent(&self) -> bool {
+        !self.path.is_dir()
+    }
+
     /// The lock is looked at before the result is: a supervisor that ends in between has left one.
     pub(super) fn standing(&self) -> io::Result<Standing> {
-        if !self.path.is_dir() {
+        if self.is_absent() {
             return Ok(Standing::Absent);
         }
         if self.has("released") {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!                   ┌─ seal ─▶ queue ─▶ writer thread ─▶ one transaction for all that waits, synced
-//! dyn Store ────────┤                                            │ manciple.db(-wal), SQLite
-//!                   └─ read ─▶ a pool of read-only connections ◀─┘ each on its own snapshot
+//! dyn Store ────────┤                              │             │ manciple.db(-wal), SQLite
+//!                   └─ read ─▶ recent records ◀────┘             │
+//!                                └─▶ a pool of read-only connections, each on its own snapshot
 //! ```
 //!
 //! What an operator has to know of it:
@@ -29,6 +30,7 @@ mod keys;
 mod open;
 mod queue;
 mod reader;
+mod recent;
 mod restore;
 mod rotate;
 mod rows;
@@ -107,11 +109,18 @@ struct Tuning {
     rotation_slice: u64,
     /// A rotation stops, as if killed, after so many.
     rotation_slices: Option<u32>,
+    /// The capacity of [`Recent`](recent::Recent): 0 has every read look at the disk.
+    recent: u64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { messages_per_key: 1 << 31, rotation_slice: 128, rotation_slices: None }
+        Self {
+            messages_per_key: 1 << 31,
+            rotation_slice: 128,
+            rotation_slices: None,
+            recent: recent::CAPACITY,
+        }
     }
 }
 
@@ -235,7 +244,7 @@ impl Store for EmbeddedStore {
             .map(|version| rows::version_number(version).ok_or(StoreError::Conflict))
             .transpose()?;
         let slot = self.queue()?.slot()?;
-        let record = Box::new(SealedRecord::new(&record, self.ring.snapshot().active())?);
+        let record = Box::new(SealedRecord::new(record, self.ring.snapshot().active())?);
         self.change(slot, What::Write { record, expected }).await.map(rows::version)
     }
 

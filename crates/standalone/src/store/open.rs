@@ -20,6 +20,7 @@ use super::error::{OpenError, Tried};
 use super::keys::{self, Keyring, Keys, Unwrapped};
 use super::queue::Queue;
 use super::reader::{Pool, Reader};
+use super::recent::Recent;
 use super::rotate::Rotator;
 use super::schema::{self, Migration, Role, Shape};
 use super::status::Status;
@@ -164,9 +165,11 @@ pub(super) fn open(
     status.rotation(keys.active().id, keys.retiring(), rotator.as_ref());
     let ring = Arc::new(Keyring::new(keys));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let recent = Arc::new(Recent::new(options.tuning.recent));
     let reader = Arc::new(Reader {
         single: Pool::open(&path, Role::Reader, cores.clamp(2, 4))?,
         many: Pool::open(&path, Role::Scanner, 2)?,
+        recent: Arc::clone(&recent),
         ring: Arc::clone(&ring),
     });
     let (queue, orders) = Queue::new(options.queue);
@@ -174,6 +177,7 @@ pub(super) fn open(
         connection,
         orders,
         ring: Arc::clone(&ring),
+        recent,
         operator,
         status: Arc::clone(&status),
         tuning: options.tuning.clone(),

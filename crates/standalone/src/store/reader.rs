@@ -1,6 +1,6 @@
 //! Reading: a few read-only connections, each statement on its own snapshot of the log.
 //!
-//! A single record is read on the calling thread: it takes microseconds, less than handing it to
+//! A single record that is not among the recent ones is read on the calling thread: it takes microseconds, less than handing it to
 //! another thread would, and waits for no writer (the log keeps the old pages for it). What reads
 //! many records has connections of its own, so that no list stands before a single read, and is run
 //! where it may block.
@@ -15,6 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_ite
 
 use super::error::{OpenError, unavailable};
 use super::keys::Keyring;
+use super::recent::{Recent, Sized};
 use super::rows::{self, Document};
 use super::schema::{self, Role};
 
@@ -86,11 +87,16 @@ pub(super) fn open_reader(path: &Path, role: Role) -> Result<Connection, OpenErr
 pub(super) struct Reader {
     pub(super) single: Pool,
     pub(super) many: Pool,
+    pub(super) recent: Arc<Recent>,
     pub(super) ring: Arc<Keyring>,
 }
 
 impl Reader {
     pub(super) fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.recent.read(key, || self.read_row(key))
+    }
+
+    fn read_row(&self, key: &Key) -> Result<Option<Sized>, StoreError> {
         let keys = self.ring.snapshot();
         self.single.with(|connection| {
             let failed = |error| unavailable("reading a record", &error);
@@ -108,7 +114,8 @@ impl Reader {
             let data_key = row.get(1).map_err(failed)?;
             let sealed = row.get_ref(2).and_then(|value| Ok(value.as_blob()?)).map_err(failed)?;
             let record = rows::open_record(&self.ring, &keys, key, data_key, sealed)?;
-            Ok(Some(Stored { record: Arc::new(record), version: rows::version(version) }))
+            let stored = Stored { record: Arc::new(record), version: rows::version(version) };
+            Ok(Some(Sized { stored, bytes: sealed.len() as u64 }))
         })
     }
 

@@ -4,6 +4,8 @@
 //! times. Everything else is one sealed JSON, bound to the record's key, so that one row's content
 //! cannot be put into another.
 
+use std::sync::Arc;
+
 use engine::ports::{StoreError, Version};
 use engine::record::{Key, Record};
 use osb::{BindingId, InstanceId};
@@ -16,12 +18,7 @@ use super::keys::{DataKey, Keyring, Keys};
 /// A record ready to be written.
 #[derive(Debug)]
 pub(super) struct SealedRecord {
-    pub(super) key: Key,
-    pub(super) busy: bool,
-    pub(super) deleted: bool,
-    pub(super) updated_at: i64,
-    pub(super) service: String,
-    pub(super) plan: String,
+    pub(super) record: Arc<Record>,
     pub(super) sealed: Sealed,
 }
 
@@ -37,20 +34,13 @@ impl SealedRecord {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] without randomness.
-    pub(super) fn new(record: &Record, active: &DataKey) -> Result<Self, StoreError> {
+    pub(super) fn new(record: Arc<Record>, active: &DataKey) -> Result<Self, StoreError> {
         let mut json = Zeroizing::new(Vec::with_capacity(4096));
-        serde_json::to_writer(&mut *json, record).map_err(|error| {
+        serde_json::to_writer(&mut *json, &*record).map_err(|error| {
             StoreError::Unavailable(format!("{} is not JSON: {error}", record.key))
         })?;
-        Ok(Self {
-            key: record.key.clone(),
-            busy: record.is_busy(),
-            deleted: !record.is_live(),
-            updated_at: i64::try_from(record.updated_at.0).unwrap_or(i64::MAX),
-            service: record.ordered.service_id.as_str().to_owned(),
-            plan: record.ordered.plan_id.as_str().to_owned(),
-            sealed: Sealed::new(&record_context(&record.key), &json, active)?,
-        })
+        let sealed = Sealed::new(&record_context(&record.key), &json, active)?;
+        Ok(Self { record, sealed })
     }
 }
 
@@ -192,6 +182,11 @@ pub(super) fn read_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Key> {
 /// As the port spells it.
 pub(super) fn version(number: i64) -> Version {
     Version(number.to_string())
+}
+
+/// The column `updated_at`.
+pub(super) fn updated_at(record: &Record) -> i64 {
+    i64::try_from(record.updated_at.0).unwrap_or(i64::MAX)
 }
 
 /// The number of a version; `None` if this store never gave such a one.

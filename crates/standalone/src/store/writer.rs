@@ -23,6 +23,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use super::error::unavailable;
 use super::keys::{self, Keyring};
 use super::queue::{Answer, Change, Order, What};
+use super::recent::Recent;
 use super::rotate::{Rotator, Step};
 use super::rows::{self, SealedRecord};
 use super::status::Status;
@@ -43,6 +44,7 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) orders: Receiver<Order>,
     pub(super) ring: Arc<Keyring>,
+    pub(super) recent: Arc<Recent>,
     pub(super) operator: Cipher,
     pub(super) status: Arc<Status>,
     pub(super) tuning: Tuning,
@@ -128,6 +130,9 @@ impl Writer {
             Ok(answers) => {
                 self.status.committed(batch.len(), begun.elapsed());
                 for (change, answer) in batch.into_iter().zip(answers) {
+                    if let Ok(version) = answer {
+                        keep(&self.recent, &change.what, version);
+                    }
                     change.answer(answer);
                 }
             }
@@ -243,6 +248,18 @@ impl Writer {
     }
 }
 
+/// What was changed, for those who read it next.
+fn keep(recent: &Recent, what: &What, version: i64) {
+    match what {
+        What::Write { record, .. } => {
+            let SealedRecord { record, sealed } = &**record;
+            recent.written(record, rows::version(version), sealed.bytes.len() as u64);
+        }
+        What::Remove { key, .. } | What::Discard(key) => recent.removed(key),
+        What::Save(..) => {}
+    }
+}
+
 /// Does one change, giving a written record this version.
 ///
 /// The outer error is the transaction's, the inner one this change's alone.
@@ -294,52 +311,41 @@ fn write(
     expected: Option<i64>,
     version: i64,
 ) -> rusqlite::Result<Answer> {
+    let SealedRecord { record, sealed } = record;
     // It may have been sealed just before a rotation began: nothing new may appear under an old key.
-    let again = match record.sealed.brought_over(&rows::record_context(&record.key), ring) {
+    let again = match sealed.brought_over(&rows::record_context(&record.key), ring) {
         Ok(again) => again,
         Err(why) => return Ok(Err(StoreError::Unavailable(why))),
     };
-    let sealed = again.as_ref().unwrap_or(&record.sealed);
-    let written = match expected {
-        None => transaction
-            .prepare_cached(
-                "INSERT INTO records (kind, instance, binding, version, busy, deleted, updated_at,
-                     service, plan, data_key, sealed)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING",
-            )?
-            .execute(params![
-                rows::kind(&record.key),
-                record.key.instance().as_str(),
-                rows::binding(&record.key),
-                version,
-                record.busy,
-                record.deleted,
-                record.updated_at,
-                record.service,
-                record.plan,
-                sealed.data_key,
-                sealed.bytes
-            ])?,
-        Some(expected) => transaction
-            .prepare_cached(
-                "UPDATE records SET version = ?4, busy = ?5, deleted = ?6, updated_at = ?7,
-                     service = ?8, plan = ?9, data_key = ?10, sealed = ?11
-                 WHERE kind = ?1 AND instance = ?2 AND binding = ?3 AND version = ?12",
-            )?
-            .execute(params![
-                rows::kind(&record.key),
-                record.key.instance().as_str(),
-                rows::binding(&record.key),
-                version,
-                record.busy,
-                record.deleted,
-                record.updated_at,
-                record.service,
-                record.plan,
-                sealed.data_key,
-                sealed.bytes,
-                expected
-            ])?,
+    let sealed = again.as_ref().unwrap_or(sealed);
+    let values = params![
+        rows::kind(&record.key),
+        record.key.instance().as_str(),
+        rows::binding(&record.key),
+        version,
+        record.is_busy(),
+        !record.is_live(),
+        rows::updated_at(record),
+        record.ordered.service_id.as_str(),
+        record.ordered.plan_id.as_str(),
+        sealed.data_key,
+        sealed.bytes,
+        expected
+    ];
+    let statement = match expected {
+        // The last value is absent, and compared with nothing.
+        None => {
+            "INSERT INTO records (kind, instance, binding, version, busy, deleted, updated_at,
+                 service, plan, data_key, sealed)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 WHERE ?12 IS NULL
+             ON CONFLICT DO NOTHING"
+        }
+        Some(_) => {
+            "UPDATE records SET version = ?4, busy = ?5, deleted = ?6, updated_at = ?7,
+                 service = ?8, plan = ?9, data_key = ?10, sealed = ?11
+             WHERE kind = ?1 AND instance = ?2 AND binding = ?3 AND version = ?12"
+        }
     };
+    let written = transaction.prepare_cached(statement)?.execute(values)?;
     Ok(if written == 1 { Ok(version) } else { Err(StoreError::Conflict) })
 }

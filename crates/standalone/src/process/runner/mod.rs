@@ -85,6 +85,10 @@ impl Runner for ProcessRunner {
     }
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
+        // Asked of every new operation; one look-up of a name is less than handing it over.
+        if self.shared.run(name.as_str()).is_absent() {
+            return Ok(RunState::Absent);
+        }
         let (shared, name) = (self.shared.clone(), name.clone());
         blocking(move || shared.observe(name.as_str())).await
     }

@@ -14,9 +14,60 @@ impl Place for Home {
     }
 }
 
+/// As it is outside of tests: with recent records in memory.
+struct Usual(Home);
+
+impl Usual {
+    fn open(&self) -> EmbeddedStore {
+        EmbeddedStore::open(&Options::new(self.0.store(), self.0.key(1))).unwrap()
+    }
+}
+
+#[async_trait]
+impl Place for Usual {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(Usual::open(self))
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keeps_the_contract() {
     store_contract::run(Home::new).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keeps_the_contract_with_recent_records_in_memory() {
+    store_contract::run(|| Usual(Home::new())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_sees_what_was_acknowledged_before_it() {
+    let store = Arc::new(Usual(Home::new()).open());
+    let acknowledged = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let number = |version: &Version| version.0.parse::<u64>().unwrap();
+    let writer = tokio::spawn({
+        let (store, acknowledged) = (Arc::clone(&store), Arc::clone(&acknowledged));
+        async move {
+            let mut version = put(&store, sample("hot")).await;
+            for _ in 0..500 {
+                acknowledged.store(number(&version), std::sync::atomic::Ordering::SeqCst);
+                // Gone and back: what is removed must not come again either.
+                store.remove(&key("hot"), &version).await.unwrap();
+                assert!(store.read(&key("hot")).await.unwrap().is_none());
+                version = put(&store, sample("hot")).await;
+            }
+        }
+    });
+    let mut seen = 0_u32;
+    while !writer.is_finished() {
+        let before = acknowledged.load(std::sync::atomic::Ordering::SeqCst);
+        if let Some(stored) = store.read(&key("hot")).await.unwrap() {
+            assert!(number(&stored.version) >= before, "{} after {before}", stored.version.0);
+            seen += 1;
+        }
+    }
+    writer.await.unwrap();
+    assert!(seen > 0);
 }
 
 fn plan(connection: &Connection, sql: &str, values: Vec<rusqlite::types::Value>) -> String {

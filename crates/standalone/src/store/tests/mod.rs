@@ -47,8 +47,11 @@ impl Home {
         key_in(self.dir.path(), n)
     }
 
+    /// Every read looks at the disk, which is what is tested.
     fn options(&self) -> Options {
-        Options::new(self.store(), self.key(1))
+        let mut options = Options::new(self.store(), self.key(1));
+        options.tuning.recent = 0;
+        options
     }
 
     fn open(&self) -> EmbeddedStore {

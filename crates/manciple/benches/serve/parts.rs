@@ -1,0 +1,272 @@
+//! The parts of the bench.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::ports::Store;
+use engine::record::{Phase, Record};
+use engine::testing::store_contract::sample;
+
+use crate::load::{Load, Seen, request};
+use crate::process::{Server, Site};
+use crate::row;
+
+const BODY: &str = r#"{"service_id":"service","plan_id":"plan-3",
+ "organization_guid":"6d3b8f3e-0a4b-4e0a-9d44-0a1b2c3d4e5f","space_guid":"76a9d4a2-5f1c-4e6a-8c55-1b2c3d4e5f60",
+ "context":{"platform":"cloudfoundry","organization_name":"org","space_name":"dev"},
+ "parameters":{"size":3}}"#;
+
+/// How much.
+pub(crate) struct Plan {
+    pub(crate) slice: Duration,
+    pub(crate) connections: usize,
+}
+
+impl Plan {
+    fn load(&self, server: &Server) -> Load {
+        Load { address: server.address.clone(), connections: self.connections, period: self.slice }
+    }
+}
+
+/// A settled instance as the server would have written it.
+fn settled(n: u64) -> Record {
+    let mut record = sample(&format!("settled-{n}"));
+    record.operation.phase = Phase::Succeeded;
+    record.lifecycle = engine::record::Lifecycle::Ready;
+    record.ordered.service_id = osb::ServiceId::new("service").unwrap();
+    record.ordered.plan_id = osb::PlanId::new("plan-3").unwrap();
+    record
+}
+
+/// One question over one connection; the whole answer.
+fn ask(server: &Server, request: &str) -> String {
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.write_all(request.replacen("host", "connection: close\r\nhost", 1).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn provision(server: &Server, instance: &str) {
+    let path = format!("/v2/service_instances/{instance}?accepts_incomplete=true");
+    let answer = ask(server, &request("PUT", &path, BODY));
+    assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+    let path = format!("/v2/service_instances/{instance}/last_operation");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !ask(server, &request("GET", &path, "")).contains("succeeded") {
+        assert!(Instant::now() < deadline, "{instance} was not made");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// CPU by request in µs, with the load's view.
+fn measured(
+    plan: &Plan,
+    server: &Server,
+    status: u16,
+    make: impl Fn(u64) -> String + Send + Sync + 'static,
+) -> (f64, Seen) {
+    let before = server.cpu();
+    let seen = plan.load(server).run(status, make);
+    assert_eq!(seen.others, 0, "answers of another status than {status}");
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let cpu = (server.cpu() - before).as_secs_f64() * 1e6 / seen.count as f64;
+    (cpu, seen)
+}
+
+/// What each kind of request costs.
+pub(crate) fn requests(plan: &Plan) {
+    let site = Site::new();
+    let server = site.serve();
+    wait_ready(&server);
+    provision(&server, "one");
+    let instance = "/v2/service_instances/one";
+    let kinds = [
+        ("GET catalog", "GET", "/v2/catalog".to_owned(), ""),
+        ("repeated identical PUT", "PUT", format!("{instance}?accepts_incomplete=true"), BODY),
+        ("GET last_operation", "GET", format!("{instance}/last_operation"), ""),
+        ("GET instance", "GET", instance.to_owned(), ""),
+    ];
+    row("resident, after one order", server.memory("VmRSS"), "MB");
+    for (name, method, path, body) in kinds {
+        let request = request(method, &path, body);
+        let answer = ask(&server, &request);
+        let bare = Server::bare(answer.split_once("\r\n\r\n").unwrap().1);
+        let again = request.clone();
+        let (base, _) = measured(plan, &bare, 200, move |_| again.clone());
+        drop(bare);
+        let (cpu, seen) = measured(plan, &server, 200, move |_| request.clone());
+        row(&format!("{name}: CPU of the server"), cpu, "µs");
+        row(&format!("{name}: CPU of a bare handler"), base, "µs");
+        row(&format!("{name}: rate, the load on the same cores"), seen.rate(), "/s");
+        row(&format!("{name}: p50"), seen.latency(0.5), "µs");
+        row(&format!("{name}: p99"), seen.latency(0.99), "µs");
+    }
+    row("resident, after all that", server.memory("VmRSS"), "MB");
+}
+
+/// From the start of the process to the first 200 of `/readyz`.
+pub(crate) fn start() {
+    for records in [0, 10_000] {
+        let site = Site::new();
+        site.fill((0..records).map(settled));
+        // The first start asks the broker for its catalog.
+        let server = site.serve();
+        wait_ready(&server);
+        server.end();
+        let mut times: Vec<f64> = (0..11)
+            .map(|_| {
+                let begun = Instant::now();
+                let server = site.serve();
+                wait_ready(&server);
+                let took = begun.elapsed().as_secs_f64() * 1e3;
+                server.end();
+                took
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        row(&format!("start to ready, {records} instances: median"), times[5], "ms");
+        row(&format!("start to ready, {records} instances: worst of 11"), times[10], "ms");
+    }
+}
+
+fn wait_ready(server: &Server) {
+    while !ask(server, &request("GET", "/readyz", "")).starts_with("HTTP/1.1 200") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Resident memory against the number of settled operations.
+pub(crate) fn memory(plan: &Plan) {
+    for records in [0, 1_000, 10_000, 50_000] {
+        let site = Site::new();
+        site.fill((0..records).map(settled));
+        let server = site.serve();
+        wait_ready(&server);
+        row(&format!("resident, started with {records} settled"), server.memory("VmRSS"), "MB");
+        if records > 0 {
+            let get = move |n| {
+                // Each of them, in an order that is not theirs.
+                let instance = n * 7919 % records;
+                request("GET", &format!("/v2/service_instances/settled-{instance}"), "")
+            };
+            let (_, seen) = measured(plan, &server, 200, get);
+            let name = format!("resident, after {} reads all over {records}", seen.count);
+            row(&name, server.memory("VmRSS"), "MB");
+        }
+    }
+    let site = Site::new();
+    let server = site.serve();
+    wait_ready(&server);
+    let mut ordered = 0;
+    for count in [100, 400, 1_000] {
+        let orders: Vec<_> = (ordered..count).collect();
+        std::thread::scope(|scope| {
+            for some in orders.chunks(orders.len().div_ceil(8)) {
+                let server = &server;
+                scope.spawn(move || some.iter().for_each(|n| provision(server, &format!("i-{n}"))));
+            }
+        });
+        ordered = count;
+        row(&format!("resident, after {count} orders carried out"), server.memory("VmRSS"), "MB");
+    }
+}
+
+/// Durable provisions beside the store's own commits, in turns; and reads beside them.
+pub(crate) fn provisions(plan: &Plan) {
+    let (mut commits, mut orders, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let site = Site::new();
+        let commit = commit_rate(plan, &site);
+        site.write("hold", "", 0o600);
+        let server = site.serve();
+        wait_ready(&server);
+        let order = |n: u64| {
+            let path = format!("/v2/service_instances/i-{n}?accepts_incomplete=true");
+            request("PUT", &path, BODY)
+        };
+        let (cpu, seen) = measured(plan, &server, 202, order);
+        row("provisions: 202 by second", seen.rate(), "/s");
+        row("provisions: CPU of the server", cpu, "µs");
+        row("provisions: p50", seen.latency(0.5), "µs");
+        row("provisions: p99", seen.latency(0.99), "µs");
+        row("provisions: resident", server.memory("VmRSS"), "MB");
+        row("the store's own commits by second, as many writers", commit, "/s");
+        commits.push(commit);
+        orders.push(seen.rate());
+        ratios.push(seen.rate() / commit * 100.0);
+        drop(server);
+    }
+    ratios.sort_by(f64::total_cmp);
+    row("provisions, of the store's own rate: median of 3", ratios[1], "%");
+    reads_beside_writes(plan);
+}
+
+/// Records by second that the store commits for as many writers as there are connections.
+fn commit_rate(plan: &Plan, site: &Site) -> f64 {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = site.store("own");
+    let next = Arc::new(AtomicU64::new(0));
+    let begun = Instant::now();
+    let until = begun + plan.slice;
+    let writers: Vec<_> = (0..plan.connections)
+        .map(|_| {
+            let (store, next) = (Arc::clone(&store), Arc::clone(&next));
+            runtime.spawn(async move {
+                while Instant::now() < until {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    store.write(Arc::new(sample(&format!("i-{n}"))), None).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let written = next.load(Ordering::Relaxed) as f64;
+    written / begun.elapsed().as_secs_f64()
+}
+
+/// The latency of a few readers, alone and beside many that order.
+fn reads_beside_writes(plan: &Plan) {
+    let site = Site::new();
+    let server = site.serve();
+    wait_ready(&server);
+    provision(&server, "one");
+    site.write("hold", "", 0o600);
+    let few = Load { address: server.address.clone(), connections: 2, period: plan.slice };
+    let get = |_| request("GET", "/v2/service_instances/one/last_operation", "");
+    let alone = few.run(200, get);
+    let beside = |path: fn(u64) -> String, method: &'static str, body: &'static str, status| {
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let load = Load { connections: 16, period: plan.slice, ..plan.load(&server) };
+                load.run(status, move |n| request(method, &path(n), body))
+            });
+            let read = few.run(200, get);
+            (read, writing.join().unwrap())
+        })
+    };
+    let (with_reads, _) = beside(|_| "/v2/service_instances/one".to_owned(), "GET", "", 200);
+    let (with_writes, writes) = beside(
+        |n| format!("/v2/service_instances/w-{n}?accepts_incomplete=true"),
+        "PUT",
+        BODY,
+        202,
+    );
+    for (name, seen) in [
+        ("alone", alone),
+        ("beside 16 that read", with_reads),
+        ("beside 16 that order", with_writes),
+    ] {
+        row(&format!("last_operation {name}: p50"), seen.latency(0.5), "µs");
+        row(&format!("last_operation {name}: p99"), seen.latency(0.99), "µs");
+    }
+    row("the orders beside it: p50", writes.latency(0.5), "µs");
+}

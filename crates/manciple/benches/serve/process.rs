@@ -1,0 +1,183 @@
+//! The processes that are measured, and what `/proc` says of them.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::ports::Store;
+use engine::record::Record;
+use standalone::seal::KeySource;
+use standalone::store::{EmbeddedStore, Options};
+
+/// A folder with a broker, its catalog and the secrets of a server.
+pub(crate) struct Site {
+    folder: tempfile::TempDir,
+}
+
+/// A server process; ended when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+}
+
+/// While the file `hold` is there, a run takes half a minute; otherwise it is done at once.
+const BROKER: &str = r#"#!/bin/sh
+here=${0%/*}
+case $1 in
+catalog) exec cat "$here/catalog.json" ;;
+esac
+[ -e "$here/hold" ] && exec sleep 30
+echo '{}'
+"#;
+
+/// One service with ten plans; the parameters of each have a schema.
+const CATALOG: &str = r#"{"services": [{"id": "service", "name": "database", "description": "A database",
+ "bindable": true, "plan_updateable": true, "plans": [PLANS]}]}"#;
+const PLAN: &str = r#"{"id": "plan-N", "name": "pN", "description": "A plan", "schemas":
+ {"service_instance": {"create": {"parameters": {"$schema": "http://json-schema.org/draft-07/schema#",
+  "type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}}}}}}"#;
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let site = Self { folder };
+        let plans: Vec<_> = (0..10).map(|n| PLAN.replace('N', &n.to_string())).collect();
+        site.write("catalog.json", &CATALOG.replace("PLANS", &plans.join(",")), 0o600);
+        site.write("broker", BROKER, 0o700);
+        site.write("password", "secret", 0o600);
+        site.write("key", &(10..42).map(|byte: u8| format!("{byte:02x}")).collect::<String>(), 0o600);
+        site.write(
+            "manciple.yaml",
+            "listen: 127.0.0.1:0\ndata_dir: data\nbroker: {command: broker}\n\
+             encryption: {key_file: key}\n\
+             auth: {users: [{name: platform, password_file: password}]}\n\
+             operations: {max_in_progress: 10000000, max_runs: 4}\nlog: {format: json}\n",
+            0o600,
+        );
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str, mode: u32) {
+        std::fs::write(self.path(name), content).unwrap();
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// The store of the site; no server may have it open.
+    pub(crate) fn store(&self, dir: &str) -> Arc<EmbeddedStore> {
+        let options = Options::new(self.path(dir), KeySource::File(self.path("key")));
+        Arc::new(EmbeddedStore::open(&options).unwrap())
+    }
+
+    /// Writes records, 64 at once.
+    pub(crate) fn fill(&self, records: impl Iterator<Item = Record>) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = self.store("data");
+        let records: Vec<_> = records.map(Arc::new).collect();
+        runtime.block_on(async {
+            for some in records.chunks(64) {
+                let writes = some.iter().map(|record| {
+                    let (store, record) = (Arc::clone(&store), Arc::clone(record));
+                    tokio::spawn(async move { store.write(record, None).await.unwrap() })
+                });
+                for write in writes.collect::<Vec<_>>() {
+                    write.await.unwrap();
+                }
+            }
+        });
+    }
+
+    pub(crate) fn serve(&self) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.arg("serve").arg("--config").arg(self.path("manciple.yaml"));
+        Server::start(&mut command)
+    }
+}
+
+impl Server {
+    /// Starts a process that says on stderr where it listens.
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = String::new();
+        let address = loop {
+            let Some(Ok(line)) = lines.next() else { panic!("the server ended: {said}") };
+            said += &line;
+            if let Some((_, rest)) = line.split_once(r#""address":""#) {
+                break rest.split('"').next().unwrap().to_owned();
+            }
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    /// The bare handler, in a process of its own.
+    pub(crate) fn bare(answer: &str) -> Self {
+        Self::start(Command::new(std::env::current_exe().unwrap()).args(["bare", answer]))
+    }
+
+    fn proc(&self, file: &str) -> String {
+        let path = Path::new("/proc").join(self.child.id().to_string()).join(file);
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    /// User and system time so far, without that of children.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = self.proc("stat");
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        // A tick is 10 ms on every Linux that Rust runs on.
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// A line of `/proc/PID/status`, in MB.
+    pub(crate) fn memory(&self, line: &str) -> f64 {
+        let status = self.proc("status");
+        let kib = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        kib.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>().unwrap()
+            * 1.024e-3
+    }
+
+    /// Tells it to end, and waits.
+    pub(crate) fn end(mut self) {
+        let id = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline && self.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Answers everything with the same JSON, behind the same HTTP library and as many threads.
+pub(crate) fn serve_bare(answer: &str) {
+    let answer: bytes::Bytes = answer.to_owned().into();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        #[expect(clippy::print_stderr, reason = "where the bench looks for it")]
+        {
+            eprintln!(r#"{{"address":"{}"}}"#, listener.local_addr().unwrap());
+        }
+        let handler = move || {
+            let answer = answer.clone();
+            async move { ([(http::header::CONTENT_TYPE, "application/json")], answer) }
+        };
+        let router = axum::Router::new().fallback(handler);
+        let never = std::future::pending();
+        osb::server::serve(listener, router, None, osb::server::Limits::default(), never).await;
+    });
+}
