@@ -340,12 +340,12 @@ impl Engine {
     ) -> Result<Reply<T>, Error> {
         let hold = self.shared.policy.hold.of(record.operation.action);
         if call.accepts_incomplete || hold.is_zero() {
-            driver::kick(&self.shared, &record.key);
+            driver::begin(&self.shared, &record.key);
             let operation = record.operation.id.clone();
             return Ok(Reply::Accepted { operation, body: body(&record) });
         }
         let ended = self.shared.tasks.ended(&record.key);
-        driver::kick(&self.shared, &record.key);
+        driver::begin(&self.shared, &record.key);
         tokio::select! {
             _ = ended => {}
             () = self.shared.clock.sleep(hold) => {}

@@ -82,18 +82,31 @@ impl Tasks {
 
 /// Has the record looked at: starts its task, or wakes it.
 pub(crate) fn kick(shared: &Arc<Shared>, key: &Key) {
+    wake(shared, key, false);
+}
+
+/// As [`kick`], for an operation that was just recorded: if it has no task yet, there is nothing to
+/// see before its first run can be started.
+pub(crate) fn begin(shared: &Arc<Shared>, key: &Key) {
+    wake(shared, key, true);
+}
+
+fn wake(shared: &Arc<Shared>, key: &Key, new: bool) {
     let wake = {
         let mut table = shared.tasks.lock();
         let task = table.entry(key.clone()).or_default();
         task.kicked = true;
-        task.wake.notify_one();
-        let fresh = !std::mem::replace(&mut task.running, true);
-        fresh.then(|| Arc::clone(&task.wake))
+        if std::mem::replace(&mut task.running, true) {
+            task.wake.notify_one();
+            None
+        } else {
+            Some(Arc::clone(&task.wake))
+        }
     };
     if let Some(wake) = wake {
         let shared = Arc::clone(shared);
         let key = key.clone();
-        tokio::spawn(async move { drive(&shared, key, &wake).await });
+        tokio::spawn(async move { drive(&shared, key, &wake, new).await });
     }
 }
 
@@ -121,33 +134,77 @@ impl Drop for Successor<'_> {
     }
 }
 
-async fn drive(shared: &Arc<Shared>, key: Key, wake: &Arc<Notify>) {
+/// What to do between two looks.
+enum Next {
+    /// The operation has ended.
+    Over,
+    Look,
+    Await(Awaited),
+    /// A run has to be started, and there is no permit for it.
+    Permit,
+}
+
+/// What a task waits for, unless it is woken.
+enum Awaited {
+    Run(RunName),
+    Time(Duration),
+}
+
+async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
     let _successor = Successor { shared, key: &key };
     let mut hands = Hands::default();
+    let mut next = if new { Next::Permit } else { Next::Look };
     loop {
+        match next {
+            Next::Over if retire(shared, &key) => return,
+            Next::Over | Next::Look => {}
+            Next::Permit => hands.permit = permit(&shared.permits, wake).await,
+            Next::Await(awaited) => wait(shared, wake, awaited).await,
+        }
         if let Some(task) = shared.tasks.lock().get_mut(&key) {
             task.kicked = false;
         }
-        let over = match look(shared, &key, wake, &mut hands).await {
-            Ok(over) => over,
-            Err(error) => {
-                tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
-                pause(shared, wake, TROUBLE).await;
-                false
-            }
-        };
-        if over {
-            let mut table = shared.tasks.lock();
-            if table.get(&key).is_none_or(|task| !task.kicked) {
-                if let Some(task) = table.remove(&key) {
-                    drop(table);
-                    for waiting in task.waiting {
-                        let _ = waiting.send(());
-                    }
-                }
-                return;
-            }
+        // A look is large and short, a wait small and long: thousands of tasks do the latter.
+        next = Box::pin(look(shared, &key, &mut hands)).await.unwrap_or_else(|error| {
+            tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
+            Next::Await(Awaited::Time(TROUBLE))
+        });
+    }
+}
+
+/// Ends a task, unless it was kicked since its last look.
+fn retire(shared: &Shared, key: &Key) -> bool {
+    let task = {
+        let mut table = shared.tasks.lock();
+        if table.get(key).is_some_and(|task| task.kicked) {
+            return false;
         }
+        table.remove(key)
+    };
+    for waiting in task.into_iter().flat_map(|task| task.waiting) {
+        let _ = waiting.send(());
+    }
+    true
+}
+
+async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
+    match awaited {
+        Awaited::Run(run) => tokio::select! {
+            () = shared.runner.changed(&run) => {}
+            () = wake.notified() => {}
+        },
+        Awaited::Time(duration) => tokio::select! {
+            () = shared.clock.sleep(duration) => {}
+            () = wake.notified() => {}
+        },
+    }
+}
+
+/// A permit; none if it was woken first, for the record may have changed.
+async fn permit(permits: &Arc<Semaphore>, wake: &Notify) -> Option<OwnedSemaphorePermit> {
+    tokio::select! {
+        permit = permits.clone().acquire_owned() => permit.ok(),
+        () = wake.notified() => None,
     }
 }
 
@@ -168,46 +225,33 @@ enum Trouble {
     Runner(#[from] crate::ports::RunnerError),
 }
 
-/// One look, one decision, one act. `true` when the operation has ended.
-async fn look(
-    shared: &Arc<Shared>,
-    key: &Key,
-    wake: &Notify,
-    hands: &mut Hands,
-) -> Result<bool, Trouble> {
-    let Some(stored) = shared.store.read(key).await? else { return Ok(true) };
+/// One look, one decision, one act.
+async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next, Trouble> {
+    let Some(stored) = shared.store.read(key).await? else { return Ok(Next::Over) };
     let record = &*stored.record;
     if !record.is_busy() {
-        return Ok(true);
+        return Ok(Next::Over);
     }
     let state = observe(shared, record, hands).await?;
     if matches!(state.run, RunState::Running { .. }) && hands.permit.is_none() {
         hands.permit = shared.permits.clone().try_acquire_owned().ok();
     }
     match decide(&shared.policy, &state, shared.clock.now()) {
-        Step::Settled => return Ok(true),
-        Step::Start { run, poll } => start(shared, &stored, run, poll, wake, hands).await?,
-        Step::Write { record, release } => write(shared, &stored, *record, &release, hands).await?,
-        Step::Wait(run) => {
-            tokio::select! {
-                () = shared.runner.changed(&run) => {}
-                () = wake.notified() => {}
-            }
-        }
+        Step::Settled => Ok(Next::Over),
+        Step::Start { .. } if hands.permit.is_none() => Ok(Next::Permit),
+        Step::Start { run, poll } => start(shared, &stored, run, poll, hands).await,
+        Step::Write { record, release } => write(shared, &stored, *record, &release, hands).await,
+        Step::Wait(run) => Ok(Next::Await(Awaited::Run(run))),
         Step::WaitUntil(when) => {
             hands.permit = None;
-            pause(shared, wake, shared.clock.now().until(when)).await;
+            Ok(Next::Await(Awaited::Time(shared.clock.now().until(when))))
         }
-        Step::Cancel(run) => cancel(shared, run, wake, hands).await?,
-        Step::Unbind(bindings) => unbind(shared, &bindings, wake).await?,
-    }
-    Ok(false)
-}
-
-async fn pause(shared: &Shared, wake: &Notify, duration: Duration) {
-    tokio::select! {
-        () = shared.clock.sleep(duration) => {}
-        () = wake.notified() => {}
+        Step::Cancel(run) => cancel(shared, run, hands).await,
+        Step::Unbind(bindings) => {
+            // Their runs may need the last one.
+            hands.permit = None;
+            unbind(shared, &bindings).await
+        }
     }
 }
 
@@ -271,14 +315,8 @@ async fn start(
     stored: &Stored,
     name: RunName,
     poll: Option<String>,
-    wake: &Notify,
     hands: &mut Hands,
-) -> Result<(), Trouble> {
-    if hands.permit.is_none() {
-        hands.permit = permit(&shared.permits, wake).await;
-        // Whether it got one or was woken: the record may have changed while it waited.
-        return Ok(());
-    }
+) -> Result<Next, Trouble> {
     let record = &*stored.record;
     let asks = poll.is_some();
     let run = Run {
@@ -297,24 +335,16 @@ async fn start(
                 write(shared, stored, next, &[], hands).await?;
                 failpoint::hit("after-started").await;
             }
+            Ok(Next::Look)
         }
         Err(error) => {
             let times = hands.refused.as_ref().map_or(0, |refused| refused.times) + 1;
             let permanent = matches!(error, StartError::Permanent(_));
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
             hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times });
-            if !permanent {
-                pause(shared, wake, shared.policy.pause(times + 1)).await;
-            }
+            let pause = Awaited::Time(shared.policy.pause(times + 1));
+            Ok(if permanent { Next::Look } else { Next::Await(pause) })
         }
-    }
-    Ok(())
-}
-
-async fn permit(permits: &Arc<Semaphore>, wake: &Notify) -> Option<OwnedSemaphorePermit> {
-    tokio::select! {
-        permit = permits.clone().acquire_owned() => permit.ok(),
-        () = wake.notified() => None,
     }
 }
 
@@ -355,7 +385,7 @@ async fn write(
     mut next: Record,
     release: &[RunName],
     hands: &mut Hands,
-) -> Result<(), Trouble> {
+) -> Result<Next, Trouble> {
     shared.check_made(&stored.record, &mut next);
     let ended = !next.is_busy();
     if ended {
@@ -365,7 +395,7 @@ async fn write(
     match shared.store.write(Arc::clone(&next), Some(&stored.version)).await {
         Ok(_) => {}
         // A request came first; look again.
-        Err(StoreError::Conflict) => return Ok(()),
+        Err(StoreError::Conflict) => return Ok(Next::Look),
         Err(error) => return Err(error.into()),
     }
     if ended {
@@ -380,29 +410,20 @@ async fn write(
     if !release.is_empty() {
         failpoint::hit("after-release").await;
     }
-    Ok(())
+    Ok(Next::Look)
 }
 
-async fn cancel(
-    shared: &Shared,
-    run: RunName,
-    wake: &Notify,
-    hands: &mut Hands,
-) -> Result<(), Trouble> {
+async fn cancel(shared: &Shared, run: RunName, hands: &mut Hands) -> Result<Next, Trouble> {
     if hands.cancelled.as_ref() != Some(&run) {
         shared.runner.cancel(&run).await?;
         failpoint::hit("after-cancel").await;
         hands.cancelled = Some(run.clone());
     }
-    tokio::select! {
-        () = shared.runner.changed(&run) => {}
-        () = wake.notified() => {}
-    }
-    Ok(())
+    Ok(Next::Await(Awaited::Run(run)))
 }
 
 /// Records an unbind for each binding that has none yet.
-async fn unbind(shared: &Arc<Shared>, bindings: &[Key], wake: &Notify) -> Result<(), Trouble> {
+async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<Next, Trouble> {
     for key in bindings {
         let Some(stored) = shared.store.read(key).await? else { continue };
         let record = &*stored.record;
@@ -418,8 +439,7 @@ async fn unbind(shared: &Arc<Shared>, bindings: &[Key], wake: &Notify) -> Result
             Err(error) => return Err(error.into()),
         }
     }
-    pause(shared, wake, BINDINGS).await;
-    Ok(())
+    Ok(Next::Await(Awaited::Time(BINDINGS)))
 }
 
 impl Shared {

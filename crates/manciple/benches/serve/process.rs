@@ -48,7 +48,11 @@ impl Site {
         site.write("catalog.json", &CATALOG.replace("PLANS", &plans.join(",")), 0o600);
         site.write("broker", BROKER, 0o700);
         site.write("password", "secret", 0o600);
-        site.write("key", &(10..42).map(|byte: u8| format!("{byte:02x}")).collect::<String>(), 0o600);
+        site.write(
+            "key",
+            &(10..42).map(|byte: u8| format!("{byte:02x}")).collect::<String>(),
+            0o600,
+        );
         site.write(
             "manciple.yaml",
             "listen: 127.0.0.1:0\ndata_dir: data\nbroker: {command: broker}\n\

@@ -5,8 +5,8 @@
 //!     ─▶ the other 422 that need no state ─▶ 429 ─▶ Backend
 //! ```
 //!
-//! Nothing of a body is read before its sender is known. What changes something and is not done at
-//! once runs in a task of its own: a client that hangs up cancels nothing.
+//! Nothing of a body is read before its sender is known. A client that hangs up cancels nothing that
+//! was begun: see [`Kept`].
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -27,6 +27,7 @@ use tracing::Instrument as _;
 
 use super::authentication::Principal;
 use super::headers;
+use super::kept::Kept;
 use super::observer::Exchange;
 use super::query::Query;
 use super::requests::{self, Judge};
@@ -254,12 +255,11 @@ impl Server {
     }
 
     /// Runs what changes something to its end, whether its client waits for it or not.
-    async fn change<T, F>(
+    async fn change<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
     ) -> Result<T, Error>
     where
-        T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let permit = Arc::clone(&self.changes).try_acquire_owned().map_err(|_| {
@@ -267,17 +267,11 @@ impl Server {
                 .retry_after(SOON)
         })?;
         let work = work(Arc::clone(&self.backend));
-        let mut task = Box::pin(async move {
+        let task = async move {
             let _permit = permit;
             work.await
-        });
-        // What is answered at the first look (a repeated order, a refusal) needs no task.
-        match std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await {
-            Poll::Ready(reply) => reply,
-            Poll::Pending => {
-                tokio::spawn(task.in_current_span()).await.unwrap_or_else(|_| Err(panicked()))
-            }
-        }
+        };
+        Kept::new(task.in_current_span()).await
     }
 
     async fn read(&self, body: Body) -> Result<Bytes, Error> {

@@ -15,6 +15,7 @@ mod body;
 mod catalog;
 mod exchange;
 mod headers;
+mod kept;
 mod observer;
 mod patience;
 mod query;

@@ -24,7 +24,7 @@ use super::recent::Recent;
 use super::rotate::Rotator;
 use super::schema::{self, Migration, Role, Shape};
 use super::status::Status;
-use super::writer::Writer;
+use super::writer::{Pace, Writer};
 use super::{EmbeddedStore, Options};
 use crate::seal::{Cipher, KeySource};
 
@@ -180,11 +180,11 @@ pub(super) fn open(
         recent,
         operator,
         status: Arc::clone(&status),
+        pace: Pace::default(),
         tuning: options.tuning.clone(),
         last_version,
         reserved: 0,
         rotator,
-        held: None,
         // What the process before this one removed may still be in the log.
         unclean: true,
         troubled: false,

@@ -1,8 +1,12 @@
 //! What waits for the writer: bounded, each with the one who waits for its answer.
+//!
+//! A channel of the standard library would wake the writer for every change; here it is woken when as
+//! many are there as it waits for.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use engine::ports::StoreError;
 use engine::record::Key;
@@ -63,18 +67,158 @@ impl Drop for Slot {
     }
 }
 
+/// Both ends' state.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    orders: VecDeque<Order>,
+    /// The writer sleeps until there are so many.
+    wanted: usize,
+    /// One end is gone.
+    closed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until `wanted` orders are there or something else comes that does not wait for company,
+    /// at most so long.
+    fn wait<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        wanted: usize,
+        most: Option<Duration>,
+    ) -> MutexGuard<'s, State> {
+        state.wanted = wanted;
+        let waits = |state: &mut State| !state.closed && state.orders.len() < state.wanted;
+        let poisoned = PoisonError::into_inner;
+        match most {
+            None => self.changed.wait_while(state, waits).unwrap_or_else(poisoned),
+            Some(most) => {
+                let waited = self.changed.wait_timeout_while(state, most, waits);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+}
+
+/// What the writer is to do next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// To be committed together, in this order.
+    Changes(Vec<Change>),
+    /// Anything else.
+    Other(Order),
+    /// Nothing came in the time given.
+    Nothing,
+    /// Nothing will come any more.
+    Closed,
+}
+
+/// How long the writer waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// For anything at all; `None`: for ever.
+    pub(super) first: Option<Duration>,
+    /// When a change is there, until there are so many,
+    pub(super) expected: usize,
+    /// at most so long.
+    pub(super) gathering: Duration,
+    /// The most to take at once.
+    pub(super) most: usize,
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(super) struct Orders(Arc<Shared>);
+
+impl Orders {
+    pub(super) fn next(&self, patience: Patience) -> Next {
+        let mut state = self.0.wait(self.0.lock(), 1, patience.first);
+        if let Some(Order::Change(_)) = state.orders.front() {
+            let wanted = patience.expected.min(patience.most);
+            state = self.0.wait(state, wanted, Some(patience.gathering));
+        }
+        // Until it waits again, waking it would be for nothing.
+        state.wanted = usize::MAX;
+        let mut changes = Vec::new();
+        while changes.len() < patience.most {
+            match state.orders.pop_front() {
+                Some(Order::Change(change)) => changes.push(change),
+                Some(other) if changes.is_empty() => return Next::Other(other),
+                Some(other) => {
+                    state.orders.push_front(other);
+                    break;
+                }
+                None => break,
+            }
+        }
+        match (changes.is_empty(), state.closed) {
+            (false, _) => Next::Changes(changes),
+            (true, true) => Next::Closed,
+            (true, false) => Next::Nothing,
+        }
+    }
+}
+
+impl Drop for Orders {
+    /// Whoever waits is told, and nobody comes any more.
+    fn drop(&mut self) {
+        let left = {
+            let mut state = self.0.lock();
+            state.closed = true;
+            std::mem::take(&mut state.orders)
+        };
+        drop(left);
+    }
+}
+
 /// The senders' end.
 #[derive(Debug)]
 pub(super) struct Queue {
-    orders: Sender<Order>,
+    shared: Arc<Shared>,
     waiting: Arc<AtomicUsize>,
     capacity: usize,
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_one();
+    }
+}
+
 impl Queue {
-    pub(super) fn new(capacity: usize) -> (Self, Receiver<Order>) {
-        let (orders, receiver) = channel();
-        (Self { orders, waiting: Arc::default(), capacity }, receiver)
+    pub(super) fn new(capacity: usize) -> (Self, Orders) {
+        let shared = Arc::<Shared>::default();
+        let orders = Orders(Arc::clone(&shared));
+        (Self { shared, waiting: Arc::default(), capacity }, orders)
+    }
+
+    /// `false` if there is no writer any more.
+    fn send(&self, order: Order) -> bool {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return false;
+        }
+        if !matches!(order, Order::Change(_)) {
+            // It is not kept waiting for changes to gather.
+            state.wanted = 0;
+        }
+        state.orders.push_back(order);
+        let enough = state.orders.len() >= state.wanted;
+        drop(state);
+        if enough {
+            self.shared.changed.notify_one();
+        }
+        true
     }
 
     /// Takes a place, before any work is spent on what is to stand there.
@@ -104,13 +248,15 @@ impl Queue {
     pub(super) async fn ask(&self, order: impl FnOnce(oneshot::Sender<Answer>) -> Order) -> Answer {
         let (reply, answer) = oneshot::channel();
         let ended = || StoreError::Unavailable("its writer has ended".to_owned());
-        self.orders.send(order(reply)).map_err(|_| ended())?;
+        if !self.send(order(reply)) {
+            return Err(ended());
+        }
         answer.await.map_err(|_| ended())?
     }
 
     #[cfg(test)]
     pub(super) fn hook(&self, hook: impl FnOnce(&rusqlite::Connection) + Send + 'static) {
-        let _ = self.orders.send(Order::Hook(Hook(Box::new(hook))));
+        let _ = self.send(Order::Hook(Hook(Box::new(hook))));
     }
 }
 
@@ -122,5 +268,118 @@ pub(super) struct Hook(pub(super) Box<dyn FnOnce(&rusqlite::Connection) + Send>)
 impl std::fmt::Debug for Hook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hook")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn patience(expected: usize, gathering: Duration) -> Patience {
+        Patience { first: Some(LONG), expected, gathering, most: 4 }
+    }
+
+    fn send(queue: &Queue, count: usize) {
+        for _ in 0..count {
+            let (reply, _) = oneshot::channel();
+            let what = What::Discard(engine::testing::store_contract::sample("i").key);
+            assert!(queue.send(Order::Change(Change {
+                what,
+                reply,
+                _slot: queue.slot().unwrap()
+            })));
+        }
+    }
+
+    fn taken(next: Next) -> usize {
+        match next {
+            Next::Changes(changes) => changes.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_batch_waits_for_as_many_as_are_expected() {
+        let (queue, orders) = Queue::new(10);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| taken(orders.next(patience(3, LONG))));
+            for _ in 0..3 {
+                assert!(!writer.is_finished());
+                send(&queue, 1);
+            }
+            assert_eq!(writer.join().unwrap(), 3);
+        });
+    }
+
+    #[test]
+    fn a_batch_waits_no_longer_than_its_time() {
+        let (queue, orders) = Queue::new(10);
+        send(&queue, 1);
+        let begun = Instant::now();
+        assert_eq!(taken(orders.next(patience(3, Duration::from_millis(20)))), 1);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn what_comes_alone_is_not_kept_waiting() {
+        let (queue, orders) = Queue::new(10);
+        send(&queue, 1);
+        assert_eq!(taken(orders.next(patience(1, LONG))), 1);
+    }
+
+    #[test]
+    fn a_batch_has_a_most_and_keeps_the_order() {
+        let (queue, orders) = Queue::new(10);
+        send(&queue, 6);
+        queue.hook(|_| {});
+        send(&queue, 1);
+        assert_eq!(taken(orders.next(patience(9, LONG))), 4);
+        assert_eq!(taken(orders.next(patience(0, LONG))), 2);
+        assert!(matches!(orders.next(patience(0, LONG)), Next::Other(_)));
+        assert_eq!(taken(orders.next(patience(0, LONG))), 1);
+    }
+
+    #[test]
+    fn another_order_ends_the_gathering() {
+        let (queue, orders) = Queue::new(10);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| taken(orders.next(patience(4, LONG))));
+            send(&queue, 1);
+            while queue.shared.lock().wanted != 4 {
+                std::thread::yield_now();
+            }
+            queue.hook(|_| {});
+            assert_eq!(writer.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn the_end_of_one_side_is_seen_by_the_other() {
+        let (queue, orders) = Queue::new(10);
+        send(&queue, 1);
+        drop(queue);
+        assert_eq!(taken(orders.next(patience(4, LONG))), 1, "what was sent is still done");
+        assert!(matches!(orders.next(patience(4, LONG)), Next::Closed));
+
+        let (queue, orders) = Queue::new(10);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let asked = queue.ask(Order::Rotate);
+            let end = async { drop(orders) };
+            let (answer, ()) = tokio::join!(asked, end);
+            assert!(matches!(answer, Err(StoreError::Unavailable(_))));
+            assert!(matches!(queue.ask(Order::Rotate).await, Err(StoreError::Unavailable(_))));
+        });
+    }
+
+    #[test]
+    fn nothing_in_the_time_given_is_nothing() {
+        let (_queue, orders) = Queue::new(10);
+        let patience = Patience { first: Some(Duration::ZERO), ..patience(1, LONG) };
+        assert!(matches!(orders.next(patience), Next::Nothing));
     }
 }

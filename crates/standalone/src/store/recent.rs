@@ -51,8 +51,7 @@ impl Recent {
         options.shards(SHARDS).estimated_items_capacity(512).weight_capacity(capacity);
         #[expect(clippy::unwrap_used, reason = "fails only if a capacity is not given")]
         let options = options.build().unwrap();
-        let records =
-            Cache::with_options(options, ByBytes, Default::default(), Default::default());
+        let records = Cache::with_options(options, ByBytes, Default::default(), Default::default());
         Self { records, largest: capacity / LARGEST }
     }
 

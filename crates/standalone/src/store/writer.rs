@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A sync costs the same for one change as for hundreds, so while one is under way the next ones
-//! gather. A change whose expected version is wrong fails alone. If the transaction itself fails (disk
+//! gather. Those who were just answered are often back a moment after the first of them: a batch
+//! waits for as many as there were lately, but only a part of the time that a commit takes. A change whose expected version is wrong fails alone. If the transaction itself fails (disk
 //! full, I/O error), it is rolled back, everyone in it is told, and the next one is tried afresh: when
 //! there is space again, writing goes on by itself.
 //!
@@ -14,15 +15,14 @@
 //! log; only if the machine stops before that may it turn out, on the next start, to have happened.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::ports::StoreError;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::error::unavailable;
 use super::keys::{self, Keyring};
-use super::queue::{Answer, Change, Order, What};
+use super::queue::{Answer, Change, Next, Order, Orders, Patience, What};
 use super::recent::Recent;
 use super::rotate::{Rotator, Step};
 use super::rows::{self, SealedRecord};
@@ -34,26 +34,52 @@ use crate::seal::Cipher;
 const BATCH: usize = 256;
 /// While changes keep coming, every so many transactions make room for a slice of rotation.
 const TRANSACTIONS_PER_SLICE: u32 = 8;
+/// A batch is waited for this part of the time that the last commit took.
+const GATHERING: u32 = 4;
+/// A disk may hang for seconds; a batch is not waited for longer than this.
+const GATHERING_AT_MOST: Duration = Duration::from_millis(5);
 /// So long must nothing come before the log is cleared of what was removed.
 const QUIET: Duration = Duration::from_secs(1);
 /// After a fault in the background, so long until it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How many changes come together, and how long a commit takes, lately.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    sizes: [usize; 2],
+    commit: Duration,
+}
+
+impl Pace {
+    fn committed(&mut self, size: usize, took: Duration) {
+        self.sizes = [size, self.sizes[0]];
+        self.commit = took;
+    }
+
+    /// Of the last two, as a batch that began too early is followed by one with the rest.
+    fn expected(&self) -> usize {
+        self.sizes[0].max(self.sizes[1])
+    }
+
+    fn patience(&self) -> Duration {
+        (self.commit / GATHERING).min(GATHERING_AT_MOST)
+    }
+}
+
 /// The writer's state; [`Self::run`] is the thread.
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) orders: Receiver<Order>,
+    pub(super) orders: Orders,
     pub(super) ring: Arc<Keyring>,
     pub(super) recent: Arc<Recent>,
     pub(super) operator: Cipher,
     pub(super) status: Arc<Status>,
+    pub(super) pace: Pace,
     pub(super) tuning: Tuning,
     pub(super) last_version: i64,
     /// See [`keys::reserve`].
     pub(super) reserved: u64,
     pub(super) rotator: Option<Rotator>,
-    /// An order that came while a transaction was being gathered and is not part of one.
-    pub(super) held: Option<Order>,
     /// The log may hold what was removed since.
     pub(super) unclean: bool,
     /// The background met a fault; it waits before it goes on.
@@ -65,24 +91,24 @@ impl Writer {
     pub(super) fn run(mut self) {
         let mut transactions = 0_u32;
         loop {
-            let order = match self.held.take() {
-                Some(order) => Ok(order),
-                None => match self.pause_before_background() {
-                    Some(pause) => self.orders.recv_timeout(pause),
-                    None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                },
-            };
-            match order {
-                Ok(order) => {
-                    self.serve(order);
+            let next = self.orders.next(Patience {
+                first: self.pause_before_background(),
+                expected: self.pace.expected(),
+                gathering: self.pace.patience(),
+                most: BATCH,
+            });
+            match next {
+                Next::Changes(batch) => {
+                    self.commit(batch);
                     transactions = transactions.wrapping_add(1);
                     if transactions.is_multiple_of(TRANSACTIONS_PER_SLICE) && self.rotator.is_some()
                     {
                         self.work_in_background();
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.work_in_background(),
-                Err(RecvTimeoutError::Disconnected) => break,
+                Next::Other(order) => self.serve(order),
+                Next::Nothing => self.work_in_background(),
+                Next::Closed => break,
             }
         }
         // A courtesy: the next start finds an empty log. Nothing is lost without it.
@@ -91,10 +117,7 @@ impl Writer {
 
     fn serve(&mut self, order: Order) {
         match order {
-            Order::Change(first) => {
-                let batch = self.gather(first);
-                self.commit(batch);
-            }
+            Order::Change(change) => self.commit(vec![change]),
             Order::Rotate(reply) => {
                 let _ = reply.send(self.begin_rotation().map(|()| 0));
             }
@@ -103,32 +126,18 @@ impl Writer {
         }
     }
 
-    /// The first change and those that wait behind it.
-    fn gather(&mut self, first: Change) -> Vec<Change> {
-        let mut batch = vec![first];
-        while batch.len() < BATCH {
-            match self.orders.try_recv() {
-                Ok(Order::Change(change)) => batch.push(change),
-                Ok(other) => {
-                    self.held = Some(other);
-                    break;
-                }
-                Err(_) => break,
-            }
-        }
-        batch
-    }
-
     fn commit(&mut self, batch: Vec<Change>) {
         if self.ring.snapshot().active().is_worn(self.tuning.messages_per_key)
             && let Err(error) = self.begin_rotation()
         {
             tracing::error!(%error, "a worn data key could not be replaced; trying again");
         }
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         match self.try_commit(&batch) {
             Ok(answers) => {
-                self.status.committed(batch.len(), begun.elapsed());
+                let took = begun.elapsed();
+                self.pace.committed(batch.len(), took);
+                self.status.committed(batch.len(), took);
                 for (change, answer) in batch.into_iter().zip(answers) {
                     if let Ok(version) = answer {
                         keep(&self.recent, &change.what, version);
