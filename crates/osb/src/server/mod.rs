@@ -16,6 +16,7 @@ mod catalog;
 mod exchange;
 mod headers;
 mod kept;
+mod malformed;
 mod observer;
 mod patience;
 mod query;

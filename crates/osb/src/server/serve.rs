@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, rustls};
 use tower_service::Service;
 
+use super::malformed::Explained;
 use super::patience::Patient;
 
 /// Gives the TLS configuration of the next connection. Asked for at each one, so that a certificate
@@ -152,11 +153,12 @@ where
 {
     let service =
         service_fn(move |request: Request<Incoming>| router.clone().call(request.map(Body::new)));
+    let stream = Explained::new(Patient::new(stream, limits.write), limits.head_bytes);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_header_size(limits.head_bytes)
-        .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         biased;
