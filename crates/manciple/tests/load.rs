@@ -4,8 +4,10 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use support::{Site, http, order, within};
+use support::{Served, Site, http, order, slow, within};
 
 const REQUESTS: usize = 1000;
 const MOST_IN_PROGRESS: usize = 200;
@@ -26,18 +28,19 @@ fn peak_kib(process: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-#[test]
-fn a_thousand_provisions_at_once_are_each_answered_and_every_202_reaches_its_end() {
-    let mut site = Site::new(BROKER);
-    site.settings = "auth: {disabled: true}\nlog: {level: \"warn,manciple=info\"}\n\
-                     operations: {max_in_progress: MOST, max_runs: 4}\n"
-        .replace("MOST", &MOST_IN_PROGRESS.to_string());
-    let server = site.serve();
-    order::ready(&server);
+/// How a thousand at once were answered.
+struct Rush {
+    answers: Vec<(String, http::Answer)>,
+    statuses: BTreeMap<u16, usize>,
+}
+
+/// Asks for a thousand instances at once. Each answer is a 202 with an operation, or a refusal that
+/// says when to come again.
+fn rush(server: &Served) -> Rush {
     let together = std::sync::Barrier::new(REQUESTS);
     let answers: Vec<(String, http::Answer)> = std::thread::scope(|scope| {
         let ask = |number: usize| {
-            let (together, server) = (&together, &server);
+            let together = &together;
             std::thread::Builder::new()
                 .stack_size(128 * 1024)
                 .spawn_scoped(scope, move || {
@@ -51,9 +54,6 @@ fn a_thousand_provisions_at_once_are_each_answered_and_every_202_reaches_its_end
         let asked: Vec<_> = (0..REQUESTS).map(ask).collect();
         asked.into_iter().map(|thread| thread.join().expect("a lost reply")).collect()
     });
-    let page = http::get(&server.address, "/admin/v1/instances?state=busy&limit=500").unwrap();
-    let in_progress = page.body["items"].as_array().unwrap().len();
-    assert!(in_progress <= MOST_IN_PROGRESS + THREADS, "{in_progress} are in progress");
     let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
     for (name, answer) in &answers {
         *statuses.entry(answer.status).or_default() += 1;
@@ -64,22 +64,85 @@ fn a_thousand_provisions_at_once_are_each_answered_and_every_202_reaches_its_end
         };
         assert!(known, "{name}: {answer:?}");
     }
-    assert!(statuses[&202] >= MOST_IN_PROGRESS, "{statuses:?}");
-    assert!(statuses.contains_key(&429), "nothing was held back: {statuses:?}");
+    Rush { answers, statuses }
+}
 
+/// Waits for the end of all that was accepted, and finds it, and nothing else, recorded.
+fn each_reaches_its_end(server: &Served, rush: &Rush) {
     let busy = || {
         let page = http::get(&server.address, "/admin/v1/instances?state=busy&limit=1")?;
         page.body["items"].as_array()?.is_empty().then_some(())
     };
-    assert!(within(120, busy).is_some(), "stuck:\n{}", server.log());
-    for (name, answer) in &answers {
-        let last = order::last_operation(&server, name);
+    assert!(within(240, busy).is_some(), "stuck:\n{}", server.log());
+    for (name, answer) in &rush.answers {
+        let last = order::last_operation(server, name);
         match answer.status {
             202 => assert_eq!(last["state"], "succeeded", "{name}: {last}"),
             _ => assert!(last.get("state").is_none(), "{name} was refused and is recorded: {last}"),
         }
     }
     let peak = peak_kib(server.id());
-    println!("answers: {statuses:?}; peak resident: {peak} KiB");
+    println!("answers: {:?}; peak resident: {peak} KiB", rush.statuses);
     assert!(peak < MOST_RESIDENT_KIB, "{peak} KiB");
+}
+
+fn settings(site: &mut Site, operations: &str) {
+    site.settings = "auth: {disabled: true}\nlog: {level: \"warn,manciple=info\"}\n\
+                     operations: {OPERATIONS}\n"
+        .replace("OPERATIONS", operations);
+}
+
+#[test]
+fn a_thousand_provisions_at_once_are_each_answered_and_every_202_reaches_its_end() {
+    let mut site = Site::new(BROKER);
+    settings(&mut site, &format!("max_in_progress: {MOST_IN_PROGRESS}, max_runs: 4"));
+    let server = site.serve();
+    order::ready(&server);
+    let rush = rush(&server);
+    let page = http::get(&server.address, "/admin/v1/instances?state=busy&limit=500").unwrap();
+    let in_progress = page.body["items"].as_array().unwrap().len();
+    assert!(in_progress <= MOST_IN_PROGRESS + THREADS, "{in_progress} are in progress");
+    assert!(rush.statuses[&202] >= MOST_IN_PROGRESS, "{:?}", rush.statuses);
+    assert!(rush.statuses.contains_key(&429), "nothing was held back: {:?}", rush.statuses);
+    each_reaches_its_end(&server, &rush);
+}
+
+/// Each sync of the server takes this long, on a disk however quick.
+const SLOW_SYNC: Duration = Duration::from_millis(100);
+
+#[test]
+fn on_a_slow_disk_a_thousand_provisions_wait_and_reads_do_not() {
+    let mut site = Site::new(BROKER);
+    // What its limits are when nobody sets them.
+    settings(&mut site, "max_runs: 64");
+    let shim = slow::shim(site.path());
+    let mut command = site.command();
+    command.env("LD_PRELOAD", shim).env("SLOW_SYNC_MS", SLOW_SYNC.as_millis().to_string());
+    let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
+    order::ready(&server);
+    let begun = Instant::now();
+    assert_eq!(order::provision(&server, "first", &order::body("p")).status, 202);
+    assert!(begun.elapsed() >= SLOW_SYNC, "the disk is not slow: {:?}", begun.elapsed());
+
+    let over = AtomicBool::new(false);
+    let (rush, mut reads) = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut reads = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let last = order::last_operation(&server, "first");
+                assert!(last["state"].is_string(), "{last}");
+                reads.push(begun.elapsed());
+            }
+            reads
+        });
+        let rush = rush(&server);
+        over.store(true, Ordering::Relaxed);
+        (rush, reading.join().unwrap())
+    });
+    reads.sort_unstable();
+    let most = reads[reads.len() * 98 / 100];
+    println!("{} reads beside it, 98 of 100 within {most:?}", reads.len());
+    assert!(most < SLOW_SYNC / 2, "reads wait for the disk: {most:?}");
+    each_reaches_its_end(&server, &rush);
 }

@@ -1,6 +1,8 @@
 //! A served broker: the real binary on a port of its own, with a folder that outlives it.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod slow;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
