@@ -60,9 +60,12 @@ async fn carry_out<B: Broker>(broker: Arc<B>, mut work: Work) -> Result<Output, 
     if let Some(name) = work.external_operation.take() {
         return Ok(match broker.last_operation(work, &name).await? {
             Standing::Succeeded(output) => *output,
-            Standing::InProgress { description, .. } => {
-                Output { external_operation: Some(name), description, ..Output::default() }
-            }
+            Standing::InProgress { description, retry_after } => Output {
+                external_operation: Some(name),
+                description,
+                retry_after,
+                ..Output::default()
+            },
         });
     }
     match work.action {

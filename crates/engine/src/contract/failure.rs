@@ -1,6 +1,6 @@
 //! How a run that did not end well is told.
 
-use osb::jobs::contract::{Capability, exit};
+use osb::jobs::contract::{Capability, exit, failure_kind};
 use osb::{Action, Failure, FailureKind};
 use serde_json::Value;
 
@@ -35,36 +35,24 @@ pub(super) fn fail_with_log(reason: Reason, what: &str, log: &str) -> RunFailure
 /// Reads an exit status other than 0.
 pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Meaning {
     let said = asked.can(Capability::StructuredErrors).then(|| reported(ended.stdout)).flatten();
-    let code = asked.can(Capability::ExitCodes).then(|| u8::try_from(status).ok()).flatten();
     let removes = matches!(asked.action, Some(Action::Unbind | Action::Deprovision));
-    let (reason, kind, what) = match code {
-        Some(exit::EXISTS) => return Meaning::Exists,
-        Some(exit::GONE) if removes => return Meaning::Gone,
-        Some(exit::GONE) => (Reason::Reported, FailureKind::Gone, "it does not exist"),
-        Some(exit::UNSUPPORTED) => {
-            (Reason::Unsupported, FailureKind::Unsupported, "it does not support this")
-        }
-        Some(exit::CONFLICT) => {
-            (Reason::Conflict, FailureKind::Conflict, "the id is taken by something else")
-        }
-        Some(exit::INVALID) => {
-            (Reason::Invalid, FailureKind::Invalid, "the request asks for something impossible")
-        }
-        Some(exit::BUSY) => (Reason::Busy, FailureKind::Busy, "something else is being done to it"),
-        Some(exit::UNSUPPORTED_CHANGE) => {
-            (Reason::Unsupported, FailureKind::Unsupported, "it cannot make this change")
-        }
-        Some(exit::RETRY) => (Reason::Reported, FailureKind::Transient, "a passing fault"),
-        _ => {
-            let what = format!("the broker exited with status {status}");
-            return Meaning::Failed(match said {
-                Some(said) => {
-                    let (reason, kind) = said.word_means();
-                    said.into_failure(reason, kind)
-                }
-                None => fail_with_log(Reason::ExitStatus, &what, ended.log),
-            });
-        }
+    let kind = match asked.can(Capability::ExitCodes).then(|| failure_kind(status)) {
+        Some(None) => return Meaning::Exists,
+        Some(Some(FailureKind::Gone)) if removes => return Meaning::Gone,
+        Some(Some(kind)) => kind,
+        None => FailureKind::Failed,
+    };
+    let Some((reason, what)) = told_apart(kind, status) else {
+        return Meaning::Failed(match said {
+            Some(said) => {
+                let (reason, kind) = said.word_means();
+                said.into_failure(reason, kind)
+            }
+            None => {
+                let what = format!("the broker exited with status {status}");
+                fail_with_log(Reason::ExitStatus, &what, ended.log)
+            }
+        });
     };
     Meaning::Failed(match said {
         Some(said) => said.into_failure(reason, kind),
@@ -72,6 +60,22 @@ pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Me
             let what = format!("the broker says: {what} (exit status {status})");
             RunFailure { reason, failure: Failure::new(kind, with_log(&what, ended.log)) }
         }
+    })
+}
+
+/// What an exit status says beyond that it failed.
+fn told_apart(kind: FailureKind, status: i32) -> Option<(Reason, &'static str)> {
+    Some(match kind {
+        FailureKind::Failed => return None,
+        FailureKind::Unsupported if status == i32::from(exit::UNSUPPORTED_CHANGE) => {
+            (Reason::Unsupported, "it cannot make this change")
+        }
+        FailureKind::Unsupported => (Reason::Unsupported, "it does not support this"),
+        FailureKind::Invalid => (Reason::Invalid, "the request asks for something impossible"),
+        FailureKind::Conflict => (Reason::Conflict, "the id is taken by something else"),
+        FailureKind::Gone => (Reason::Reported, "it does not exist"),
+        FailureKind::Busy => (Reason::Busy, "something else is being done to it"),
+        FailureKind::Transient => (Reason::Reported, "a passing fault"),
     })
 }
 

@@ -238,6 +238,9 @@ fn read(asked: &Asked<'_>, document: &Value) -> Result<Output, RunFailure> {
     }
     let mut output = members(asked, &root).map_err(wrong)?;
     output.external_operation = external_operation(asked, &root).map_err(wrong)?;
+    if output.external_operation.is_some() {
+        output.retry_after = retry_after(&root);
+    }
     Ok(output)
 }
 
@@ -261,6 +264,11 @@ fn members(asked: &Asked<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
 fn description(root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
     let said = root.optional("description", At::text)?.map(printable);
     Ok(said.filter(|said| !said.trim().is_empty()))
+}
+
+/// A pause that is no whole number of seconds is passed over: the work itself is worth more.
+fn retry_after(root: &At<'_>) -> Option<u64> {
+    root.get("retry_after")?.whole_number()
 }
 
 /// The name of work that goes on elsewhere: `{"operation": "…", "async": true}`.
@@ -292,6 +300,7 @@ fn poll(
         "in progress" => Ok(Ok(Output {
             external_operation: Some(external.to_owned()),
             description: description(root)?,
+            retry_after: retry_after(root),
             ..Output::default()
         })),
         "succeeded" => members(asked, root).map(Ok),

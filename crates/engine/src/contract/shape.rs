@@ -63,6 +63,10 @@ impl<'v> At<'v> {
         self.text().map(str::to_owned)
     }
 
+    pub(super) fn whole_number(&self) -> Option<u64> {
+        self.value.as_u64()
+    }
+
     fn object(&self) -> Result<&'v Object, Wrong> {
         self.value.as_object().map_or_else(|| self.wrong("an object"), Ok)
     }

@@ -50,6 +50,7 @@ fn a_catalog_that_declares_nonsense_is_refused() {
         (r#"{"jobs": {"version": 0}}"#, "jobs.version must be"),
         (r#"{"jobs": {"version": "2"}}"#, "jobs.version must be"),
         (r#"{"jobs": []}"#, "jobs must be an object"),
+        (r#"{"jobs": true}"#, "jobs must be an object"),
         ("[]", "a JSON object is expected"),
     ] {
         let failure = catalog(stdout).unwrap_err();

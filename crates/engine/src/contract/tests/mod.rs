@@ -3,6 +3,7 @@ use osb::jobs::contract::Capability::{self, *};
 
 mod extensions;
 mod given;
+mod round_trip;
 mod version_1;
 
 const V2: &[Capability] =
