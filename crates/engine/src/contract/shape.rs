@@ -24,6 +24,10 @@ impl<'v> At<'v> {
         Ok(root)
     }
 
+    pub(super) fn value(&self) -> &'v Value {
+        self.value
+    }
+
     /// A member; `null` is as good as absent.
     pub(super) fn get(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
