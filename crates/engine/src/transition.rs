@@ -47,7 +47,7 @@ pub(crate) fn create(
     intent: Intent,
     now: Timestamp,
 ) -> Record {
-    let sequence = tombstone.map_or(0, |record| record.sequence) + 1;
+    let sequence = tombstone.map_or(0, |record| record.sequence).saturating_add(1);
     Record {
         key: key.clone(),
         lifecycle: Lifecycle::Creating,
@@ -65,7 +65,7 @@ pub(crate) fn create(
 /// to the past as failed, and its run is ended before the new operation's starts.
 pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Timestamp) -> Record {
     let mut next = record.clone();
-    next.sequence += 1;
+    next.sequence = record.sequence.saturating_add(1);
     let halts = record.is_busy().then(|| Halt {
         run: current_run(&record.operation),
         first: record.operation.attempt == 1
@@ -139,7 +139,9 @@ fn past_with_last(record: &Record) -> Vec<PastOperation> {
 /// The run that the operation is at.
 pub(crate) fn current_run(operation: &Operation) -> RunName {
     match &operation.phase {
-        Phase::External { polls, .. } => RunName::poll(&operation.id, operation.attempt, polls + 1),
+        Phase::External { polls, .. } => {
+            RunName::poll(&operation.id, operation.attempt, polls.saturating_add(1))
+        }
         _ => RunName::attempt(&operation.id, operation.attempt),
     }
 }
@@ -170,7 +172,7 @@ pub(crate) fn external(
 ) -> Record {
     let mut next = record.clone();
     let polls = match record.operation.phase {
-        Phase::External { polls, .. } => polls + 1,
+        Phase::External { polls, .. } => polls.saturating_add(1),
         _ => 0,
     };
     keep_output(&mut next, output);
@@ -276,7 +278,7 @@ pub(crate) fn retried(
     now: Timestamp,
 ) -> Record {
     let mut next = record.clone();
-    next.operation.attempt += 1;
+    next.operation.attempt = record.operation.attempt.saturating_add(1);
     let pause = asked_for(wait).max(policy.pause(next.operation.attempt));
     next.operation.phase = Phase::Pending { not_before: Some(now.plus(pause)) };
     next.updated_at = now;
