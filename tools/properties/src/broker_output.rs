@@ -13,7 +13,9 @@
 
 use std::sync::LazyLock;
 
+use engine::Policy;
 use engine::contract::{Asked, Ended, Exit, interpret, offer, progress, secrets};
+use engine::decide::{Around, State};
 use engine::ports::{RunFailure, RunState};
 use engine::record::{Reason, Record};
 use engine::redact::Redactor;
@@ -21,13 +23,16 @@ use osb::jobs::contract::{Capability, EXTENSION_KEY};
 use osb::{Action, Output, is_too_deep};
 use serde_json::{Value, json};
 
-use crate::records::assert_decided;
+use crate::records::assert_next;
 use crate::{PLANTED, assert_kept, plants};
 
 /// The longest description, in bytes: what a broker says, or a sentence of ours and the end of a log.
 const MAX_DESCRIPTION: usize = 4000 + 1000;
 /// The longest progress, in bytes.
 const MAX_PROGRESS: usize = 500;
+
+/// The two ends of the planted secret: each is more than half of it.
+const HALVES: [&str; 2] = ["pl4nted-", "ted-s3cret"];
 
 /// Whatever a broker leaves is either a success that can be kept or a failure that can be told; nothing
 /// that is told is too long, holds what a terminal would obey, or a credential.
@@ -45,7 +50,11 @@ pub fn broker_output(input: &[u8]) {
         state: (!run.state.is_empty()).then_some(run.state),
         redactor: &redactor,
     };
-    let planted = is_credential(run.stdout);
+    let secret = match is_credential(run.stdout) {
+        false => &[][..],
+        true if comes_whole(input) => &HALVES,
+        true => &[PLANTED],
+    };
     let asked = Asked {
         action: Some(run.action),
         external: run.poll.then_some("task"),
@@ -54,10 +63,13 @@ pub fn broker_output(input: &[u8]) {
     let result = interpret(&asked, &ended);
     assert_eq!(interpret(&asked, &ended), result);
     match &result {
-        Ok(output) => assert_output(&asked, output, planted),
-        Err(failure) => assert_failure(run.exit, failure, planted),
+        Ok(output) => assert_output(&asked, output, secret),
+        Err(failure) => assert_failure(run.exit, failure, secret),
     }
-    assert_decided(&BUSY, &RunState::Finished(result));
+    let run_state = RunState::Finished(result);
+    let (around, halted, refused_start) = (Around::Nothing, None, None);
+    let state = State { record: &BUSY, run: run_state, halted, around, refused_start };
+    assert_next(&POLICY, &state, BUSY.updated_at);
 
     match offer(&ended) {
         Ok(offer) => {
@@ -67,18 +79,18 @@ pub fn broker_output(input: &[u8]) {
             capabilities.dedup();
             assert_eq!(capabilities.len(), offer.capabilities.len());
         }
-        Err(failure) => assert_failure(run.exit, &failure, planted),
+        Err(failure) => assert_failure(run.exit, &failure, secret),
     }
     if let Some(said) = progress(&run.progress, &redactor) {
-        assert_said(&said, MAX_PROGRESS, planted);
+        assert_said(&said, MAX_PROGRESS, secret);
     }
 }
 
-fn assert_output(asked: &Asked<'_>, output: &Output, planted: bool) {
+fn assert_output(asked: &Asked<'_>, output: &Output, secret: &[&str]) {
     assert_kept(output);
     assert!(!is_too_deep(&json!(output.state)));
     if let Some(said) = &output.description {
-        assert_said(said, MAX_DESCRIPTION, planted);
+        assert_said(said, MAX_DESCRIPTION, secret);
     }
     match &output.external_operation {
         Some(name) => {
@@ -92,9 +104,9 @@ fn assert_output(asked: &Asked<'_>, output: &Output, planted: bool) {
     }
 }
 
-fn assert_failure(exit: Exit, failure: &RunFailure, planted: bool) {
+fn assert_failure(exit: Exit, failure: &RunFailure, secret: &[&str]) {
     assert!(!failure.reason.as_str().is_empty());
-    assert_said(&failure.failure.description, MAX_DESCRIPTION, planted);
+    assert_said(&failure.failure.description, MAX_DESCRIPTION, secret);
     match exit {
         Exit::Halted => assert_eq!(failure.reason, Reason::Halted),
         Exit::TimedOut(_) => assert_eq!(failure.reason, Reason::Timeout),
@@ -104,12 +116,19 @@ fn assert_failure(exit: Exit, failure: &RunFailure, planted: bool) {
     }
 }
 
-fn assert_said(said: &str, limit: usize, planted: bool) {
+fn assert_said(said: &str, limit: usize, secret: &[&str]) {
     assert!(!said.trim().is_empty());
     assert!(said.len() <= limit, "{} bytes", said.len());
     let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     assert!(!said.contains(obeyed), "{said:?}");
-    assert!(!planted || !said.contains(PLANTED), "{said:?}");
+    assert!(!secret.iter().any(|part| said.contains(part)), "{said:?}");
+}
+
+/// Whether no half of the planted secret is in the input but where all of it is: then none may be told.
+/// An escape may spell one.
+fn comes_whole(input: &[u8]) -> bool {
+    let count = |part: &str| input.windows(part.len()).filter(|at| *at == part.as_bytes()).count();
+    !input.contains(&b'\\') && HALVES.iter().all(|half| count(half) == count(PLANTED))
 }
 
 /// Whether the planted secret is a credential of a well-formed output.
@@ -198,6 +217,8 @@ impl<'i> Iterator for Sections<'i> {
         rest.get(..at)
     }
 }
+
+static POLICY: LazyLock<Policy> = LazyLock::new(Policy::default);
 
 /// A record whose bind is in progress.
 static BUSY: LazyLock<Record> = LazyLock::new(|| {

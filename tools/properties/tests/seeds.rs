@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use properties::Property;
 
 /// How many mutations of the seeds of one target.
-const MUTATIONS: usize = 2000;
+const MUTATIONS: usize = 4000;
 
 /// The longest mutation, in bytes.
 const MAX_LENGTH: usize = 8 * 1024;

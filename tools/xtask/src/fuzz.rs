@@ -64,7 +64,7 @@ fn build() -> anyhow::Result<PathBuf> {
         crate::cargo()
             .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml"])
             .args(["--target-dir", "fuzz/target", "--target", &triple])
-            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}")),
+            .env("RUSTFLAGS", FLAGS.join(" ")),
     )?;
     Ok(Path::new("fuzz/target").join(triple).join("release"))
 }
@@ -114,7 +114,10 @@ fn fuzz(
     }
     let found = said.lines().find_map(|line| line.split_once("Test unit written to "));
     let Some((_, file)) = found else { bail!("{ran}{status}; see {log}") };
-    Ok(format!("{ran}a finding in {file}; {log} says what; repeat it: {} {file}", program.display()))
+    Ok(format!(
+        "{ran}a finding in {file}; {log} says what; repeat it: {} {file}",
+        program.display()
+    ))
 }
 
 /// The final count, or the last that was printed on the way.
