@@ -35,23 +35,26 @@ use crate::{PLANTED, plants};
 pub fn requests(input: &[u8]) {
     let Some((request, body)) = read(input) else { return };
     let path = request.uri().path().to_owned();
-    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    let bodiless = *request.method() == Method::HEAD;
+    let changes = !bodiless && *request.method() != Method::GET;
     let (status, json, heard) = SERVER.with(|server| server.get_or_init(Server::new).ask(request));
     let told = String::from_utf8_lossy(&json);
     let context = format!("{status} for {path}: {told}");
     assert!(status < 500, "{context}");
-    assert!(heard <= 1, "{context}");
-    let answer: Value = serde_json::from_slice(&json).expect(&context);
+    assert!(heard <= usize::from(status < 300), "{context}");
     if status < 300 {
         assert!(!changes || heard == 1, "{context}");
+    }
+    // The answer to a HEAD loses its body here or on its way out.
+    if status == 304 || (bodiless && json.is_empty()) {
         return;
     }
-    if status == 304 {
+    let answer: Value = serde_json::from_slice(&json).expect(&context);
+    if status < 300 {
         return;
     }
     let described = answer["description"].as_str().is_some_and(|said| !said.trim().is_empty());
     assert!(answer.is_object() && described && answer["error"].is_string(), "{context}");
-    assert_eq!(heard, 0, "{context}");
     if is_a_value_only(body) {
         assert!(!told.contains(PLANTED), "{context}");
     }
@@ -134,9 +137,7 @@ impl Server {
             let response = self.router.clone().call(request).await.unwrap();
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.unwrap().to_bytes();
-            // A 304 has no body; anything else is JSON.
-            let body = if status == 304 { b"{}".to_vec() } else { body.to_vec() };
-            (status, body, self.stub.heard())
+            (status, body.to_vec(), self.stub.heard())
         })
     }
 }
