@@ -143,7 +143,7 @@ pub fn interpret(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFail
 }
 
 /// How far the work is, as a progress file says it: a JSON object with `description` and `percent`, or
-/// a line of text. At most [`MAX_PROGRESS_BYTES`], redacted.
+/// a line of text. At most 500 bytes, redacted.
 pub fn progress(text: &str, redactor: &Redactor) -> Option<String> {
     let text = text.trim();
     let line = match serde_json::from_str::<Value>(text) {
