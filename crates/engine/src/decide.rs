@@ -200,20 +200,20 @@ fn external(
         return Step::WaitUntil(next);
     }
     let run = transition::current_run(&record.operation);
-    let ask_again = || {
-        let said = Output::default();
+    let ask_again = |retry_after| {
+        let said = Output { retry_after, ..Output::default() };
         let again = transition::external(policy, record, name.to_owned(), &said, now);
         write(again, vec![run.clone()])
     };
     match &state.run {
         RunState::Absent if state.refused_start.as_ref().is_some_and(|r| r.times >= STARTS) => {
-            ask_again()
+            ask_again(None)
         }
         RunState::Absent => Step::Start { run, poll: Some(name.to_owned()) },
         RunState::Running { .. } => Step::Wait(run),
-        RunState::Lost { .. } => ask_again(),
+        RunState::Lost { .. } => ask_again(None),
         RunState::Finished(Err(failure)) if failure.failure.kind == FailureKind::Transient => {
-            ask_again()
+            ask_again(failure.failure.retry_after)
         }
         RunState::Finished(Ok(output)) => collected(policy, state, output, now),
         RunState::Finished(Err(failure)) => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use osb::broker::{Progress, Standing};
 use osb::jobs::contract::Capability;
-use osb::{Action, Broker, Failure, Output, Work};
+use osb::{Action, Broker, Failure, MAX_DEPTH, Output, Work, is_too_deep};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -60,9 +60,12 @@ async fn carry_out<B: Broker>(broker: Arc<B>, mut work: Work) -> Result<Output, 
     if let Some(name) = work.external_operation.take() {
         return Ok(match broker.last_operation(work, &name).await? {
             Standing::Succeeded(output) => *output,
-            Standing::InProgress { description, .. } => {
-                Output { external_operation: Some(name), description, ..Output::default() }
-            }
+            Standing::InProgress { description, retry_after } => Output {
+                external_operation: Some(name),
+                description,
+                retry_after,
+                ..Output::default()
+            },
         });
     }
     match work.action {
@@ -83,6 +86,10 @@ async fn result<B: Broker>(
     let mut task = tokio::spawn(carry_out(broker, work));
     let fail = |reason, words: String| Err(RunFailure { reason, failure: Failure::failed(words) });
     match tokio::time::timeout(timeout, &mut task).await {
+        Ok(Ok(Ok(output))) if cannot_be_kept(&output) => fail(
+            Reason::WrongShape,
+            format!("the output is nested more than {MAX_DEPTH} levels deep, which cannot be kept"),
+        ),
         Ok(Ok(Ok(output))) => Ok(output),
         Ok(Ok(Err(failure))) => Err(RunFailure { reason: Reason::Reported, failure }),
         Ok(Err(_)) => fail(Reason::Killed, "the broker panicked; see its log".into()),
@@ -91,6 +98,10 @@ async fn result<B: Broker>(
             fail(Reason::Timeout, format!("the broker did not end within {} s", timeout.as_secs()))
         }
     }
+}
+
+fn cannot_be_kept(output: &Output) -> bool {
+    serde_json::to_value(output).map_or(true, |document| is_too_deep(&document))
 }
 
 #[async_trait]
@@ -179,5 +190,43 @@ impl<B: Broker> Runner for InProcess<B> {
         let catalog = serde_json::to_value(catalog)
             .map_err(|error| reported(Failure::failed(error.to_string())))?;
         Ok(Offer { catalog, capabilities: vec![Capability::Update, Capability::RequestFile] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use osb::Catalog;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Leaves what it is given as parameters.
+    struct Echo;
+
+    impl Broker for Echo {
+        async fn catalog(&self) -> Result<Catalog, Failure> {
+            Ok(Catalog::default())
+        }
+        async fn provision(&self, work: Work) -> Result<Output, Failure> {
+            let state = Value::Object(work.parameters.expose().clone());
+            Ok(Output { state: Some(state.into()), ..Output::default() })
+        }
+        async fn deprovision(&self, _: Work) -> Result<Output, Failure> {
+            Ok(Output::default())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_nested_too_deep_to_be_kept_is_a_failure() {
+        for (levels, kept) in [(1, true), (MAX_DEPTH - 1, true), (MAX_DEPTH, false)] {
+            let parameters = (1..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+            let work = json!({
+                "action": "provision", "service_id": "s", "plan_id": "p", "instance_id": "i",
+                "operation_id": "o", "attempt": 1, "parameters": parameters,
+            });
+            let work = serde_json::from_value(work).unwrap();
+            let result = result(Arc::new(Echo), work, Duration::from_secs(5)).await;
+            assert_eq!(result.map_err(|failure| failure.reason).is_ok(), kept, "{levels}");
+        }
     }
 }

@@ -18,7 +18,8 @@ pub struct Policy {
     pub attempts: u32,
     /// The pause before the second attempt; doubled for each further one, at most [`Self::backoff_max`].
     pub backoff: Duration,
-    /// The longest pause between attempts, and between questions after external work.
+    /// The longest pause between attempts, and between questions after external work, but for one that
+    /// the broker asks for: an hour is granted.
     pub backoff_max: Duration,
     /// How long external work may take in all.
     pub external_timeout: Duration,

@@ -1,5 +1,7 @@
 //! How a record changes: every transition of an operation, and nothing else.
 
+use std::time::Duration;
+
 use osb::{Action, Catalog, FailureKind, Output};
 
 use crate::names::{self, RunName};
@@ -9,6 +11,10 @@ use crate::record::{
     Halt, Key, Lifecycle, Made, Operation, OperationFailure, Ordered, PAST_OPERATIONS,
     PastOperation, Phase, Reason, Record, Timestamp,
 };
+
+/// The longest pause that a broker is granted, whatever it asks for: one that asks for 10^19 seconds
+/// would leave its operation in progress for ever.
+pub(crate) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(60 * 60);
 
 /// What a new operation is begun with.
 #[derive(Debug, Clone)]
@@ -41,7 +47,7 @@ pub(crate) fn create(
     intent: Intent,
     now: Timestamp,
 ) -> Record {
-    let sequence = tombstone.map_or(0, |record| record.sequence) + 1;
+    let sequence = tombstone.map_or(0, |record| record.sequence).saturating_add(1);
     Record {
         key: key.clone(),
         lifecycle: Lifecycle::Creating,
@@ -59,7 +65,7 @@ pub(crate) fn create(
 /// to the past as failed, and its run is ended before the new operation's starts.
 pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Timestamp) -> Record {
     let mut next = record.clone();
-    next.sequence += 1;
+    next.sequence = record.sequence.saturating_add(1);
     let halts = record.is_busy().then(|| Halt {
         run: current_run(&record.operation),
         first: record.operation.attempt == 1
@@ -133,7 +139,9 @@ fn past_with_last(record: &Record) -> Vec<PastOperation> {
 /// The run that the operation is at.
 pub(crate) fn current_run(operation: &Operation) -> RunName {
     match &operation.phase {
-        Phase::External { polls, .. } => RunName::poll(&operation.id, operation.attempt, polls + 1),
+        Phase::External { polls, .. } => {
+            RunName::poll(&operation.id, operation.attempt, polls.saturating_add(1))
+        }
         _ => RunName::attempt(&operation.id, operation.attempt),
     }
 }
@@ -164,15 +172,17 @@ pub(crate) fn external(
 ) -> Record {
     let mut next = record.clone();
     let polls = match record.operation.phase {
-        Phase::External { polls, .. } => polls + 1,
+        Phase::External { polls, .. } => polls.saturating_add(1),
         _ => 0,
     };
     keep_output(&mut next, output);
     if let Some(description) = &output.description {
         next.operation.progress = Some(description.clone());
     }
-    next.operation.phase =
-        Phase::External { name, polls, next: now.plus(policy.pause(polls.saturating_add(2))) };
+    let pause = asked_for(output.retry_after).max(policy.pause(polls.saturating_add(2)));
+    // When its time is up it has failed, however long a pause it asked for.
+    let up = record.operation.created_at.plus(policy.external_timeout);
+    next.operation.phase = Phase::External { name, polls, next: now.plus(pause).min(up) };
     next.updated_at = now;
     next
 }
@@ -268,14 +278,16 @@ pub(crate) fn retried(
     now: Timestamp,
 ) -> Record {
     let mut next = record.clone();
-    next.operation.attempt += 1;
-    let pause = wait
-        .map(std::time::Duration::from_secs)
-        .unwrap_or_default()
-        .max(policy.pause(next.operation.attempt));
+    next.operation.attempt = record.operation.attempt.saturating_add(1);
+    let pause = asked_for(wait).max(policy.pause(next.operation.attempt));
     next.operation.phase = Phase::Pending { not_before: Some(now.plus(pause)) };
     next.updated_at = now;
     next
+}
+
+/// The pause that a broker asks for, as far as it is granted.
+fn asked_for(seconds: Option<u64>) -> Duration {
+    Duration::from_secs(seconds.unwrap_or_default()).min(MAX_ASKED_PAUSE)
 }
 
 /// How a run's failure ends the operation, and whether it says that nothing was made.

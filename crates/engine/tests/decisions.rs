@@ -9,7 +9,7 @@ use engine::decide::{Around, RefusedStart, STARTS, State, Step, decide};
 use engine::names::RunName;
 use engine::policy::{OnBound, OnLost};
 use engine::ports::{RunFailure, RunState, Store};
-use engine::record::{Halt, Key, Lifecycle, Phase, Reason, Record, Timestamp};
+use engine::record::{Halt, Key, Lifecycle, Operation, Phase, Reason, Record, Timestamp};
 use engine::testing::scripted_runner::Act;
 use osb::{Action, Failure, FailureKind, Output};
 use support::{Platform, World, binding_id, id};
@@ -246,4 +246,52 @@ async fn external_work_is_asked_after_when_it_is_time_and_its_answer_decides() {
     let late = record.operation.created_at.plus(policy.external_timeout);
     let late = written(decide(&policy, &seen(&record, RunState::Absent), late));
     assert_eq!(reason(&late), Some(Reason::Timeout));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_a_broker_asks_for_is_granted_up_to_an_hour() {
+    let policy = Policy::default();
+    let hour = 60 * 60;
+    let creating = started(creating().await);
+    let external = Record {
+        operation: Operation {
+            phase: Phase::External { name: "x".to_owned(), polls: 0, next: NOW },
+            ..creating.operation.clone()
+        },
+        ..creating.clone()
+    };
+    for (asked, granted) in [(100, 100), (hour, hour), (hour + 1, hour), (u64::MAX, hour)] {
+        let until = Some(NOW.plus(Duration::from_secs(granted)));
+        let failure =
+            Failure { retry_after: Some(asked), ..Failure::new(FailureKind::Transient, "later") };
+        let failed = RunState::Finished(Err(RunFailure { reason: Reason::Reported, failure }));
+        let again = written(decide(&policy, &seen(&creating, failed.clone()), NOW));
+        assert_eq!(again.operation.phase, Phase::Pending { not_before: until });
+
+        let external_operation = Some("x".to_owned());
+        let output = Output { external_operation, retry_after: Some(asked), ..Output::default() };
+        let goes_on = RunState::Finished(Ok(output));
+        for (record, run) in
+            [(&creating, goes_on.clone()), (&external, goes_on), (&external, failed)]
+        {
+            let next = written(decide(&policy, &seen(record, run), NOW));
+            let Phase::External { next, .. } = next.operation.phase else { panic!("{next:?}") };
+            assert_eq!(Some(next), until);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn external_work_is_asked_after_when_its_time_is_up_whatever_pause_it_asks_for() {
+    let policy = Policy { external_timeout: Duration::from_secs(300), ..Policy::default() };
+    let record = started(creating().await);
+    let output = Output {
+        external_operation: Some("x".to_owned()),
+        retry_after: Some(3000),
+        ..Output::default()
+    };
+    let next = written(decide(&policy, &seen(&record, RunState::Finished(Ok(output))), NOW));
+    let up = record.operation.created_at.plus(policy.external_timeout);
+    let Phase::External { next, .. } = next.operation.phase else { panic!("{next:?}") };
+    assert_eq!(next, up);
 }

@@ -173,6 +173,9 @@ pub struct Output {
     /// [`Broker::last_operation`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_operation: Option<String>,
+    /// With [`Self::external_operation`]: seconds to wait before it is asked after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
     /// For people: shown by `last_operation`. No secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,

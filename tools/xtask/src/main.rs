@@ -3,6 +3,7 @@
 
 mod conformance;
 mod demo;
+mod fuzz;
 mod packages;
 
 use std::process::{Command, ExitCode};
@@ -16,6 +17,8 @@ usage: cargo xtask <command>
   test             install what the tests need, then lint and run them all
   lint             format check, clippy, dependency rules
   schedules <n>    n seeded crash schedules, in memory and with real processes
+  fuzz [seconds] [target]
+                   each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
   docs             the man page and the completions, into target/docs
 ";
@@ -28,6 +31,9 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["lint"] => lint(),
         ["schedules", count] => schedules(count),
+        ["fuzz"] => fuzz::run("60", None),
+        ["fuzz", seconds] => fuzz::run(seconds, None),
+        ["fuzz", seconds, target] => fuzz::run(seconds, Some(target)),
         ["bench"] => bench(),
         ["docs"] => docs(),
         _ => {

@@ -1,17 +1,14 @@
 //! How a run that did not end well is told.
 
-use osb::jobs::contract::{Capability, exit};
+use osb::jobs::contract::{Capability, exit, failure_kind};
 use osb::{Action, Failure, FailureKind};
 use serde_json::Value;
 
+use super::said::{MAX_DESCRIPTION_BYTES, said, with_log};
 use super::{Asked, Ended};
 use crate::ports::RunFailure;
 use crate::record::Reason;
-
-/// How much of the log goes into a description, in bytes.
-const TAIL_BYTES: usize = 1000;
-/// The longest description that a broker may give, in bytes.
-const MAX_DESCRIPTION_BYTES: usize = 4000;
+use crate::redact::Redactor;
 
 /// What an exit status other than 0 says.
 pub(super) enum Meaning {
@@ -28,50 +25,55 @@ pub(super) fn fail(reason: Reason, description: impl Into<String>) -> RunFailure
 }
 
 /// A failure with the end of the log.
-pub(super) fn fail_with_log(reason: Reason, what: &str, log: &str) -> RunFailure {
-    fail(reason, with_log(what, log))
+pub(super) fn fail_with_log(reason: Reason, what: &str, ended: &Ended<'_>) -> RunFailure {
+    fail(reason, with_log(what, ended.log, ended.redactor))
 }
 
 /// Reads an exit status other than 0.
 pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Meaning {
-    let said = asked.can(Capability::StructuredErrors).then(|| reported(ended.stdout)).flatten();
-    let code = asked.can(Capability::ExitCodes).then(|| u8::try_from(status).ok()).flatten();
+    let said = asked.can(Capability::StructuredErrors).then(|| reported(ended)).flatten();
     let removes = matches!(asked.action, Some(Action::Unbind | Action::Deprovision));
-    let (reason, kind, what) = match code {
-        Some(exit::EXISTS) => return Meaning::Exists,
-        Some(exit::GONE) if removes => return Meaning::Gone,
-        Some(exit::GONE) => (Reason::Reported, FailureKind::Gone, "it does not exist"),
-        Some(exit::UNSUPPORTED) => {
-            (Reason::Unsupported, FailureKind::Unsupported, "it does not support this")
-        }
-        Some(exit::CONFLICT) => {
-            (Reason::Conflict, FailureKind::Conflict, "the id is taken by something else")
-        }
-        Some(exit::INVALID) => {
-            (Reason::Invalid, FailureKind::Invalid, "the request asks for something impossible")
-        }
-        Some(exit::BUSY) => (Reason::Busy, FailureKind::Busy, "something else is being done to it"),
-        Some(exit::UNSUPPORTED_CHANGE) => {
-            (Reason::Unsupported, FailureKind::Unsupported, "it cannot make this change")
-        }
-        Some(exit::RETRY) => (Reason::Reported, FailureKind::Transient, "a passing fault"),
-        _ => {
-            let what = format!("the broker exited with status {status}");
-            return Meaning::Failed(match said {
-                Some(said) => {
-                    let (reason, kind) = said.word_means();
-                    said.into_failure(reason, kind)
-                }
-                None => fail_with_log(Reason::ExitStatus, &what, ended.log),
-            });
-        }
+    let kind = match asked.can(Capability::ExitCodes).then(|| failure_kind(status)) {
+        Some(None) => return Meaning::Exists,
+        Some(Some(FailureKind::Gone)) if removes => return Meaning::Gone,
+        Some(Some(kind)) => kind,
+        None => FailureKind::Failed,
+    };
+    let Some((reason, what)) = told_apart(kind, status) else {
+        return Meaning::Failed(match said {
+            Some(said) => {
+                let (reason, kind) = said.word_means();
+                said.into_failure(reason, kind)
+            }
+            None => {
+                let what = format!("the broker exited with status {status}");
+                fail_with_log(Reason::ExitStatus, &what, ended)
+            }
+        });
     };
     Meaning::Failed(match said {
         Some(said) => said.into_failure(reason, kind),
         None => {
             let what = format!("the broker says: {what} (exit status {status})");
-            RunFailure { reason, failure: Failure::new(kind, with_log(&what, ended.log)) }
+            let description = with_log(&what, ended.log, ended.redactor);
+            RunFailure { reason, failure: Failure::new(kind, description) }
         }
+    })
+}
+
+/// What an exit status says beyond that it failed.
+fn told_apart(kind: FailureKind, status: i32) -> Option<(Reason, &'static str)> {
+    Some(match kind {
+        FailureKind::Failed => return None,
+        FailureKind::Unsupported if status == i32::from(exit::UNSUPPORTED_CHANGE) => {
+            (Reason::Unsupported, "it cannot make this change")
+        }
+        FailureKind::Unsupported => (Reason::Unsupported, "it does not support this"),
+        FailureKind::Invalid => (Reason::Invalid, "the request asks for something impossible"),
+        FailureKind::Conflict => (Reason::Conflict, "the id is taken by something else"),
+        FailureKind::Gone => (Reason::Reported, "it does not exist"),
+        FailureKind::Busy => (Reason::Busy, "something else is being done to it"),
+        FailureKind::Transient => (Reason::Reported, "a passing fault"),
     })
 }
 
@@ -87,11 +89,8 @@ pub(super) struct Reported {
 
 impl Reported {
     /// Members of a wrong type are passed over: the failure itself is worth more than its form.
-    pub(super) fn read(value: &Value) -> Self {
-        let text = |name: &str| {
-            let text = value.get(name)?.as_str()?.trim();
-            (!text.is_empty()).then(|| text.to_owned())
-        };
+    pub(super) fn read(value: &Value, redactor: &Redactor) -> Self {
+        let text = |name: &str| said(value.get(name)?.as_str()?, redactor, MAX_DESCRIPTION_BYTES);
         Self {
             word: text("error"),
             description: text("description"),
@@ -120,7 +119,7 @@ impl Reported {
             reason,
             failure: Failure {
                 kind,
-                description: printable(head(&description, MAX_DESCRIPTION_BYTES)),
+                description,
                 instance_usable: self.instance_usable,
                 update_repeatable: self.update_repeatable,
                 retry_after: self.retry_after,
@@ -130,41 +129,10 @@ impl Reported {
 }
 
 /// A structured error: an object that says something, and nothing beside it.
-fn reported(stdout: &[u8]) -> Option<Reported> {
-    let value: Value = serde_json::from_slice(stdout).ok()?;
-    let said = Reported::read(&value);
+fn reported(ended: &Ended<'_>) -> Option<Reported> {
+    let value: Value = serde_json::from_slice(ended.stdout.trim_ascii()).ok()?;
+    let said = Reported::read(&value, ended.redactor);
     (said.word.is_some() || said.description.is_some()).then_some(said)
-}
-
-/// A sentence, and the end of a redacted log where there is one: what people are told.
-pub fn with_log(what: &str, log: &str) -> String {
-    match tail(log).as_str() {
-        "" => what.to_owned(),
-        tail => format!("{what}: {tail}"),
-    }
-}
-
-/// The last lines of a log, at most [`TAIL_BYTES`] of them, without what a terminal would obey.
-fn tail(log: &str) -> String {
-    let log = log.trim();
-    if log.len() <= TAIL_BYTES {
-        return printable(log);
-    }
-    let boundary = (log.len() - TAIL_BYTES..).find(|&start| log.is_char_boundary(start));
-    let cut = &log[boundary.unwrap_or_default()..];
-    let lines = cut.split_once('\n').map_or(cut, |(_, lines)| lines);
-    format!("… {}", printable(lines))
-}
-
-/// The first `limit` bytes, or a little less.
-pub(super) fn head(text: &str, limit: usize) -> &str {
-    let boundary = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..boundary.unwrap_or_default()]
-}
-
-/// Without control characters, but for line ends and tabs.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
 /// `signal 9 (SIGKILL, …)`.

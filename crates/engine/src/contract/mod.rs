@@ -14,13 +14,14 @@
 //! Version 1 was strict about everything but `unbind`, whose output nobody read. So anything at all is
 //! a good output of `unbind`, and nothing is a good one of `deprovision` too.
 //!
-//! No description made here repeats what stood on stdout, for it may be a credential. What a broker says in
-//! a structured error, a progress file or a `description` is passed on as it is: it is for the caller
-//! to redact, who knows the secrets.
+//! No description made here repeats what stood on stdout, for it may be a credential. What a broker says
+//! to people, in a structured error, a progress file, a `description` or the name of a member, is redacted
+//! of what the caller knows to be secret: see [`secrets`].
 
 mod failure;
 mod given;
 mod offer;
+mod said;
 pub mod secrets;
 mod shape;
 #[cfg(test)]
@@ -29,23 +30,27 @@ mod tests;
 use osb::jobs::contract::{
     CATALOG, Capability, LAST_OPERATION, MAX_STATE_BYTES, variable::STATE_OUT_FILE,
 };
-use osb::{Action, Output};
+use osb::{Action, Output, is_too_deep};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::failure::with_log;
-use self::failure::{Meaning, Reported, fail, fail_with_log, head, printable};
+use self::failure::{Meaning, Reported, fail, fail_with_log};
 pub use self::given::{RESERVED_PREFIX, arguments, variable, variables};
 pub use self::offer::offer;
+pub use self::said::with_log;
+use self::said::{MAX_DESCRIPTION_BYTES, said};
 use self::shape::At;
 use crate::ports::RunFailure;
 use crate::record::Reason;
+use crate::redact::Redactor;
 
 /// The longest progress that is shown, in bytes.
 const MAX_PROGRESS_BYTES: usize = 500;
 
 /// The longest name of external work, in characters (the specification's limit for `operation`).
 const MAX_EXTERNAL_NAME: usize = 10_000;
+
+const TOO_DEEP: &str = "nested more than 64 levels deep, which cannot be kept";
 
 const JSON_ONLY: &str = "stdout must carry JSON only, everything else belongs on stderr";
 
@@ -67,11 +72,13 @@ pub struct Ended<'a> {
     pub exit: Exit,
     /// What it printed on stdout.
     pub stdout: &'a [u8],
-    /// What it printed on stderr, or the end of it: redacted.
+    /// What it printed on stderr, or the end of it: redacted, for it was cut.
     pub log: &'a str,
     /// What it left in [`STATE_OUT_FILE`]; if that is too large, the first
     /// [`MAX_STATE_BYTES`] + 1 bytes.
     pub state: Option<&'a [u8]>,
+    /// Removes what nobody may be told: what the broker was given, and what it gave.
+    pub redactor: &'a Redactor,
 }
 
 /// How a broker's process ended.
@@ -124,22 +131,22 @@ pub fn interpret(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFail
         Ok(None) => {
             let what =
                 format!("{} printed nothing on stdout, where JSON is expected", asked.subcommand());
-            return Err(fail_with_log(Reason::NotJson, &what, ended.log));
+            return Err(fail_with_log(Reason::NotJson, &what, ended));
         }
         Ok(Some(document)) if !unread || document.is_object() => document,
         Err(failure) if !unread => return Err(failure),
         Ok(Some(_)) | Err(_) => Value::Object(osb::Object::new()),
     };
-    let mut output = read(asked, &document)?;
+    let mut output = read(asked, ended, &document)?;
     output.state = state(asked, ended)?;
     Ok(output)
 }
 
 /// How far the work is, as a progress file says it: a JSON object with `description` and `percent`, or
-/// a line of text.
-pub fn progress(text: &str) -> Option<String> {
+/// a line of text. At most 500 bytes, redacted.
+pub fn progress(text: &str, redactor: &Redactor) -> Option<String> {
     let text = text.trim();
-    let said = match serde_json::from_str::<Value>(text) {
+    let line = match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(members)) => {
             let description = members.get("description").and_then(Value::as_str).map(str::trim);
             let percent = members.get("percent").and_then(Value::as_f64);
@@ -156,7 +163,7 @@ pub fn progress(text: &str) -> Option<String> {
         Err(_) if text.starts_with('{') => return None,
         Err(_) => text.lines().next()?.to_owned(),
     };
-    Some(printable(head(&said, MAX_PROGRESS_BYTES))).filter(|said| !said.is_empty())
+    said(&line, redactor, MAX_PROGRESS_BYTES)
 }
 
 enum Completed {
@@ -197,7 +204,7 @@ fn completed(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Completed, RunFailu
             (Reason::OutputTooLarge, what)
         }
     };
-    Err(fail_with_log(reason, &what, ended.log))
+    Err(fail_with_log(reason, &what, ended))
 }
 
 /// The one JSON document on stdout; `None` if there is nothing.
@@ -208,13 +215,17 @@ fn document(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Option<Value>, RunFa
     }
     let not_json = |what: String| {
         let what = format!("{} printed {what}; {JSON_ONLY}", asked.subcommand());
-        Err(fail_with_log(Reason::NotJson, &what, ended.log))
+        Err(fail_with_log(Reason::NotJson, &what, ended))
     };
     let mut documents = serde_json::Deserializer::from_slice(stdout).into_iter::<Value>();
     match documents.next() {
         Some(Ok(document)) => match documents.byte_offset() {
-            end if end == stdout.len() => Ok(Some(document)),
-            _ => not_json("text after the JSON on stdout".to_owned()),
+            end if end < stdout.len() => not_json("text after the JSON on stdout".to_owned()),
+            _ if is_too_deep(&document) => {
+                let what = format!("{} printed JSON {TOO_DEEP}", asked.subcommand());
+                Err(fail(Reason::WrongShape, what))
+            }
+            _ => Ok(Some(document)),
         },
         // Line and column only: the rest of the message may quote.
         Some(Err(error)) if error.is_eof() => not_json("JSON that ends too early".to_owned()),
@@ -228,21 +239,27 @@ fn document(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Option<Value>, RunFa
 }
 
 /// Reads the output of a success.
-fn read(asked: &Asked<'_>, document: &Value) -> Result<Output, RunFailure> {
+fn read(asked: &Asked<'_>, ended: &Ended<'_>, document: &Value) -> Result<Output, RunFailure> {
     let wrong = |what: String| {
-        fail(Reason::WrongShape, format!("the output of {}: {what}", asked.subcommand()))
+        let what = format!("the output of {}: {what}", asked.subcommand());
+        // It names members, and a broker chooses the names of some.
+        let what = said(&what, ended.redactor, MAX_DESCRIPTION_BYTES).unwrap_or_default();
+        fail(Reason::WrongShape, what)
     };
     let root = At::root(document).map_err(wrong)?;
     if let Some(external) = asked.external {
-        return poll(asked, &root, external, document).unwrap_or_else(|what| Err(wrong(what)));
+        return poll(asked, ended, &root, external).unwrap_or_else(|what| Err(wrong(what)));
     }
-    let mut output = members(asked, &root).map_err(wrong)?;
+    let mut output = members(asked, ended, &root).map_err(wrong)?;
     output.external_operation = external_operation(asked, &root).map_err(wrong)?;
+    if output.external_operation.is_some() {
+        output.retry_after = retry_after(&root);
+    }
     Ok(output)
 }
 
 /// The members that have a meaning for the action.
-fn members(asked: &Asked<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
+fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
     let mut output = Output::default();
     match asked.action {
         Some(Action::Provision | Action::Update) => {
@@ -253,14 +270,19 @@ fn members(asked: &Asked<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
         Some(Action::Unbind | Action::Deprovision) | None => {}
     }
     if !asked.capabilities.is_empty() {
-        output.description = description(root)?;
+        output.description = description(ended, root)?;
     }
     Ok(output)
 }
 
-fn description(root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
-    let said = root.optional("description", At::text)?.map(printable);
-    Ok(said.filter(|said| !said.trim().is_empty()))
+fn description(ended: &Ended<'_>, root: &At<'_>) -> Result<Option<String>, shape::Wrong> {
+    let text = root.optional("description", At::text)?;
+    Ok(text.and_then(|text| said(text, ended.redactor, MAX_DESCRIPTION_BYTES)))
+}
+
+/// A pause that is no whole number of seconds is passed over: the work itself is worth more.
+fn retry_after(root: &At<'_>) -> Option<u64> {
+    root.get("retry_after")?.whole_number()
 }
 
 /// The name of work that goes on elsewhere: `{"operation": "…", "async": true}`.
@@ -272,9 +294,13 @@ fn external_operation(asked: &Asked<'_>, root: &At<'_>) -> Result<Option<String>
         return Err("with \"async\": true, operation must name the work".to_owned());
     };
     let name = operation.text()?;
-    if name.is_empty() || name.chars().count() > MAX_EXTERNAL_NAME {
+    // It is to become an argument, and no argument holds a NUL.
+    let fits = (1..=MAX_EXTERNAL_NAME).contains(&name.chars().count());
+    if !fits || name.contains(char::is_control) {
         let limit = MAX_EXTERNAL_NAME;
-        return Err(format!("operation must have from 1 to {limit} characters"));
+        return Err(format!(
+            "operation must have from 1 to {limit} characters, none of them a control character"
+        ));
     }
     Ok(Some(name.to_owned()))
 }
@@ -282,21 +308,22 @@ fn external_operation(asked: &Asked<'_>, root: &At<'_>) -> Result<Option<String>
 /// Reads the answer of `last-operation`.
 fn poll(
     asked: &Asked<'_>,
+    ended: &Ended<'_>,
     root: &At<'_>,
     external: &str,
-    document: &Value,
 ) -> Result<Result<Output, RunFailure>, shape::Wrong> {
     let states = "state must be \"in progress\", \"succeeded\" or \"failed\"";
     let state = root.get("state").ok_or(states)?;
     match state.text()? {
         "in progress" => Ok(Ok(Output {
             external_operation: Some(external.to_owned()),
-            description: description(root)?,
+            description: description(ended, root)?,
+            retry_after: retry_after(root),
             ..Output::default()
         })),
-        "succeeded" => members(asked, root).map(Ok),
+        "succeeded" => members(asked, ended, root).map(Ok),
         "failed" => {
-            let said = Reported::read(document);
+            let said = Reported::read(root.value(), ended.redactor);
             Ok(Err(said.into_failure(Reason::Reported, osb::FailureKind::Failed)))
         }
         _ => Err(states.to_owned()),
@@ -323,5 +350,9 @@ fn state(
         let what = format!("the state in {file} is not JSON (line {line}, column {column})");
         fail(Reason::NotJson, what)
     })?;
+    if is_too_deep(&state) {
+        let what = format!("the state in {STATE_OUT_FILE} is JSON {TOO_DEEP}");
+        return Err(fail(Reason::WrongShape, what));
+    }
     Ok(Some(osb::Sensitive::new(state)))
 }

@@ -19,7 +19,7 @@ pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     completed(&asked, ended)?;
     let Some(mut catalog) = document(&asked, ended)? else {
         let what = "catalog printed nothing on stdout, where JSON is expected";
-        return Err(fail_with_log(Reason::NotJson, what, ended.log));
+        return Err(fail_with_log(Reason::NotJson, what, ended));
     };
     let wrong = |what: String| fail(Reason::WrongShape, format!("catalog: {what}"));
     At::root(&catalog).map_err(wrong)?;

@@ -24,6 +24,10 @@ impl<'v> At<'v> {
         Ok(root)
     }
 
+    pub(super) fn value(&self) -> &'v Value {
+        self.value
+    }
+
     /// A member; `null` is as good as absent.
     pub(super) fn get(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
@@ -61,6 +65,10 @@ impl<'v> At<'v> {
 
     pub(super) fn string(&self) -> Result<String, Wrong> {
         self.text().map(str::to_owned)
+    }
+
+    pub(super) fn whole_number(&self) -> Option<u64> {
+        self.value.as_u64()
     }
 
     fn object(&self) -> Result<&'v Object, Wrong> {

@@ -151,6 +151,7 @@ fn debug_shows_no_value() {
     let mut secrets = Secrets::default();
     secrets.add(b"hunter22");
     assert_eq!(format!("{secrets:?}"), "Secrets(1)");
+    assert!(!format!("{:?}", Redactor::new(&secrets)).contains("hunter22"));
 }
 
 fn any_value() -> impl Strategy<Value = String> {

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use engine::contract::{Ended, Exit};
 use engine::ports::{Clock, Offer};
 use engine::record::Timestamp;
+use engine::redact::Redactor;
 use engine::{Engine, Ports};
 use osb::server::{Limits, Settings, TlsSource};
 use osb::{Backend, Error, ErrorKind};
@@ -124,8 +125,13 @@ async fn offer(config: &Config, engine: &Engine) -> anyhow::Result<()> {
     if let Some(path) = &config.catalog.file {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("catalog.file: {} cannot be read", path.display()))?;
-        let printed =
-            Ended { exit: Exit::Status(0), stdout: text.as_bytes(), log: "", state: None };
+        let printed = Ended {
+            exit: Exit::Status(0),
+            stdout: text.as_bytes(),
+            log: "",
+            state: None,
+            redactor: &Redactor::default(),
+        };
         let offer: Offer = engine::contract::offer(&printed)
             .map_err(|failure| anyhow::anyhow!("catalog.file: {}", failure.failure.description))?;
         engine

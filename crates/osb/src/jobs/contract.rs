@@ -1,4 +1,5 @@
-//! The names and documents of the contract between a platform and `/bin/broker`, for both sides.
+//! The names of the contract between a platform and `/bin/broker`, for both sides, and the documents
+//! that a broker prints. They are read in one place, `engine::contract`.
 //!
 //! Version 1 is the seed's: subcommands, four flags, JSON on stdout, zero or not. Version 2 adds only
 //! what a broker declares under the catalog's `jobs` key, so that a strict parser of version 1 never
@@ -9,11 +10,9 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::broker::{Action, Failure, FailureKind, Output, Standing};
-use crate::decode;
-use crate::model::BindingBody;
 
 /// Where the executable is in its image.
 pub const EXECUTABLE: &str = "/bin/broker";
@@ -173,35 +172,6 @@ impl Extension {
     pub fn ours() -> Self {
         Self { version: VERSION, capabilities: Capability::ALL.to_vec() }
     }
-
-    /// Whether a capability is declared.
-    pub fn has(&self, capability: Capability) -> bool {
-        self.capabilities.contains(&capability)
-    }
-
-    /// Takes the declaration out of a catalog, which can then be served; `None` if it has none: the
-    /// broker speaks version 1. Capabilities of later versions are passed over.
-    ///
-    /// # Errors
-    /// A declaration that cannot be read, in words.
-    pub fn take(catalog: &mut Value) -> Result<Option<Self>, String> {
-        #[derive(Deserialize)]
-        struct Declared {
-            version: u32,
-            #[serde(default)]
-            capabilities: Vec<String>,
-        }
-        let declared = catalog.as_object_mut().and_then(|object| object.remove(EXTENSION_KEY));
-        let Some(declared) = declared else { return Ok(None) };
-        let declared: Declared =
-            decode::from_value(declared).map_err(|why| format!("{EXTENSION_KEY}: {why}"))?;
-        if declared.version < VERSION {
-            return Ok(None);
-        }
-        let known = |word| serde_json::from_value(Value::String(word)).ok();
-        let capabilities = declared.capabilities.into_iter().filter_map(known).collect();
-        Ok(Some(Self { version: declared.version, capabilities }))
-    }
 }
 
 /// What [`variable::PROGRESS_FILE`] holds.
@@ -215,22 +185,22 @@ pub struct ProgressReport {
 }
 
 /// What a failing broker prints on stdout; every member is optional.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ErrorReport {
     /// One camel-case word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// For people, without secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// After an update or deprovision: whether the instance still works.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_usable: Option<bool>,
     /// After an update: whether it may be repeated as it was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub update_repeatable: Option<bool>,
     /// Seconds to wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
 }
 
@@ -255,19 +225,6 @@ impl From<&Failure> for ErrorReport {
     }
 }
 
-impl ErrorReport {
-    /// The failure, of the kind that the exit code says. Without a description, `otherwise` is said.
-    pub fn into_failure(self, kind: FailureKind, otherwise: &str) -> Failure {
-        let description = self.description.filter(|description| !description.trim().is_empty());
-        Failure {
-            instance_usable: self.instance_usable,
-            update_repeatable: self.update_repeatable,
-            retry_after: self.retry_after,
-            ..Failure::new(kind, description.unwrap_or_else(|| otherwise.to_owned()))
-        }
-    }
-}
-
 /// What is printed for work that was done: the response of the specification, without the state, which
 /// has its file; or `{"async": true, "operation": …}` for work that goes on elsewhere.
 pub fn output_document(action: Action, output: &Output) -> Value {
@@ -281,30 +238,17 @@ pub fn output_document(action: Action, output: &Output) -> Value {
     if let Some(members) = document.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
+    if let Some(description) = &output.description {
+        document["description"] = json!(description);
+    }
     if let Some(operation) = &output.external_operation {
         document["async"] = json!(true);
         document["operation"] = json!(operation);
+        if let Some(retry_after) = output.retry_after {
+            document["retry_after"] = json!(retry_after);
+        }
     }
     document
-}
-
-/// Reads what was printed for work that was done.
-///
-/// `operation` alone means nothing: brokers of version 1 print it beside a synchronous success. What
-/// unbind and deprovision print was never looked at, and is not here, but for `async`.
-///
-/// # Errors
-/// [`FailureKind::Failed`], naming what does not fit.
-pub fn read_output(action: Action, stdout: &[u8]) -> Result<Output, Failure> {
-    let unfit = |why: String| Failure::failed(format!("the output of {action} is unusable: {why}"));
-    let removes = matches!(action, Action::Unbind | Action::Deprovision);
-    let document = match decode::json(stdout) {
-        Ok(document) if document.is_object() => document,
-        _ if removes => return Ok(Output::default()),
-        Ok(_) => return Err(unfit("not a JSON object".to_owned())),
-        Err(why) => return Err(unfit(why)),
-    };
-    members(action, document).map_err(unfit)
 }
 
 /// What is printed for [`LAST_OPERATION`].
@@ -326,65 +270,4 @@ pub fn standing_document(action: Action, standing: &Standing) -> Value {
             document
         }
     }
-}
-
-/// Reads what was printed for [`LAST_OPERATION`].
-///
-/// # Errors
-/// The failure of the work, where the state is `failed`; or [`FailureKind::Failed`], naming what does
-/// not fit.
-pub fn read_standing(action: Action, stdout: &[u8]) -> Result<Standing, Failure> {
-    #[derive(Deserialize)]
-    #[serde(tag = "state")]
-    enum Document {
-        #[serde(rename = "in progress")]
-        InProgress { description: Option<String>, retry_after: Option<u64> },
-        #[serde(rename = "succeeded")]
-        Succeeded(Map<String, Value>),
-        #[serde(rename = "failed")]
-        Failed(ErrorReport),
-    }
-    let unfit =
-        |why: String| Failure::failed(format!("the output of {LAST_OPERATION} is unusable: {why}"));
-    match decode::from_slice(stdout).map_err(unfit)? {
-        Document::InProgress { description, retry_after } => {
-            Ok(Standing::InProgress { description, retry_after })
-        }
-        Document::Succeeded(document) => {
-            let output = members(action, Value::Object(document)).map_err(unfit)?;
-            Ok(Standing::Succeeded(Box::new(output)))
-        }
-        Document::Failed(report) => {
-            let otherwise = format!("{action} failed, and the broker does not say why");
-            Err(report.into_failure(FailureKind::Failed, &otherwise))
-        }
-    }
-}
-
-fn members(action: Action, document: Value) -> Result<Output, String> {
-    let external_operation = match (&document["async"], &document["operation"]) {
-        (Value::Bool(true), Value::String(operation)) if !operation.is_empty() => {
-            Some(operation.clone())
-        }
-        (Value::Bool(true), _) => return Err("async without an operation to ask after".to_owned()),
-        _ => None,
-    };
-    let mut output = match action {
-        Action::Provision | Action::Update => {
-            #[derive(Deserialize)]
-            struct Made {
-                dashboard_url: Option<String>,
-                metadata: Option<crate::model::InstanceMetadata>,
-            }
-            let Made { dashboard_url, metadata } = decode::from_value(document)?;
-            Output { dashboard_url, metadata, ..Output::default() }
-        }
-        Action::Bind => {
-            let binding: BindingBody = decode::from_value(document)?;
-            Output { binding: Some(binding), ..Output::default() }
-        }
-        Action::Unbind | Action::Deprovision => Output::default(),
-    };
-    output.external_operation = external_operation;
-    Ok(output)
 }

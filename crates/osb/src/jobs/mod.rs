@@ -170,7 +170,12 @@ fn document(action: Action, output: &Output, environment: &Environment) -> Resul
             "this {action} goes on elsewhere, and the platform is too old to ask after it"
         )));
     }
-    Ok(contract::output_document(action, output))
+    let mut document = contract::output_document(action, output);
+    if let (false, Some(members)) = (environment.is_extended(), document.as_object_mut()) {
+        // Version 1 has no such member, and its readers may be strict.
+        members.remove("description");
+    }
+    Ok(document)
 }
 
 fn keep_state(

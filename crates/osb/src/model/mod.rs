@@ -5,6 +5,7 @@
 
 mod binding;
 mod catalog;
+mod depth;
 mod identity;
 mod ids;
 mod instance;
@@ -19,6 +20,7 @@ pub use catalog::{
     Catalog, DashboardClient, MaintenanceInfo, ParametersSchema, Permission, Plan, SchemaGroup,
     Schemas, Service,
 };
+pub use depth::{MAX_DEPTH, is_too_deep};
 pub use identity::OriginatingIdentity;
 #[cfg(feature = "server")]
 pub(crate) use ids::check_id;

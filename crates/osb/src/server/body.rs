@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::error::{Error, ErrorKind};
 use crate::fields::{Faults, Fields, Path};
-use crate::model::Object;
+use crate::model::{MAX_DEPTH, Object, is_too_deep};
 
 /// Reads a body to its end.
 ///
@@ -42,6 +42,10 @@ pub(super) fn open<'p>(body: &Bytes, path: &'p Path<'p>, faults: &'p Faults) -> 
         return Fields::open(Value::Object(Object::new()), path, faults);
     }
     match serde_json::from_slice(body) {
+        Ok(value) if is_too_deep(&value) => {
+            faults.add("body", format!("must not be nested more than {MAX_DEPTH} levels deep"));
+            None
+        }
         Ok(value @ Value::Object(_)) => Fields::open(value, path, faults),
         Ok(_) => {
             faults.add("body", "must be a JSON object");

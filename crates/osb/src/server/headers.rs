@@ -9,7 +9,7 @@ use super::settings::MissingVersion;
 use crate::API_VERSION;
 use crate::error::{Error, ErrorKind};
 use crate::fields::Faults;
-use crate::model::OriginatingIdentity;
+use crate::model::{OriginatingIdentity, is_too_deep};
 
 pub(super) const VERSION: HeaderName = HeaderName::from_static("x-broker-api-version");
 pub(super) const ORIGINATING_IDENTITY: HeaderName =
@@ -89,7 +89,10 @@ pub(super) fn originating_identity(
     let sent = single(headers, &ORIGINATING_IDENTITY, NAME, faults)?;
     let parsed = parse_identity(sent.as_bytes());
     if parsed.is_none() {
-        faults.add(NAME, "must be the platform's name, a space, and a JSON object in Base64");
+        faults.add(
+            NAME,
+            "must be the platform's name, a space, and a JSON object of at most 64 levels in Base64",
+        );
     }
     parsed
 }
@@ -102,7 +105,8 @@ fn parse_identity(sent: &[u8]) -> Option<OriginatingIdentity> {
         value = rest;
     }
     let json = BASE64_NOPAD.decode(value).ok()?;
-    let Ok(Value::Object(value)) = serde_json::from_slice(&json) else { return None };
+    let value = serde_json::from_slice(&json).ok().filter(|value| !is_too_deep(value))?;
+    let Value::Object(value) = value else { return None };
     Some(OriginatingIdentity { platform: platform.to_owned(), value: value.into() })
 }
 

@@ -5,7 +5,7 @@ use http::Method;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Ask, BINDING, Heard, INSTANCE, Rig, bind_with, provision_with};
+use crate::support::{Answer, Ask, BINDING, Heard, INSTANCE, Rig, bind_with, provision_with, put};
 
 /// A value that an id or a name of the platform's may not be, and one that is well.
 fn not_a_name() -> Vec<Value> {
@@ -277,6 +277,30 @@ fn any_json() -> impl Strategy<Value = Value> {
                 .prop_map(|members| Value::Object(members.into_iter().collect())),
         ]
     })
+}
+
+#[tokio::test]
+async fn what_is_nested_too_deep_to_be_kept_is_400() {
+    let rig = Rig::new();
+    let nested = |levels| (1..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+    let parameters =
+        |levels| provision_with(json!({"plan_id": "large", "parameters": nested(levels)}));
+    // The body itself is a level.
+    let deepest = put(INSTANCE, &parameters(osb::MAX_DEPTH - 1));
+    assert_eq!(rig.send(deepest).await.status, 201);
+    for levels in [osb::MAX_DEPTH, 100, 126] {
+        rig.heard();
+        let answer = rig.send(put(INSTANCE, &parameters(levels))).await;
+        assert!(answer.names(&["body"]).contains("64 levels"));
+        assert_eq!(rig.heard(), []);
+    }
+    for (levels, status) in [(osb::MAX_DEPTH, 201), (osb::MAX_DEPTH + 1, 400)] {
+        let identity = data_encoding::BASE64.encode(nested(levels).to_string().as_bytes());
+        let identity = format!("cloudfoundry {identity}");
+        let ask = put(INSTANCE, &provision_with(json!({})))
+            .header("x-broker-api-originating-identity", identity);
+        assert_eq!(rig.send(ask).await.status, status, "{levels}");
+    }
 }
 
 proptest! {

@@ -1,18 +1,14 @@
 //! How a run ended: kept sealed, for it may hold credentials.
 
-use std::borrow::Cow;
-
 use data_encoding::BASE64;
 use engine::contract::{self, Ended, Exit};
-use engine::ports::RunFailure;
-use engine::record::Reason;
+use engine::ports::{Offer, RunFailure};
 use engine::redact::{Redactor, Secrets};
 use osb::Output;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::order::About;
@@ -110,33 +106,30 @@ impl Ending {
         serde_json::from_slice(&key.open(name, sealed)?).ok()
     }
 
-    pub(super) fn ended(&self) -> Ended<'_> {
+    /// What it means, with nothing secret in what people see.
+    pub(super) fn interpret(&self, about: &About) -> Result<Output, RunFailure> {
+        contract::interpret(&about.asked(), &self.ended(&self.redactor()))
+    }
+
+    /// What the broker offers, if it was asked for that.
+    pub(super) fn offer(&self) -> Result<Offer, RunFailure> {
+        contract::offer(&self.ended(&self.redactor()))
+    }
+
+    fn redactor(&self) -> Redactor {
+        let mut secrets = contract::secrets::of_output(&self.stdout.0);
+        self.secrets.iter().for_each(|secret| secrets.add(secret.as_bytes()));
+        Redactor::new(&secrets)
+    }
+
+    fn ended<'a>(&'a self, redactor: &'a Redactor) -> Ended<'a> {
         Ended {
             exit: self.exit,
             stdout: &self.stdout.0,
             log: &self.log,
             state: self.state.as_ref().map(|state| state.0.as_slice()),
+            redactor,
         }
-    }
-
-    /// What it means, with nothing secret in what people see.
-    ///
-    /// The log is redacted already. Our own words are left as they are: a parameter may be one of them.
-    pub(super) fn interpret(&self, about: &About) -> Result<Output, RunFailure> {
-        let mut secrets = contract::secrets::of_output(&self.stdout.0);
-        self.secrets.iter().for_each(|secret| secrets.add(secret.as_bytes()));
-        let redactor = Redactor::new(&secrets);
-        let stdout = with_redacted_description(&self.stdout.0, &redactor);
-        let mut result =
-            contract::interpret(&about.asked(), &Ended { stdout: &stdout, ..self.ended() });
-        if let Err(failure) = &mut result {
-            // It names members, and a broker chooses the names of some.
-            if failure.reason == Reason::WrongShape {
-                let said = &mut failure.failure.description;
-                *said = redactor.redact(said).into_owned();
-            }
-        }
-        result
     }
 
     /// What [`Self::secrets`] keeps of these: what is text.
@@ -147,19 +140,6 @@ impl Ending {
             .map(str::to_owned)
             .collect()
     }
-}
-
-/// What a broker printed, redacted where it speaks to people: `description`, and `error` for want of it.
-fn with_redacted_description<'s>(stdout: &'s [u8], redactor: &Redactor) -> Cow<'s, [u8]> {
-    let Ok(Value::Object(mut document)) = serde_json::from_slice(stdout) else {
-        return Cow::Borrowed(stdout);
-    };
-    for member in ["description", "error"] {
-        if let Some(Value::String(said)) = document.get_mut(member) {
-            *said = redactor.redact(said).into_owned();
-        }
-    }
-    serde_json::to_vec(&document).map_or(Cow::Borrowed(stdout), Cow::Owned)
 }
 
 /// Bytes that travel in JSON.

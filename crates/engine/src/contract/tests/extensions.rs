@@ -14,6 +14,9 @@ fn exit_codes_mean_what_they_mean_when_declared() {
         (15, FailureKind::Unsupported, Reason::Unsupported),
         (75, FailureKind::Transient, Reason::Reported),
         (1, FailureKind::Failed, Reason::ExitStatus),
+        (137, FailureKind::Failed, Reason::ExitStatus),
+        (256, FailureKind::Failed, Reason::ExitStatus),
+        (-1, FailureKind::Failed, Reason::ExitStatus),
     ] {
         let case = Case::of(Action::Provision, "").exit(status).with(&[ExitCodes]);
         assert_eq!(case.fails(reason).kind, kind, "{status}");
@@ -124,9 +127,28 @@ fn a_poll_goes_on_ends_well_or_ends_badly() {
 }
 
 #[test]
+fn a_pause_is_asked_for_in_whole_seconds_or_not_at_all() {
+    for (asked, read) in [
+        (json!(5), Some(5)),
+        (json!(u64::MAX), Some(u64::MAX)),
+        (json!(-1), None),
+        (json!("5"), None),
+    ] {
+        let going_on = json!({"state": "in progress", "retry_after": asked});
+        assert_eq!(poll(going_on).good().retry_after, read);
+        let begun = json!({"async": true, "operation": "x", "retry_after": asked});
+        assert_eq!(Case::of(Action::Bind, begun).with(V2).good().retry_after, read);
+    }
+    let done = json!({"retry_after": 5});
+    assert_eq!(Case::of(Action::Bind, done).with(V2).good().retry_after, None);
+}
+
+#[test]
 fn a_poll_without_a_state_fails() {
-    for stdout in ["{}", r#"{"state": "done"}"#, r#"{"state": null}"#] {
-        poll(stdout).fails_saying(Reason::WrongShape, "\"in progress\", \"succeeded\" or");
+    for stdout in ["{}", r#"{"state": "done"}"#, r#"{"state": null}"#, r#"{"state": "hunter2"}"#] {
+        let case = poll(stdout);
+        case.fails_saying(Reason::WrongShape, "\"in progress\", \"succeeded\" or");
+        assert!(!case.fails(Reason::WrongShape).description.contains("hunter2"));
     }
     poll(r#"{"state": 1}"#).fails_saying(Reason::WrongShape, "state must be a string");
     for action in [Action::Unbind, Action::Deprovision] {

@@ -5,8 +5,12 @@ use super::*;
 use crate::ports::Offer;
 
 fn catalog(stdout: &str) -> Result<Offer, RunFailure> {
-    let exit = Exit::Status(0);
-    offer(&Ended { exit, stdout: stdout.as_bytes(), log: "", state: None })
+    ended_offer(Exit::Status(0), stdout)
+}
+
+fn ended_offer(exit: Exit, stdout: &str) -> Result<Offer, RunFailure> {
+    let (stdout, redactor) = (stdout.as_bytes(), &Redactor::default());
+    offer(&Ended { exit, stdout, log: "", state: None, redactor })
 }
 
 #[test]
@@ -50,6 +54,7 @@ fn a_catalog_that_declares_nonsense_is_refused() {
         (r#"{"jobs": {"version": 0}}"#, "jobs.version must be"),
         (r#"{"jobs": {"version": "2"}}"#, "jobs.version must be"),
         (r#"{"jobs": []}"#, "jobs must be an object"),
+        (r#"{"jobs": true}"#, "jobs must be an object"),
         ("[]", "a JSON object is expected"),
     ] {
         let failure = catalog(stdout).unwrap_err();
@@ -58,8 +63,7 @@ fn a_catalog_that_declares_nonsense_is_refused() {
     }
     assert_eq!(catalog("").unwrap_err().reason, Reason::NotJson);
     assert_eq!(catalog("{} x").unwrap_err().reason, Reason::NotJson);
-    let ended = Ended { exit: Exit::Status(10), stdout: b"{}", log: "", state: None };
-    assert_eq!(offer(&ended).unwrap_err().reason, Reason::ExitStatus);
+    assert_eq!(ended_offer(Exit::Status(10), "{}").unwrap_err().reason, Reason::ExitStatus);
 }
 
 #[test]
@@ -77,9 +81,9 @@ fn progress_is_an_object_or_a_line() {
         ("[1]", None),
         ("42", None),
     ] {
-        assert_eq!(progress(text).as_deref(), said, "{text}");
+        assert_eq!(progress(text, &Redactor::default()).as_deref(), said, "{text}");
     }
-    assert!(progress(&"é".repeat(5000)).unwrap().len() <= 500);
+    assert!(progress(&"é".repeat(5000), &Redactor::default()).unwrap().len() <= 500);
 }
 
 fn work(binding: bool, external: bool) -> Work {

@@ -3,6 +3,8 @@ use osb::jobs::contract::Capability::{self, *};
 
 mod extensions;
 mod given;
+mod round_trip;
+mod said;
 mod version_1;
 
 const V2: &[Capability] =
@@ -16,6 +18,7 @@ struct Case {
     stdout: String,
     log: &'static str,
     state: Option<Vec<u8>>,
+    redactor: Redactor,
 }
 
 impl Case {
@@ -23,7 +26,8 @@ impl Case {
     fn of(action: Action, stdout: impl ToString) -> Self {
         let stdout = stdout.to_string();
         let exit = Exit::Status(0);
-        Self { action, external: None, capabilities: &[], exit, stdout, log: "", state: None }
+        let (capabilities, log, redactor) = (&[], "", Redactor::default());
+        Self { action, external: None, capabilities, exit, stdout, log, state: None, redactor }
     }
 
     fn exit(self, status: i32) -> Self {
@@ -39,7 +43,8 @@ impl Case {
         let asked = Asked { action, external, capabilities: self.capabilities };
         let stdout = self.stdout.as_bytes();
         let state = self.state.as_deref();
-        interpret(&asked, &Ended { exit: self.exit, stdout, log: self.log, state })
+        let (exit, log, redactor) = (self.exit, self.log, &self.redactor);
+        interpret(&asked, &Ended { exit, stdout, log, state, redactor })
     }
 
     #[track_caller]

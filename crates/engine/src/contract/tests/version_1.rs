@@ -31,8 +31,11 @@ fn an_empty_object_is_a_good_output_of_everything() {
 
 #[test]
 fn null_is_as_good_as_absent() {
-    let output = Case::of(Action::Provision, r#"{"dashboard_url": null, "metadata": null}"#).good();
-    assert_eq!(output, Output::default());
+    for stdout in
+        [r#"{"dashboard_url": null, "metadata": null}"#, r#"{"dashboard_url": null, "unknown": 1}"#]
+    {
+        assert_eq!(Case::of(Action::Provision, stdout).good(), Output::default());
+    }
 }
 
 #[test]
@@ -55,8 +58,9 @@ fn operation_never_means_asynchrony_in_version_1() {
     for action in Action::ALL {
         let stdout = r#"{"operation": "create", "async": true}"#;
         assert_eq!(Case::of(action, stdout).good().external_operation, None);
-        let declared = Case::of(action, r#"{"operation": "create"}"#).with(V2);
-        assert_eq!(declared.good().external_operation, None);
+        for stdout in [r#"{"operation": "create"}"#, r#"{"operation": "create", "async": false}"#] {
+            assert_eq!(Case::of(action, stdout).with(V2).good().external_operation, None);
+        }
     }
 }
 
@@ -173,6 +177,23 @@ fn the_log_is_shown_from_its_end_without_control_characters() {
     assert!(!description.contains(['\u{1b}', '\u{7}']));
 }
 
+#[test]
+fn what_is_nested_too_deep_to_be_kept_is_refused() {
+    let nested = |levels| (1..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+    let attributes = |levels| json!({"metadata": {"attributes": nested(levels)}});
+    Case::of(Action::Provision, attributes(osb::MAX_DEPTH - 2)).good();
+    for levels in [osb::MAX_DEPTH - 1, 100, 125] {
+        let case = Case::of(Action::Provision, attributes(levels));
+        case.fails_saying(Reason::WrongShape, "64 levels");
+    }
+    let with_state = |levels| {
+        let case = Case::of(Action::Provision, "{}").with(&[State]);
+        Case { state: Some(nested(levels).to_string().into_bytes()), ..case }
+    };
+    with_state(osb::MAX_DEPTH).good();
+    with_state(osb::MAX_DEPTH + 1).fails_saying(Reason::WrongShape, "OSB_STATE_OUT_FILE");
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let secret = Just(Value::from("hunter22"));
     let leaf = prop_oneof![secret, Just(json!(null)), Just(json!(1)), Just(json!(true))];
@@ -212,7 +233,8 @@ fn any_asked() -> impl Strategy<Value = (Action, bool, Vec<Capability>)> {
 fn reads(asked: &(Action, bool, Vec<Capability>), stdout: &[u8]) -> Result<Output, RunFailure> {
     let (action, poll, capabilities) = asked;
     let external = poll.then_some("x");
-    let ended = Ended { exit: Exit::Status(0), stdout, log: "", state: Some(stdout) };
+    let (exit, state, redactor) = (Exit::Status(0), Some(stdout), &Redactor::default());
+    let ended = Ended { exit, stdout, log: "", state, redactor };
     interpret(&Asked { action: Some(*action), external, capabilities }, &ended)
 }
 
@@ -232,8 +254,10 @@ proptest! {
         status in 0..80,
     ) {
         let _ = reads(&asked, &stdout);
-        let _ = progress(&text);
-        let ended = Ended { exit: Exit::Status(status), stdout: &stdout, log: &text, state: None };
+        let redactor = &Redactor::default();
+        let _ = progress(&text, redactor);
+        let (exit, log) = (Exit::Status(status), &text);
+        let ended = Ended { exit, stdout: &stdout, log, state: None, redactor };
         let _ = offer(&ended);
         let asked = Asked { action: Some(asked.0), external: None, capabilities: V2 };
         let _ = interpret(&asked, &ended);

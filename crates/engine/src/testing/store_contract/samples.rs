@@ -79,10 +79,15 @@ pub(super) fn full() -> Record {
     let awkward = json!({
         "text": "quote \" backslash \\ nul-like \\u0000 newline \n emoji \u{1F980} rtl \u{202E}",
         "numbers": [0, -1, i64::MIN, u64::MAX, 0.1, 1e-300, 1.5e300, 0.30000000000000004,
-                    2.2250738585072014e-308, 9007199254740993_u64],
+                    2.2250738585072014e-308, 9007199254740993_u64,
+                    // A double that comes back as its neighbour unless it is parsed exactly.
+                    0.49406962254148357],
         "empty": [null, "", {}, [], false],
         "": {"deep": [[[[[["down here"]]]]]]},
+        // As deep as anything is let in, for it stands in an object.
+        "deepest": (1..osb::MAX_DEPTH).fold(json!("bottom"), |inner, _| json!([inner])),
     });
+    assert!(!osb::is_too_deep(&awkward));
     let object = awkward.as_object().unwrap().clone();
     let target = Ordered {
         parameters: object.clone().into(),

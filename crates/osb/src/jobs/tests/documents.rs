@@ -2,8 +2,7 @@ use serde_json::{Value, json};
 
 use crate::broker::{Action, Failure, FailureKind, Output, Standing};
 use crate::jobs::contract::{
-    Capability, ErrorReport, Extension, exit, exit_code, failure_kind, output_document,
-    read_output, read_standing, standing_document, variable,
+    ErrorReport, exit, exit_code, failure_kind, output_document, standing_document, variable,
 };
 
 fn output(value: Value) -> Output {
@@ -11,12 +10,13 @@ fn output(value: Value) -> Output {
 }
 
 #[test]
-fn what_is_printed_is_what_is_read() {
-    let elsewhere = json!({"external_operation": "task"});
+fn what_is_printed_is_the_response_of_the_specification() {
+    let elsewhere = json!({"external_operation": "task", "retry_after": 7});
+    let going_on = json!({"async": true, "operation": "task", "retry_after": 7});
     let instance = json!({
         "dashboard_url": "http://d", "metadata": {"labels": {"a": "b"}, "attributes": {"c": [1]}},
     });
-    let binding = json!({"binding": {
+    let binding = json!({
         "credentials": {"uri": "u"}, "syslog_drain_url": "s", "route_service_url": "r",
         "volume_mounts": [{
             "driver": "d", "container_dir": "/x", "mode": "rw", "device_type": "shared",
@@ -24,22 +24,22 @@ fn what_is_printed_is_what_is_read() {
         }],
         "endpoints": [{"host": "h", "ports": ["443"], "protocol": "tcp"}],
         "metadata": {"expires_at": "2030-01-01T00:00:00.0Z"},
-    }});
+    });
+    let said = json!({"description": "on node 3"});
     let cases = [
-        (Action::Provision, instance.clone()),
-        (Action::Provision, elsewhere.clone()),
-        (Action::Update, instance),
-        (Action::Bind, binding),
-        (Action::Unbind, json!({})),
-        (Action::Deprovision, elsewhere),
+        (Action::Provision, instance.clone(), instance.clone()),
+        (Action::Provision, elsewhere.clone(), going_on.clone()),
+        (Action::Update, instance.clone(), instance),
+        (Action::Bind, json!({"binding": binding}), binding),
+        (Action::Unbind, json!({}), json!({})),
+        (Action::Unbind, said.clone(), said),
+        (Action::Deprovision, elsewhere, going_on),
     ];
-    for (action, made) in cases {
+    for (action, made, mut expected) in cases {
         let made = output(made);
-        let printed = output_document(action, &made);
-        assert_eq!(read_output(action, printed.to_string().as_bytes()).unwrap(), made, "{printed}");
-        let standing = Standing::Succeeded(Box::new(made));
-        let printed = standing_document(action, &standing).to_string();
-        assert_eq!(read_standing(action, printed.as_bytes()).unwrap(), standing, "{printed}");
+        assert_eq!(output_document(action, &made), expected);
+        expected["state"] = json!("succeeded");
+        assert_eq!(standing_document(action, &Standing::Succeeded(Box::new(made))), expected);
     }
 }
 
@@ -52,56 +52,23 @@ fn the_response_is_the_specifications_and_nothing_is_null() {
 }
 
 #[test]
-fn the_output_of_old_brokers_is_read_as_it_was_meant() {
-    let none = Output::default();
-    let cases = [
-        // The sample broker printed an operation beside a synchronous success.
-        (Action::Provision, r#"{"operation": "create"}"#, Some(none.clone())),
-        (Action::Provision, r#"{"operation": "create", "async": false}"#, Some(none.clone())),
-        (
-            Action::Provision,
-            r#"{"operation": "create", "async": true}"#,
-            Some(output(json!({"external_operation": "create"}))),
-        ),
-        (Action::Provision, r#"{"async": true}"#, None),
-        (Action::Provision, r#"{"dashboard_url": null, "unknown": 1}"#, Some(none.clone())),
-        (Action::Provision, "", None),
-        (Action::Provision, "[]", None),
-        (Action::Provision, "Done!", None),
-        (
-            Action::Bind,
-            r#"{"credentials": {}}"#,
-            Some(output(json!({"binding": {"credentials": {}}}))),
-        ),
-        (Action::Bind, r#"{"credentials": "hunter2"}"#, None),
-        (Action::Unbind, "", Some(none.clone())),
-        (Action::Unbind, "Done!", Some(none.clone())),
-        (Action::Deprovision, r#"{"operation": "destroy"}"#, Some(none)),
-    ];
-    for (action, stdout, expected) in cases {
-        match (read_output(action, stdout.as_bytes()), expected) {
-            (Ok(read), Some(expected)) => assert_eq!(read, expected, "{stdout}"),
-            (Err(failure), None) => {
-                assert_eq!(failure.kind, FailureKind::Failed);
-                assert!(!failure.description.contains("hunter2"), "{failure}");
-            }
-            (read, _) => panic!("{action} {stdout}: {read:?}"),
-        }
+fn a_standing_in_progress_says_what_it_knows() {
+    for (description, retry_after, expected) in [
+        (None, None, json!({"state": "in progress"})),
+        (Some("half"), None, json!({"state": "in progress", "description": "half"})),
+        (None, Some(5), json!({"state": "in progress", "retry_after": 5})),
+    ] {
+        let description = description.map(str::to_owned);
+        let standing = Standing::InProgress { description, retry_after };
+        assert_eq!(standing_document(Action::Update, &standing), expected);
     }
 }
 
 #[test]
-fn a_standing_may_be_failed_or_unusable() {
-    let failed = r#"{"state": "failed", "description": "no room", "instance_usable": true}"#;
-    let expected = Failure { instance_usable: Some(true), ..Failure::failed("no room") };
-    assert_eq!(read_standing(Action::Update, failed.as_bytes()).unwrap_err(), expected);
-    let silent = read_standing(Action::Update, br#"{"state": "failed"}"#).unwrap_err();
-    assert_eq!(silent.description, "update failed, and the broker does not say why");
-    for stdout in ["", "{}", r#"{"state": "hunter2"}"#] {
-        let failure = read_standing(Action::Update, stdout.as_bytes()).unwrap_err();
-        assert!(failure.description.contains("unusable"), "{failure}");
-        assert!(!failure.description.contains("hunter2"), "{failure}");
-    }
+fn a_report_leaves_out_what_is_not_known() {
+    let report = ErrorReport::from(&Failure::failed("no room"));
+    assert_eq!(json!(report), json!({"error": "Failed", "description": "no room"}));
+    assert_eq!(json!(ErrorReport::default()), json!({}));
 }
 
 #[test]
@@ -129,39 +96,6 @@ fn exit_codes_tell_failures_apart() {
         }
     }
     assert_eq!(exit_code(FailureKind::Failed), exit::FAILED);
-}
-
-#[test]
-fn a_declaration_is_taken_out_of_the_catalog() {
-    let all = |words: &[Capability]| Extension { version: 2, capabilities: words.to_vec() };
-    let cases = [
-        (json!({"services": []}), Ok(None)),
-        (json!({"services": [], "jobs": {"version": 1}}), Ok(None)),
-        (json!({"services": [], "jobs": {"version": 2}}), Ok(Some(all(&[])))),
-        (
-            json!({"services": [], "jobs": {"version": 2, "capabilities": ["levitation", "update"]}}),
-            Ok(Some(all(&[Capability::Update]))),
-        ),
-        (
-            json!({"services": [], "jobs": {"version": 3, "capabilities": ["state"]}}),
-            Ok(Some(Extension { version: 3, capabilities: vec![Capability::State] })),
-        ),
-        (json!({"services": [], "jobs": {}}), Err("jobs: missing field `version`".to_owned())),
-        (json!({"services": [], "jobs": true}), Err("jobs: expected an object".to_owned())),
-    ];
-    for (mut catalog, expected) in cases {
-        assert_eq!(Extension::take(&mut catalog), expected);
-        assert_eq!(catalog, json!({"services": []}));
-    }
-    assert_eq!(Extension::take(&mut json!([])), Ok(None));
-}
-
-#[test]
-fn a_report_may_say_nothing() {
-    for report in [json!({}), json!({"description": " "}), json!({"error": "E", "extra": 1})] {
-        let report: ErrorReport = serde_json::from_value(report).unwrap();
-        assert_eq!(report.into_failure(FailureKind::Gone, "gone").description, "gone");
-    }
 }
 
 #[test]

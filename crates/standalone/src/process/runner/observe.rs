@@ -52,7 +52,8 @@ impl Shared {
                 let what = "its supervisor was ended before it left a result (killed, out of \
                             memory, or the machine went down)";
                 let log = self.log(name)?.unwrap_or_default();
-                RunState::Lost { why: contract::with_log(what, &log) }
+                let redactor = self.redactor(&self.exchange(name));
+                RunState::Lost { why: contract::with_log(what, &log, &redactor) }
             }
         })
     }
@@ -83,8 +84,8 @@ impl Shared {
             return Ok(said.progress.clone());
         }
         let text = durable::read(&exchange.progress(), PROGRESS_BYTES)?.unwrap_or_default();
-        let progress = contract::progress(&String::from_utf8_lossy(&text));
-        let progress = progress.map(|said| self.redactor(&exchange).redact(&said).into_owned());
+        let text = String::from_utf8_lossy(&text);
+        let progress = contract::progress(&text, &self.redactor(&exchange));
         said.insert(name.to_owned(), Said { modified, progress: progress.clone() });
         Ok(progress)
     }

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::contract;
 use engine::ports::{Offer, RunFailure, StartError};
 use engine::record::Reason;
 use osb::{Failure, FailureKind};
@@ -115,6 +114,6 @@ impl Shared {
             let what = "catalog left no result: its supervisor was killed";
             return Err(RunFailure { reason: Reason::Lost, failure: Failure::failed(what) });
         };
-        contract::offer(&ending.ended())
+        ending.offer()
     }
 }

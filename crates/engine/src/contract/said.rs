@@ -1,0 +1,68 @@
+//! What people are told: what a broker said, without secrets, without what a terminal would obey, and
+//! not too long.
+//!
+//! In this order. Cut first, half a secret would stay, which is found by nobody; and a control character
+//! in the middle of a secret hides it, so what is left when those are gone is looked through again.
+
+use crate::redact::Redactor;
+
+/// The longest description that a broker may give, in bytes.
+pub(super) const MAX_DESCRIPTION_BYTES: usize = 4000;
+/// How much of the log goes into a description, in bytes.
+const TAIL_BYTES: usize = 1000;
+
+/// The first `limit` bytes of what a broker said, or a little less; `None` if nothing can be seen of it.
+pub(super) fn said(text: &str, redactor: &Redactor, limit: usize) -> Option<String> {
+    let text = shown(text, redactor);
+    let text = head(text.trim(), limit).trim_end();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A sentence, and the end of a log where there is one.
+pub fn with_log(what: &str, log: &str, redactor: &Redactor) -> String {
+    match tail(log, redactor).as_str() {
+        "" => what.to_owned(),
+        tail => format!("{what}: {tail}"),
+    }
+}
+
+/// The last lines of a log, at most [`TAIL_BYTES`] of them.
+fn tail(log: &str, redactor: &Redactor) -> String {
+    let log = shown(log, redactor);
+    let log = log.trim();
+    if log.len() <= TAIL_BYTES {
+        return log.to_owned();
+    }
+    let boundary = (log.len() - TAIL_BYTES..).find(|&start| log.is_char_boundary(start));
+    let cut = &log[boundary.unwrap_or_default()..];
+    let lines = cut.split_once('\n').map_or(cut, |(_, lines)| lines);
+    format!("… {lines}")
+}
+
+fn shown(text: &str, redactor: &Redactor) -> String {
+    redactor.redact(&printable(&redactor.redact(text))).into_owned()
+}
+
+fn head(text: &str, limit: usize) -> &str {
+    let boundary = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..boundary.unwrap_or_default()]
+}
+
+/// Without control characters, but for line ends and tabs. Within a line a mark keeps apart what they
+/// stood between: it may be the halves of a secret that is not known here.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut hidden = false;
+    for character in text.chars() {
+        if character.is_control() && !matches!(character, '\n' | '\t') {
+            hidden = true;
+            continue;
+        }
+        let begins_line = shown.is_empty() || shown.ends_with('\n');
+        if std::mem::take(&mut hidden) && !begins_line && character != '\n' {
+            shown.push(char::REPLACEMENT_CHARACTER);
+        }
+        shown.push(character);
+    }
+    shown
+}
