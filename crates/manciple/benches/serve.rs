@@ -18,6 +18,8 @@ mod load;
 mod parts;
 #[path = "serve/process.rs"]
 mod process;
+#[path = "../tests/support/slow.rs"]
+mod slow;
 
 use std::time::Duration;
 
@@ -25,6 +27,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "bare") {
         return process::serve_bare(&arguments[1]);
+    }
+    if arguments.first().is_some_and(|first| first == "commits") {
+        return process::print_commit_rate(&arguments[1..]);
     }
     let number =
         |name: &str, default| std::env::var(name).map_or(default, |n| n.parse::<u64>().unwrap());

@@ -2,11 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::ports::Store;
 use engine::record::{Phase, Record};
 use engine::testing::store_contract::sample;
 
@@ -175,62 +172,36 @@ pub(crate) fn memory(plan: &Plan) {
     }
 }
 
-/// Durable provisions beside the store's own commits, in turns; and reads beside them.
+/// Durable provisions beside the store's own commits, in turns: on the disk as it is, and on one whose
+/// syncs take longer, as those of most machines do. And reads beside them.
 pub(crate) fn provisions(plan: &Plan) {
-    let (mut commits, mut orders, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..3 {
-        let site = Site::new();
-        let commit = commit_rate(plan, &site);
-        site.write("hold", "", 0o600);
-        let server = site.serve();
-        wait_ready(&server);
-        let order = |n: u64| {
-            let path = format!("/v2/service_instances/i-{n}?accepts_incomplete=true");
-            request("PUT", &path, BODY)
-        };
-        let (cpu, seen) = measured(plan, &server, 202, order);
-        row("provisions: 202 by second", seen.rate(), "/s");
-        row("provisions: CPU of the server", cpu, "µs");
-        row("provisions: p50", seen.latency(0.5), "µs");
-        row("provisions: p99", seen.latency(0.99), "µs");
-        row("provisions: resident", server.memory("VmRSS"), "MB");
-        row("the store's own commits by second, as many writers", commit, "/s");
-        commits.push(commit);
-        orders.push(seen.rate());
-        ratios.push(seen.rate() / commit * 100.0);
-        drop(server);
+    for sync in [Duration::ZERO, Duration::from_millis(2), Duration::from_millis(10)] {
+        let mut ratios: Vec<f64> = (0..3).map(|_| provisions_beside_commits(plan, sync)).collect();
+        ratios.sort_by(f64::total_cmp);
+        let name = format!("provisions, of the store's own rate, {sync:?} more by sync: median");
+        row(&name, ratios[1], "%");
     }
-    ratios.sort_by(f64::total_cmp);
-    row("provisions, of the store's own rate: median of 3", ratios[1], "%");
     reads_beside_writes(plan);
 }
 
-/// Records by second that the store commits for as many writers as there are connections.
-fn commit_rate(plan: &Plan, site: &Site) -> f64 {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let store = site.store("own");
-    let next = Arc::new(AtomicU64::new(0));
-    let begun = Instant::now();
-    let until = begun + plan.slice;
-    let writers: Vec<_> = (0..plan.connections)
-        .map(|_| {
-            let (store, next) = (Arc::clone(&store), Arc::clone(&next));
-            runtime.spawn(async move {
-                while Instant::now() < until {
-                    let n = next.fetch_add(1, Ordering::Relaxed);
-                    store.write(Arc::new(sample(&format!("i-{n}"))), None).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    runtime.block_on(async {
-        for writer in writers {
-            writer.await.unwrap();
-        }
-    });
-    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
-    let written = next.load(Ordering::Relaxed) as f64;
-    written / begun.elapsed().as_secs_f64()
+fn provisions_beside_commits(plan: &Plan, sync: Duration) -> f64 {
+    let site = Site::new().with_sync(sync);
+    let commits = site.commit_rate(plan.connections, plan.slice);
+    site.write("hold", "", 0o600);
+    let server = site.serve();
+    wait_ready(&server);
+    let order = |n: u64| {
+        let path = format!("/v2/service_instances/i-{n}?accepts_incomplete=true");
+        request("PUT", &path, BODY)
+    };
+    let (cpu, seen) = measured(plan, &server, 202, order);
+    row(&format!("provisions, {sync:?} more by sync: 202 by second"), seen.rate(), "/s");
+    row("  CPU of the server for each", cpu, "µs");
+    row("  p50", seen.latency(0.5), "µs");
+    row("  p99", seen.latency(0.99), "µs");
+    row("  resident, all of them in progress", server.memory("VmRSS"), "MB");
+    row("  the store's own commits by second, as many writers", commits, "/s");
+    seen.rate() / commits * 100.0
 }
 
 /// The latency of a few readers, alone and beside many that order.

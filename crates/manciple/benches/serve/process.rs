@@ -15,6 +15,7 @@ use standalone::store::{EmbeddedStore, Options};
 /// A folder with a broker, its catalog and the secrets of a server.
 pub(crate) struct Site {
     folder: tempfile::TempDir,
+    sync: Duration,
 }
 
 /// A server process; ended when dropped.
@@ -43,7 +44,7 @@ const PLAN: &str = r#"{"id": "plan-N", "name": "pN", "description": "A plan", "s
 impl Site {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let site = Self { folder };
+        let site = Self { folder, sync: Duration::ZERO };
         let plans: Vec<_> = (0..10).map(|n| PLAN.replace('N', &n.to_string())).collect();
         site.write("catalog.json", &CATALOG.replace("PLANS", &plans.join(",")), 0o600);
         site.write("broker", BROKER, 0o700);
@@ -64,6 +65,29 @@ impl Site {
         site
     }
 
+    /// Whatever is started here takes this much longer for each sync.
+    pub(crate) fn with_sync(mut self, sync: Duration) -> Self {
+        self.sync = sync;
+        self
+    }
+
+    fn slowed<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        if self.sync.is_zero() {
+            return command;
+        }
+        let shim = crate::slow::shim(self.folder.path());
+        command.env("LD_PRELOAD", shim).env("SLOW_SYNC_MS", self.sync.as_millis().to_string())
+    }
+
+    /// Records by second that the store commits for so many writers, in a process of its own.
+    pub(crate) fn commit_rate(&self, writers: usize, period: Duration) -> f64 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("commits").arg(self.path("own")).arg(self.path("key"));
+        command.args([writers.to_string(), period.as_millis().to_string()]);
+        let output = self.slowed(&mut command).stderr(Stdio::inherit()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -74,15 +98,15 @@ impl Site {
     }
 
     /// The store of the site; no server may have it open.
-    pub(crate) fn store(&self, dir: &str) -> Arc<EmbeddedStore> {
-        let options = Options::new(self.path(dir), KeySource::File(self.path("key")));
+    fn store(&self) -> Arc<EmbeddedStore> {
+        let options = Options::new(self.path("data"), KeySource::File(self.path("key")));
         Arc::new(EmbeddedStore::open(&options).unwrap())
     }
 
     /// Writes records, 64 at once.
     pub(crate) fn fill(&self, records: impl Iterator<Item = Record>) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let store = self.store("data");
+        let store = self.store();
         let records: Vec<_> = records.map(Arc::new).collect();
         runtime.block_on(async {
             for some in records.chunks(64) {
@@ -100,7 +124,7 @@ impl Site {
     pub(crate) fn serve(&self) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
         command.arg("serve").arg("--config").arg(self.path("manciple.yaml"));
-        Server::start(&mut command)
+        Server::start(self.slowed(&mut command))
     }
 }
 
@@ -184,4 +208,36 @@ pub(crate) fn serve_bare(answer: &str) {
         let never = std::future::pending();
         osb::server::serve(listener, router, None, osb::server::Limits::default(), never).await;
     });
+}
+
+/// `DIR KEY WRITERS MILLISECONDS`: writes records one after the other from as many tasks, and prints
+/// how many by second.
+pub(crate) fn print_commit_rate(arguments: &[String]) {
+    let [dir, key, writers, period] = arguments else { panic!("{arguments:?}") };
+    let writers: usize = writers.parse().unwrap();
+    let period = Duration::from_millis(period.parse().unwrap());
+    let options = Options::new(dir, KeySource::File(key.into()));
+    let store = Arc::new(EmbeddedStore::open(&options).unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let next = Arc::new(AtomicU64::new(0));
+    let begun = Instant::now();
+    let tasks: Vec<_> = (0..writers)
+        .map(|_| {
+            let (store, next) = (Arc::clone(&store), Arc::clone(&next));
+            runtime.spawn(async move {
+                while begun.elapsed() < period {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    store.write(Arc::new(sample(&format!("i-{n}"))), None).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let written = next.load(Ordering::Relaxed) as f64;
+    println!("{}", written / begun.elapsed().as_secs_f64());
 }

@@ -35,7 +35,7 @@ impl SealedRecord {
     /// # Errors
     /// [`StoreError::Unavailable`] without randomness.
     pub(super) fn new(record: Arc<Record>, active: &DataKey) -> Result<Self, StoreError> {
-        let mut json = Zeroizing::new(Vec::with_capacity(4096));
+        let mut json = Zeroizing::new(Vec::with_capacity(1024));
         serde_json::to_writer(&mut *json, &*record).map_err(|error| {
             StoreError::Unavailable(format!("{} is not JSON: {error}", record.key))
         })?;
