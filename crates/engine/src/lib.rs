@@ -29,6 +29,7 @@ pub mod policy;
 pub mod ports;
 pub mod record;
 pub mod redact;
+mod system_clock;
 mod transition;
 
 #[cfg(feature = "testing")]
@@ -38,4 +39,5 @@ pub use driver::Observer;
 pub use engine::{Engine, Ports};
 pub use offer::CatalogError;
 pub use policy::Policy;
+pub use system_clock::SystemClock;
 pub use transition::keep_plans_in_use;

@@ -230,6 +230,6 @@ pub trait Clock: Send + Sync + 'static {
     /// Now. May jump; nothing but backoffs and expiry depends on it.
     fn now(&self) -> Timestamp;
 
-    /// Waits.
+    /// Waits, at least so long; ends when it is dropped.
     async fn sleep(&self, duration: Duration);
 }

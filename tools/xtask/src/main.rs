@@ -126,7 +126,8 @@ fn schedules(count: &str) -> anyhow::Result<()> {
 
 fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "standalone", "--bench", "stores", "--bench", "embedded"]))?;
-    run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))
+    run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))?;
+    run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))
 }
 
 fn docs() -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! Contract suites of the ports, in-memory adapters and a clock of the test's own.
 
 pub mod clock;
+pub mod clock_contract;
 pub mod memory_store;
 pub mod mortal;
 pub mod runner_contract;

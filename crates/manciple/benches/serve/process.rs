@@ -5,10 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::ports::Store;
 use engine::record::Record;
+use engine::testing::store_contract::sample;
 use standalone::seal::KeySource;
 use standalone::store::{EmbeddedStore, Options};
 
@@ -164,7 +166,7 @@ impl Server {
         Duration::from_millis(ticks * 10)
     }
 
-    /// A line of `/proc/PID/status`, in MB.
+    /// A line of `/proc/PID/status`, in MiB.
     pub(crate) fn memory(&self, line: &str) -> f64 {
         let status = self.proc("status");
         let kib = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();

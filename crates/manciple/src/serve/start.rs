@@ -3,15 +3,14 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use engine::contract::{Ended, Exit};
-use engine::ports::{Clock, Offer};
-use engine::record::Timestamp;
+use engine::ports::Offer;
 use engine::redact::Redactor;
-use engine::{Engine, Ports};
+use engine::{Engine, Ports, SystemClock};
 use osb::server::{Limits, Settings, TlsSource};
 use osb::{Backend, Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
@@ -250,19 +249,4 @@ fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
         }
         tracing::info!("told to end: answering what was asked, taking nothing new");
     })
-}
-
-/// The system's time.
-struct SystemClock;
-
-#[async_trait]
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
-    }
 }
