@@ -347,6 +347,7 @@ impl Config {
         }
         Ok(engine::Policy {
             broker: self.broker.name.clone().unwrap_or(base.broker),
+            capabilities: self.broker.capabilities.clone(),
             timeouts: given.timeouts.over(timeouts),
             lost: given.lost.unwrap_or(base.lost),
             attempts: given.attempts.unwrap_or(base.attempts).max(1),

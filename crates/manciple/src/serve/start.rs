@@ -112,7 +112,6 @@ async fn open_runner(
     settings.config_dir.clone_from(&broker.config_dir);
     settings.secret_dir.clone_from(&broker.secret_dir);
     settings.pass_environment.clone_from(&broker.pass_env);
-    settings.capabilities.clone_from(&broker.capabilities);
     settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
     settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
     settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
