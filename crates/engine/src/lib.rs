@@ -22,6 +22,7 @@ pub mod decide;
 mod driver;
 mod engine;
 pub mod failpoint;
+pub mod history;
 pub mod in_process;
 pub mod names;
 mod offer;
