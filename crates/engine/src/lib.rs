@@ -24,6 +24,7 @@ mod engine;
 pub mod failpoint;
 pub mod history;
 pub mod in_process;
+mod intent;
 pub mod names;
 mod offer;
 pub mod policy;
@@ -31,6 +32,7 @@ pub mod ports;
 pub mod record;
 pub mod redact;
 mod transition;
+mod update;
 
 #[cfg(feature = "testing")]
 pub mod testing;
