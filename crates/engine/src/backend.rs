@@ -4,26 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use osb::catalog::{CompiledCatalog, PlanEntry, SchemaUse};
+use osb::catalog::{CompiledCatalog, PlanEntry};
 use osb::jobs::contract::Capability;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, DeprovisionRequest,
-    Error, ErrorKind, InstanceId, InstanceView, LastOperation, LastOperationQuery, PreviousValues,
+    Error, ErrorKind, InstanceId, InstanceView, LastOperation, LastOperationQuery,
     ProvisionRequest, ProvisionedBody, Reply, UnbindRequest, UpdateRequest,
 };
-use serde_json::Value;
 
 use crate::admit::{self, Admission};
 use crate::answer;
-use crate::driver;
 use crate::engine::Engine;
-use crate::failpoint;
 use crate::names::request_hash;
 use crate::offer::object;
 use crate::policy::OnBound;
 use crate::ports::{Filter, Kind, Query, StoreError, Stored};
 use crate::record::{Key, Lifecycle, Ordered, Record};
-use crate::transition::{self, Intent};
+use crate::transition::Intent;
+use crate::update;
 
 /// How often a request is decided anew because somebody else wrote first.
 const ROUNDS: usize = 32;
@@ -86,24 +84,26 @@ impl Backend for Engine {
         request: UpdateRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
         let key = Key::Instance(instance.clone());
-        let hash = request_hash(&update_identity(&request));
+        let hash = request_hash(&update::identity(&request));
         for _ in 0..ROUNDS {
             let stored = self.read(&key).await?;
             let Some(record) = stored.as_ref().map(|s| &*s.record).filter(|r| r.is_live()) else {
                 return Err(Error::not_found("there is no such service instance"));
             };
-            let target = self.update_target(record, &request)?;
+            let target = update::target(record, &request)?;
             let busy = !record.is_busy() && self.any_binding(instance, Filter::Busy).await?;
             let next = match admit::update(Some(record), &target, &hash, busy) {
                 Admission::Refuse(error) => return Err(error),
                 Admission::Already => return Ok(Reply::Done(answer::provisioned(record))),
                 Admission::Join => record.clone(),
                 Admission::Begin => {
-                    self.check_update(record, &target, &request)?;
+                    let Some(catalog) = self.shared.catalog() else { return Err(no_catalog()) };
+                    let can = self.shared.can(Capability::Update);
+                    update::check(record, &target, &request, &catalog, can)?;
                     let intent = Intent {
                         request_hash: hash.clone(),
                         ordered: Some(target),
-                        previous_values: Some(previous_values(record, &request)),
+                        previous_values: Some(update::previous_values(record, &request)),
                         originating_identity: call.originating_identity.clone(),
                         ..Intent::new(Action::Update)
                     };
@@ -263,7 +263,7 @@ impl Backend for Engine {
 }
 
 impl Engine {
-    async fn read(&self, key: &Key) -> Result<Option<Stored>, Error> {
+    pub(crate) async fn read(&self, key: &Key) -> Result<Option<Stored>, Error> {
         self.shared.store.read(key).await.map_err(store_error)
     }
 
@@ -275,115 +275,6 @@ impl Engine {
         let stored = self.read(key).await?;
         let record = stored.as_ref().map(|stored| &*stored.record);
         answer::last_operation(record, query, self.shared.policy.deleted, self.shared.clock.now())
-    }
-
-    fn creation(
-        &self,
-        call: &Call,
-        key: &Key,
-        existing: Option<&Record>,
-        ordered: &Ordered,
-        action: Action,
-    ) -> Record {
-        let policy = &self.shared.policy;
-        let now = self.shared.clock.now();
-        match existing.filter(|record| record.is_live()) {
-            Some(broken) => transition::begin(policy, broken, by(call, action), now),
-            None => {
-                let mut record = transition::create(
-                    policy,
-                    key,
-                    existing,
-                    ordered.clone(),
-                    by(call, action),
-                    now,
-                );
-                if action == Action::Provision {
-                    record.made.dashboard_url = answer::dashboard_url(policy, key.instance());
-                }
-                record
-            }
-        }
-    }
-
-    fn begin(&self, record: &Record, intent: Intent) -> Record {
-        transition::begin(&self.shared.policy, record, intent, self.shared.clock.now())
-    }
-
-    /// Records an intent. `false`: somebody else wrote first.
-    async fn commit(&self, next: Record, stored: Option<&Stored>) -> Result<bool, Error> {
-        let Some(_admitted) = self.shared.tasks.admit(self.shared.policy.max_in_progress) else {
-            let error = Error::new(
-                ErrorKind::TooManyRequests,
-                "too many operations are in progress; nothing was recorded, come again later",
-            );
-            return Err(error.retry_after(Duration::from_secs(5)));
-        };
-        failpoint::hit("before-intent").await;
-        let expected = stored.map(|stored| &stored.version);
-        match self.shared.store.write(Arc::new(next), expected).await {
-            Ok(_) => {}
-            Err(StoreError::Conflict) => return Ok(false),
-            Err(error) => return Err(store_error(error)),
-        }
-        failpoint::hit("after-intent").await;
-        Ok(true)
-    }
-
-    /// Answers a request whose operation is recorded: 202 at once, or held until it has ended.
-    async fn conclude<T>(
-        &self,
-        call: &Call,
-        record: Record,
-        body: impl Fn(&Record) -> T,
-        done: impl Fn(T) -> Reply<T>,
-    ) -> Result<Reply<T>, Error> {
-        let hold = self.shared.policy.hold.of(record.operation.action);
-        if call.accepts_incomplete || hold.is_zero() {
-            driver::begin(&self.shared, &record.key);
-            let operation = record.operation.id.clone();
-            return Ok(Reply::Accepted { operation, body: body(&record) });
-        }
-        let ended = self.shared.tasks.ended(&record.key);
-        driver::begin(&self.shared, &record.key);
-        tokio::select! {
-            _ = ended => {}
-            () = self.shared.clock.sleep(hold) => {}
-        }
-        let now = self.read(&record.key).await?;
-        let Some(stored) = now else {
-            return Err(Error::internal("the record was removed while the request was held"));
-        };
-        match answer::held(&stored.record, &record.operation.id) {
-            answer::Held::Succeeded => Ok(done(body(&stored.record))),
-            answer::Held::Failed(error) => Err(error),
-            answer::Held::InProgress => Err(self.undo(&stored).await),
-        }
-    }
-
-    /// A held creation ran over: it is halted and removed, so that nothing is left behind that the
-    /// platform does not know of. Other operations go on; the platform asks again.
-    async fn undo(&self, stored: &Stored) -> Error {
-        let record = &stored.record;
-        let removal = match record.operation.action {
-            Action::Bind => Some(Action::Unbind),
-            Action::Provision => Some(Action::Deprovision),
-            _ => None,
-        };
-        if let Some(removal) = removal {
-            let next = self.begin(record, Intent::new(removal));
-            match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
-                Ok(_) => driver::kick(&self.shared, &record.key),
-                Err(error) => tracing::warn!(record = %record.key, %error, "could not undo"),
-            }
-        }
-        Error::new(
-            ErrorKind::Timeout,
-            format!(
-                "{} did not end in time; repeat it with accepts_incomplete=true",
-                record.operation.action
-            ),
-        )
     }
 
     /// Whether an instance has bindings, or may have.
@@ -401,65 +292,6 @@ impl Engine {
         };
         let page = self.shared.store.list(&query).await.map_err(store_error)?;
         Ok(!page.is_empty())
-    }
-
-    /// What the instance is to be after the update: absent members stay, parameters are merged by
-    /// their top-level members.
-    fn update_target(&self, record: &Record, request: &UpdateRequest) -> Result<Ordered, Error> {
-        if request.service_id != record.ordered.service_id {
-            return Err(Error::bad_request(
-                "service_id: is not the service of this instance, and cannot be changed",
-            ));
-        }
-        let mut target = record.ordered.clone();
-        if let Some(plan) = &request.plan_id {
-            target.plan_id = plan.clone();
-        }
-        if let Some(parameters) = &request.parameters {
-            let mut merged = target.parameters.into_inner();
-            merged.extend(parameters.expose().clone());
-            target.parameters = merged.into();
-        }
-        if let Some(context) = &request.context {
-            target.context = context.clone();
-        }
-        if request.maintenance_info.is_some() {
-            target.maintenance_info.clone_from(&request.maintenance_info);
-        }
-        Ok(target)
-    }
-
-    /// What the server cannot check of an update without the instance.
-    fn check_update(
-        &self,
-        record: &Record,
-        target: &Ordered,
-        request: &UpdateRequest,
-    ) -> Result<(), Error> {
-        let not_updateable = |words: &'static str| {
-            Error::new(ErrorKind::Unprocessable, words)
-                .instance_usable(true)
-                .update_repeatable(false)
-        };
-        let Some(catalog) = self.shared.catalog() else { return Err(no_catalog()) };
-        let service = &record.ordered.service_id;
-        let current = catalog.plan(service, &record.ordered.plan_id);
-        let wanted = catalog.plan(service, &target.plan_id);
-        if target.plan_id != record.ordered.plan_id
-            && [current, wanted].into_iter().flatten().any(|plan| !plan.plan_updateable())
-        {
-            return Err(not_updateable("plan_id: the plan of this instance cannot be changed"));
-        }
-        if let (Some(plan), Some(parameters)) = (wanted, &request.parameters) {
-            osb::catalog::check_parameters(plan, SchemaUse::Update, parameters.expose())?;
-        }
-        if let (Some(plan), Some(info)) = (wanted, &request.maintenance_info) {
-            osb::catalog::check_maintenance_info(plan, info)?;
-        }
-        if !self.shared.can(Capability::Update) {
-            return Err(not_updateable("this broker does not support updates"));
-        }
-        Ok(())
     }
 
     /// What a binding is to be: as requested, or as its predecessor is.
@@ -485,26 +317,8 @@ impl Engine {
     }
 }
 
-fn by(call: &Call, action: Action) -> Intent {
+pub(crate) fn by(call: &Call, action: Action) -> Intent {
     Intent { originating_identity: call.originating_identity.clone(), ..Intent::new(action) }
-}
-
-/// What tells a repeated update from a different one: everything but what is informational.
-fn update_identity(request: &UpdateRequest) -> Value {
-    let mut value = serde_json::to_value(request).unwrap_or_default();
-    if let Some(members) = value.as_object_mut() {
-        members.remove("previous_values");
-    }
-    value
-}
-
-fn previous_values(record: &Record, request: &UpdateRequest) -> PreviousValues {
-    let sent = request.previous_values.clone().unwrap_or_default();
-    PreviousValues {
-        plan_id: Some(record.ordered.plan_id.to_string()),
-        maintenance_info: record.ordered.maintenance_info.clone(),
-        ..sent
-    }
 }
 
 /// Whether a delete names the resource's own service. Its plan may have changed meanwhile.

@@ -22,7 +22,9 @@ pub mod decide;
 mod driver;
 mod engine;
 pub mod failpoint;
+pub mod history;
 pub mod in_process;
+mod intent;
 pub mod names;
 mod offer;
 pub mod policy;
@@ -31,6 +33,7 @@ pub mod record;
 pub mod redact;
 mod system_clock;
 mod transition;
+mod update;
 
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -125,7 +125,12 @@ impl Engine {
         }
     }
 
-    fn offer(&self, offering: Offering) {
+    /// Puts an offering in force: the one place where the operator's word stands over the catalog's.
+    /// What is saved is the catalog's, so that a changed configuration counts from the next start.
+    fn offer(&self, mut offering: Offering) {
+        if let Some(capabilities) = &self.shared.policy.capabilities {
+            offering.capabilities.clone_from(capabilities);
+        }
         *self.shared.offer.write().unwrap_or_else(PoisonError::into_inner) = Some(offering);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use osb::Action;
+use osb::jobs::contract::Capability;
 use serde::{Deserialize, Serialize};
 
 /// The rules that are a matter of choice.
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Policy {
     /// Names this broker in operation ids.
     pub broker: String,
+    /// What the broker is taken to be capable of, whatever its catalog declares and wherever that comes
+    /// from; `None`: what it declares.
+    pub capabilities: Option<Vec<Capability>>,
     /// How long a run may take, by action.
     pub timeouts: PerAction<Duration>,
     /// What to do when a run vanishes without a result.
@@ -45,6 +49,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             broker: "broker".into(),
+            capabilities: None,
             timeouts: PerAction::all(Duration::from_secs(15 * 60)),
             lost: OnLost::Fail,
             attempts: 3,

@@ -11,6 +11,7 @@ use engine::ports::{Filter, Kind, Query, RunFailure, StartError, Store};
 use engine::record::{Key, Lifecycle, Phase, Reason};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, failure, fitting_output};
+use osb::jobs::contract::Capability;
 use osb::{
     Action, Backend, Call, ErrorKind, Failure, FailureKind, OperationState, Output, Reply, Work,
 };
@@ -378,4 +379,33 @@ async fn a_client_that_hangs_up_cancels_nothing() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let view = platform.0.binding(&Call::default(), &id, &binding).await.unwrap();
     assert!(view.body.credentials.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_operator_says_what_the_broker_can_wherever_the_catalog_comes_from() {
+    for (case, chosen, can_update) in [
+        ("the catalog declares it", None, true),
+        ("the operator denies it", Some(vec![]), false),
+        ("the operator says so too", Some(vec![Capability::Update]), true),
+    ] {
+        let mut world = World::default();
+        world.policy.capabilities = chosen;
+        world.runner.set_offer(support::offer());
+        let asked = world.mortal(&Life::of(i64::MAX));
+        asked.refresh_catalog().await.unwrap();
+        let saved = world.mortal(&Life::of(i64::MAX));
+        assert!(saved.load_catalog().await.unwrap(), "{case}");
+        for (source, engine) in
+            [("given", world.engine().await), ("asked", asked), ("saved", saved)]
+        {
+            let platform = Platform(engine);
+            platform.provisioned().await;
+            let answer = platform.update(json!({"plan_id": "large"})).await;
+            assert_eq!(answer.is_ok(), can_update, "{case}, {source}: {answer:?}");
+            if let Ok(reply) = answer {
+                platform.wait(&operation(reply)).await;
+            }
+            platform.wait(&operation(platform.deprovision().await.unwrap())).await;
+        }
+    }
 }

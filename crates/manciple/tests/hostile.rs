@@ -192,6 +192,20 @@ fn headers_that_contradict_or_do_not_end_are_refused() {
 }
 
 #[test]
+fn a_head_beyond_what_is_configured_is_431() {
+    let mut site = Site::new(BROKER);
+    site.settings = "auth: {disabled: true}\nhttp: {head_limit: 1000}\n".to_owned();
+    let server = site.serve();
+    order::ready(&server);
+    for (size, status) in [(500, 200), (1500, 431)] {
+        let header = format!("X-Padding: {}\r\n", "x".repeat(size));
+        let answer = exchange(&server, &request("GET", "/v2/catalog", &header, ""));
+        let line = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(line.as_bytes()), "{}", String::from_utf8_lossy(&answer));
+    }
+}
+
+#[test]
 fn slow_senders_are_cut_off() {
     let (_site, mut server) = serve();
     let head = exchange(&server, b"GET /v2/catalog HTTP/1.1\r\nHost: x\r\nX-Bro");

@@ -208,3 +208,39 @@ fn long_external_work_is_asked_after_until_it_ends() {
         assert_eq!(json_file(site, "update.state"), json!({"left": "elsewhere"}));
     });
 }
+
+/// Which capabilities the broker sees in force: `OSB_REQUEST_FILE` is there with `request-file` only.
+#[test]
+fn the_configuration_wins_over_the_catalog_of_a_file_as_over_that_of_the_broker() {
+    let script = BROKER.replace("cp \"$OSB_REQUEST_FILE\" \"$here/$1.request\"", "");
+    for in_file in [true, false] {
+        for (declared, configured, in_force) in [
+            (r#"["request-file"]"#, None, true),
+            (r#"["request-file"]"#, Some("[state]"), false),
+            (r#"["request-file"]"#, Some("[]"), false),
+            (r#"["state"]"#, Some("[request-file]"), true),
+        ] {
+            let mut site = Site::new(&script);
+            let jobs = format!("\"jobs\":{{\"version\":2,\"capabilities\":{declared}}},");
+            site.settings = "auth: {disabled: true}\n".to_owned();
+            if let Some(configured) = configured {
+                site.settings.push_str(&format!("broker: {{capabilities: {configured}}}\n"));
+            }
+            if in_file {
+                let catalog = format!(
+                    r#"{{{jobs}"services":[{{"id":"s","name":"db","description":"d","bindable":true,
+                    "plans":[{{"id":"p","name":"small","description":"d"}}]}}]}}"#
+                );
+                site.write("catalog.json", &catalog);
+                site.settings.push_str("catalog: {file: catalog.json}\n");
+            } else {
+                site.write("declared", &jobs);
+            }
+            let server = site.serve();
+            order::ready(&server);
+            order::provisioned(&server, "i", &order::body("p"));
+            let given = site.read("provision.environment").contains("OSB_REQUEST_FILE=");
+            assert_eq!(given, in_force, "file: {in_file}, {declared}, {configured:?}");
+        }
+    }
+}

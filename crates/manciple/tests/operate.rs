@@ -219,6 +219,53 @@ fn told_to_end_it_answers_what_was_asked_and_exits_0() {
 }
 
 #[test]
+fn operations_are_filtered_and_counted_by_the_server() {
+    let site = Site::new(&BROKER.replace("*:wait)", "*:bad) exit 1 ;;\n*:wait)").replace(
+        "{\"id\":\"wait\"",
+        "{\"id\":\"bad\",\"name\":\"broken\",\"description\":\"d\"},{\"id\":\"wait\"",
+    ));
+    let (server, _) = with_a_binding(&site);
+    for (instance, plan) in [("bad1", "bad"), ("good", "p"), ("bad2", "bad")] {
+        order::provisioned(&server, instance, &order::body(plan));
+    }
+    assert_eq!(order::provision(&server, "slow", &order::body("wait")).status, 202);
+    let get = |query: &str| {
+        http::get(&server.address, &format!("/admin/v1/operations?{query}")).expect("an answer")
+    };
+    let of = |answer: &http::Answer| -> Vec<String> {
+        let items = answer.body["items"].as_array().unwrap_or_else(|| panic!("{answer:?}"));
+        let name = |item: &Value| {
+            let binding = item["binding_id"].as_str().map_or(String::new(), |id| format!("/{id}"));
+            format!("{}{binding}", item["instance_id"].as_str().unwrap())
+        };
+        items.iter().map(name).collect()
+    };
+    assert_eq!(of(&get("")), ["bad1", "bad2", "good", "i", "slow", "i/b"]);
+    assert_eq!(of(&get("state=failed")), ["bad1", "bad2"]);
+    assert_eq!(of(&get("state=busy")), ["slow"]);
+    assert_eq!(of(&get("instance=i")), ["i", "i/b"]);
+    // The limit counts what matches, not what was looked at.
+    let first = get("state=failed&limit=1");
+    assert_eq!(of(&first), ["bad1"]);
+    let next = first.body["next"].as_str().unwrap();
+    assert_eq!(of(&get(&format!("state=failed&limit=1&after={next}"))), ["bad2"]);
+    for (query, status, parameter) in [
+        ("state=broken", 400, "state"),
+        ("limit=few", 400, "limit"),
+        ("after=there", 400, "after"),
+        ("instance=", 400, "instance"),
+        ("instance=none", 404, "instance none"),
+    ] {
+        let answer = get(query);
+        assert_eq!(answer.status, status, "{query}: {answer:?}");
+        let said = answer.body["description"].as_str().unwrap();
+        assert!(said.contains(parameter), "{query}: {said}");
+    }
+    site.write("go", "");
+    order::settled(&server, "slow");
+}
+
+#[test]
 fn a_hangup_takes_up_passwords_and_the_catalog() {
     let mut site = Site::new(BROKER);
     site.settings =

@@ -1,5 +1,6 @@
 //! The bodies of the operator's API: what `manciple instances` and its like print. No secrets.
 
+use engine::history::{Found, Kept};
 use engine::names::RunName;
 use engine::record::{
     Lifecycle, Operation, OperationFailure, PastOperation, Phase, Record, Timestamp,
@@ -70,6 +71,32 @@ pub(crate) struct Page {
     pub(crate) next: Option<String>,
 }
 
+/// An operation, with what it was done to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Done {
+    /// The instance, or the binding's instance.
+    pub(crate) instance_id: String,
+    /// The binding; absent for an instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) binding_id: Option<String>,
+    /// The record's service.
+    pub(crate) service_id: String,
+    /// The record's plan.
+    pub(crate) plan_id: String,
+    #[serde(flatten)]
+    pub(crate) operation: OperationView,
+}
+
+/// A page of operations. May be short, even empty, and not be the last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OperationsPage {
+    /// The operations, in the order of their records' ids.
+    pub(crate) items: Vec<Done>,
+    /// Give this as `after` to get the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
 /// What a retry or a purge is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
@@ -106,6 +133,22 @@ impl From<&Record> for RecordView {
             updated_at: time(record.updated_at),
             operation: OperationView::from(&record.operation),
             past: record.past.iter().map(OperationView::from).collect(),
+        }
+    }
+}
+
+impl From<&Found> for Done {
+    fn from(found: &Found) -> Self {
+        let record = &found.record;
+        Self {
+            instance_id: record.key.instance().to_string(),
+            binding_id: record.key.binding().map(ToString::to_string),
+            service_id: record.ordered.service_id.to_string(),
+            plan_id: record.ordered.plan_id.to_string(),
+            operation: match found.operation() {
+                Kept::Last(operation) => operation.into(),
+                Kept::Past(past) => past.into(),
+            },
         }
     }
 }

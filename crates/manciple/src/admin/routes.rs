@@ -11,16 +11,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use engine::Engine;
+use engine::history::{Mark, Wanted, Which};
 use engine::names::RunName;
 use engine::ports::{Filter, Kind};
 use engine::record::{Key, Timestamp};
 use http::{HeaderValue, StatusCode, header};
 use osb::server::Authentication;
 use osb::{BindingId, Error, ErrorKind, InstanceId};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::model::{LogView, Page, RecordView, Target};
+use super::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
 use crate::serve::Role;
 
 /// The most records on a page.
@@ -48,6 +50,7 @@ pub(crate) fn routes(admin: Admin) -> Router {
     Router::new()
         .route("/admin/v1/instances", get(instances))
         .route("/admin/v1/bindings", get(bindings))
+        .route("/admin/v1/operations", get(operations))
         .route("/admin/v1/record", get(record))
         .route("/admin/v1/logs", get(logs))
         .route("/admin/v1/retry", post(retry))
@@ -147,12 +150,12 @@ async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
             return Err(Error::bad_request("state: must be live, all, busy or deleted").into());
         }
     };
-    let limit = query.limit.unwrap_or(100).clamp(1, LARGEST_PAGE);
+    let limit = limit(query.limit);
     let query = engine::ports::Query {
         kind,
-        instance: query.instance.map(instance_id).transpose()?,
+        instance: query.instance.map(|id| instance_id("instance", id)).transpose()?,
         filter,
-        after: query.after.as_deref().map(parse_cursor).transpose()?,
+        after: query.after.as_deref().map(parse_cursor::<Key>).transpose()?,
         limit,
     };
     let records = admin.engine.list(&query).await?;
@@ -163,13 +166,39 @@ async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
     Ok(Json(Page { items, next }))
 }
 
-/// A key as a token of a page: base64 of its JSON.
-fn cursor(key: &Key) -> String {
-    let json = serde_json::to_vec(key).unwrap_or_default();
+async fn operations(
+    State(admin): State<Admin>,
+    query: Queried<ListQuery>,
+) -> Result<Json<OperationsPage>, Refusal> {
+    let query = queried(query)?;
+    let which = match query.state.as_deref() {
+        None | Some("all") => Which::All,
+        Some("busy") => Which::Busy,
+        Some("failed") => Which::Failed,
+        Some(_) => return Err(Error::bad_request("state: must be all, busy or failed").into()),
+    };
+    let wanted = Wanted {
+        instance: query.instance.map(|id| instance_id("instance", id)).transpose()?,
+        which,
+        after: query.after.as_deref().map(parse_cursor::<Mark>).transpose()?,
+        limit: limit(query.limit),
+    };
+    let page = admin.engine.operations(&wanted).await?;
+    let next = page.next.as_ref().map(cursor);
+    Ok(Json(OperationsPage { items: page.items.iter().map(Done::from).collect(), next }))
+}
+
+fn limit(asked: Option<usize>) -> usize {
+    asked.unwrap_or(100).clamp(1, LARGEST_PAGE)
+}
+
+/// Where a page has ended, as a token: base64 of its JSON.
+fn cursor(place: &impl Serialize) -> String {
+    let json = serde_json::to_vec(place).unwrap_or_default();
     data_encoding::BASE64URL_NOPAD.encode(&json)
 }
 
-fn parse_cursor(text: &str) -> Result<Key, Error> {
+fn parse_cursor<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     data_encoding::BASE64URL_NOPAD
         .decode(text.as_bytes())
         .ok()
@@ -177,12 +206,12 @@ fn parse_cursor(text: &str) -> Result<Key, Error> {
         .ok_or_else(|| Error::bad_request("after: is not a `next` of an earlier page"))
 }
 
-fn instance_id(id: String) -> Result<InstanceId, Error> {
-    InstanceId::try_from(id).map_err(|error| Error::bad_request(format!("instance_id: {error}")))
+fn instance_id(parameter: &str, id: String) -> Result<InstanceId, Error> {
+    InstanceId::try_from(id).map_err(|error| Error::bad_request(format!("{parameter}: {error}")))
 }
 
 fn key(target: Target) -> Result<Key, Error> {
-    let instance = instance_id(target.instance_id)?;
+    let instance = instance_id("instance_id", target.instance_id)?;
     let binding = target.binding_id.map(BindingId::try_from).transpose();
     let binding = binding.map_err(|error| Error::bad_request(format!("binding_id: {error}")))?;
     Ok(match binding {

@@ -4,16 +4,15 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use osb::Catalog;
-use serde::Serialize;
 use serde_json::json;
 
-use super::args::{BindingsArgs, InstancesArgs, Listing, OperationsArgs, StateFilter};
-use super::connection::{Connection, Subject};
+use super::args::{BindingsArgs, InstancesArgs, Listing, OperationsArgs};
+use super::connection::Connection;
 use super::failure::Failure;
 use super::operator::{Kind, Wanted};
 use super::status::lifecycle;
 use super::{lookup, times};
-use crate::admin::model::{OperationView, Page, RecordView};
+use crate::admin::model::{Page, RecordView};
 
 pub(crate) async fn instances(connection: Connection, args: InstancesArgs) -> Result<(), Failure> {
     let page = connection.records(&wanted(Kind::Instances, None, args.listing)).await?;
@@ -56,38 +55,16 @@ pub(crate) async fn bindings(connection: Connection, args: BindingsArgs) -> Resu
     Ok(())
 }
 
-/// An operation with what it was done to.
-#[derive(Debug, Serialize)]
-struct Done {
-    instance_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    binding_id: Option<String>,
-    service_id: String,
-    plan_id: String,
-    #[serde(flatten)]
-    operation: OperationView,
-}
-
 pub(crate) async fn operations(
     connection: Connection,
     args: OperationsArgs,
 ) -> Result<(), Failure> {
-    let mut all = Vec::new();
-    for record in records(&connection, &args).await? {
-        let RecordView { instance_id, binding_id, service_id, plan_id, operation, past, .. } =
-            record;
-        let wanted = |operation: &OperationView| {
-            (!args.failed || operation.state == "failed") && (!args.busy || operation.is_busy())
-        };
-        let operations = past.into_iter().chain([operation]).filter(wanted);
-        all.extend(operations.map(|operation| Done {
-            instance_id: instance_id.clone(),
-            binding_id: binding_id.clone(),
-            service_id: service_id.clone(),
-            plan_id: plan_id.clone(),
-            operation,
-        }));
-    }
+    let which = match (args.failed, args.busy) {
+        (true, _) => "failed",
+        (_, true) => "busy",
+        (false, false) => "all",
+    };
+    let mut all = connection.operations(args.instance.as_deref(), which).await?;
     all.sort_by_cached_key(|done| Reverse(done.operation.created_at.parse::<Timestamp>().ok()));
     all.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
     let out = connection.out;
@@ -114,27 +91,6 @@ pub(crate) async fn operations(
     });
     let heading = ["STARTED", "OPERATION", "STATE", "INSTANCE", "BINDING", "TOOK", "RUN", "WHY"];
     out.table(&heading, rows.collect())
-}
-
-/// The records that may have such operations.
-async fn records(
-    connection: &Connection,
-    args: &OperationsArgs,
-) -> Result<Vec<RecordView>, Failure> {
-    let state = if args.busy { StateFilter::Busy } else { StateFilter::All };
-    let listing = || Listing { state, limit: None, after: None };
-    let mut all = match &args.instance {
-        None => connection.records(&wanted(Kind::Instances, None, listing())).await?.items,
-        Some(instance) => {
-            let subject = Subject::new(instance, None)?;
-            let what = format!("list the operations of {subject}");
-            let record = connection.record(&subject).await;
-            vec![record.map_err(|error| connection.refused(&what, &error))?]
-        }
-    };
-    let bindings = wanted(Kind::Bindings, args.instance.clone(), listing());
-    all.extend(connection.records(&bindings).await?.items);
-    Ok(all)
 }
 
 fn wanted(kind: Kind, instance: Option<String>, listing: Listing) -> Wanted {

@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::args::StateFilter;
 use super::connection::{Connection, Subject};
 use super::failure::Failure;
-use crate::admin::model::{LogView, Page, RecordView, Target};
+use crate::admin::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
 
 /// How many records are asked for at a time.
 const PAGE: usize = 500;
@@ -58,6 +58,36 @@ impl Connection {
             all.items.extend(page.items);
             all.next = page.next;
             if all.next.is_none() || empty || all.items.len() >= limit {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Every operation that is `which`: `all`, `busy` or `failed`.
+    pub(crate) async fn operations(
+        &self,
+        instance: Option<&str>,
+        which: &str,
+    ) -> Result<Vec<Done>, Failure> {
+        let what = match instance {
+            Some(instance) => format!("list the operations of {}", Subject::new(instance, None)?),
+            None => "list operations".to_owned(),
+        };
+        let (mut all, mut after) = (Vec::new(), None::<String>);
+        let limit = PAGE.to_string();
+        loop {
+            let query = [
+                ("instance", instance),
+                ("state", Some(which)),
+                ("after", after.as_deref()),
+                ("limit", Some(limit.as_str())),
+            ];
+            let page = self.get::<OperationsPage>("/admin/v1/operations", &query).await;
+            let page = page.map_err(|error| self.refused(&what, &error))?;
+            all.extend(page.items);
+            // A page may be empty and not the last: the server looks at so much at a time.
+            after = page.next;
+            if after.is_none() {
                 return Ok(all);
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
-use osb::server::MissingVersion;
+use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
 
 /// The file's whole content.
@@ -182,13 +182,32 @@ pub(crate) struct Encryption {
 pub(crate) struct Http {
     pub(crate) body_limit: Option<usize>,
     pub(crate) body_timeout: Option<Period>,
+    pub(crate) head_limit: Option<usize>,
     pub(crate) head_timeout: Option<Period>,
+    pub(crate) handshake_timeout: Option<Period>,
+    pub(crate) write_timeout: Option<Period>,
     pub(crate) max_connections: Option<usize>,
     pub(crate) changes_in_flight: Option<usize>,
     pub(crate) drain: Option<Period>,
     pub(crate) missing_version: Missing,
     /// `/metrics` needs no credentials.
     pub(crate) open_metrics: bool,
+}
+
+impl Http {
+    /// What the accept loop bears.
+    pub(crate) fn limits(&self) -> Limits {
+        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
+        let base = Limits::default();
+        Limits {
+            connections: self.max_connections.unwrap_or(base.connections),
+            handshake: or(self.handshake_timeout, base.handshake),
+            head: or(self.head_timeout, base.head),
+            head_bytes: self.head_limit.unwrap_or(base.head_bytes),
+            write: or(self.write_timeout, base.write),
+            drain: or(self.drain, base.drain),
+        }
+    }
 }
 
 /// What a request without a version of the API is answered.
@@ -347,6 +366,7 @@ impl Config {
         }
         Ok(engine::Policy {
             broker: self.broker.name.clone().unwrap_or(base.broker),
+            capabilities: self.broker.capabilities.clone(),
             timeouts: given.timeouts.over(timeouts),
             lost: given.lost.unwrap_or(base.lost),
             attempts: given.attempts.unwrap_or(base.attempts).max(1),
@@ -425,6 +445,26 @@ mod tests {
     fn a_hold_longer_than_platforms_wait_is_refused() {
         let config = parse("operations:\n  hold:\n    bind: 60s\n").unwrap();
         assert!(config.policy().unwrap_err().to_string().contains("operations.hold.bind"));
+    }
+
+    #[test]
+    fn each_limit_of_the_server_is_taken_up_and_only_that() {
+        let seven = Duration::from_secs(7);
+        let cases: [(&str, fn(&mut Limits, Duration)); 7] = [
+            ("{}", |_, _| {}),
+            ("{max_connections: 7}", |limits, _| limits.connections = 7),
+            ("{handshake_timeout: 7s}", |limits, seven| limits.handshake = seven),
+            ("{head_timeout: 7s}", |limits, seven| limits.head = seven),
+            ("{head_limit: 7}", |limits, _| limits.head_bytes = 7),
+            ("{write_timeout: 7s}", |limits, seven| limits.write = seven),
+            ("{drain: 7s}", |limits, seven| limits.drain = seven),
+        ];
+        for (http, change) in cases {
+            let mut expected = Limits::default();
+            change(&mut expected, seven);
+            let limits = parse(&format!("http: {http}\n")).unwrap().http.limits();
+            assert_eq!(format!("{limits:?}"), format!("{expected:?}"), "{http}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use engine::contract::{Ended, Exit};
 use engine::ports::Offer;
 use engine::redact::Redactor;
 use engine::{Engine, Ports, SystemClock};
-use osb::server::{Limits, Settings, TlsSource};
+use osb::server::{Settings, TlsSource};
 use osb::{Backend, Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
 use standalone::store::{EmbeddedStore, Options};
@@ -71,7 +71,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
         });
-        let cut = osb::server::serve(listener, router, tls, limits(config), end).await;
+        let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = engine.in_progress(), "ended; runs go on");
         anyhow::Ok(())
     })?;
@@ -112,7 +112,6 @@ async fn open_runner(
     settings.config_dir.clone_from(&broker.config_dir);
     settings.secret_dir.clone_from(&broker.secret_dir);
     settings.pass_environment.clone_from(&broker.pass_env);
-    settings.capabilities.clone_from(&broker.capabilities);
     settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
     settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
     settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
@@ -143,15 +142,6 @@ async fn offer(config: &Config, engine: &Engine) -> anyhow::Result<()> {
     let interval = config.catalog.refresh.map_or(REFRESH, |period| period.0);
     tokio::spawn(engine.clone().keep_catalog(interval));
     Ok(())
-}
-
-fn limits(config: &Config) -> Limits {
-    let mut limits = Limits::default();
-    let http = &config.http;
-    limits.head = http.head_timeout.map_or(limits.head, |p| p.0);
-    limits.connections = http.max_connections.unwrap_or(limits.connections);
-    limits.drain = http.drain.map_or(limits.drain, |p| p.0);
-    limits
 }
 
 fn router(

@@ -108,6 +108,52 @@ fn operations_are_those_of_instances_and_bindings() {
     assert_eq!(failed["items"][0]["reason"], "exit-status");
     assert_eq!(stub.json(&["operations", "--busy"]), json!({"items": []}));
     assert!(stub.run(&["operations"]).stdout.contains("no disk left"));
+    assert_eq!(stub.json(&["operations", "i"])["items"].as_array().unwrap().len(), 2);
+    let queries: Vec<_> = stub.requests().into_iter().map(|request| request.query).collect();
+    let expected = [
+        "state=all&limit=500",
+        "state=failed&limit=500",
+        "state=busy&limit=500",
+        "state=all&limit=500",
+        "instance=i&state=all&limit=500",
+    ];
+    assert_eq!(queries, expected, "the server filters");
+}
+
+#[test]
+fn operations_go_on_over_an_empty_page_and_are_cut_at_the_newest() {
+    let stub = Stub::new(|request| {
+        let item = |at: &str| {
+            let mut item = operation("provision", "failed");
+            for (name, value) in [("instance_id", at), ("service_id", "s"), ("plan_id", "p")] {
+                item[name] = value.into();
+            }
+            item["created_at"] = format!("2026-05-04T12:00:0{at}Z").into();
+            item
+        };
+        let page = match request.query.as_str() {
+            "state=failed&limit=500" => json!({"items": [item("1")], "next": "n1"}),
+            "state=failed&after=n1&limit=500" => json!({"items": [], "next": "n2"}),
+            "state=failed&after=n2&limit=500" => json!({"items": [item("3"), item("2")]}),
+            _ => return None,
+        };
+        (request.path == "/admin/v1/operations").then(|| answer(200, &page))
+    });
+    let newest = stub.json(&["operations", "--failed", "--limit", "2"]);
+    let ids: Vec<_> =
+        newest["items"].as_array().unwrap().iter().map(|item| &item["instance_id"]).collect();
+    assert_eq!(ids, ["3", "2"]);
+}
+
+#[test]
+fn operations_of_an_unknown_instance_are_not_found() {
+    let stub = Stub::new(|request| {
+        let unknown = json!({"error": "NotFound", "description": "no instance i"});
+        (request.path == "/admin/v1/operations").then(|| answer(404, &unknown))
+    });
+    let run = stub.run(&["operations", "i"]);
+    assert_eq!(run.code, 6, "{run:?}");
+    assert!(run.stderr.contains("list the operations of"), "{run:?}");
 }
 
 #[test]

@@ -267,6 +267,28 @@ pub(crate) fn ready(request: &Request) -> Value {
     record("i", binding, "ready", &operation(action, "succeeded"))
 }
 
+/// Of an instance that was made and a binding that was not, as far as they are asked for.
+fn operations(request: &Request) -> Value {
+    let asked = request.query.split('&').find_map(|pair| pair.strip_prefix("state="));
+    let item = |binding: Option<&str>, operation: Value| {
+        let mut item = operation;
+        item["instance_id"] = "i".into();
+        item["service_id"] = "service-id".into();
+        item["plan_id"] = "small-id".into();
+        if let Some(binding) = binding {
+            item["binding_id"] = binding.into();
+        }
+        item
+    };
+    let (made, failed) = (operation("provision", "succeeded"), operation("bind", "failed"));
+    let items = match asked {
+        Some("all") => vec![item(None, made), item(Some("b"), failed)],
+        Some("failed") => vec![item(Some("b"), failed)],
+        _ => vec![],
+    };
+    json!({ "items": items })
+}
+
 fn default(request: &Request) -> Answer {
     let binding = request.path.contains("/service_bindings/");
     let credentials = json!({"credentials": {"user": "u", "password": "made-secret"}});
@@ -278,6 +300,7 @@ fn default(request: &Request) -> Answer {
             let bind = record("i", Some("b"), "broken", &operation("bind", "failed"));
             answer(200, &json!({"items": [bind]}))
         }
+        ("GET", "/admin/v1/operations") => answer(200, &operations(request)),
         ("GET", "/admin/v1/logs") => answer(200, &json!({"run": "r-1", "log": "one\ntwo\n"})),
         ("POST", "/admin/v1/retry") => {
             answer(200, &record("i", None, "ready", &operation("provision", "succeeded")))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use engine::record::Reason;
+use engine::testing::scripted_runner::{Act, failure, fitting_output};
 use osb::client::{Auth, Client, ClientSettings, Polling};
 use osb::conformance::{Level, Options, Report, Verdict};
 use osb::server::{Authentication, Credentials, Limits, Settings};
@@ -19,7 +21,12 @@ async fn suite(plan: &str) -> Report {
         catalog["services"][0][flag] = json!(true);
     }
     let api = Api::with(Setup { settings, catalog, ..Setup::default() }).await;
-    api.slow(Duration::from_millis(50));
+    api.runner.script(|work| {
+        let fails = work.parameters.expose().get("label") == Some(&json!("fails"));
+        let failed = || Err(failure(Reason::ExitStatus, "as asked"));
+        let result = if fails { failed() } else { Ok(fitting_output(work)) };
+        Act::End(Duration::from_millis(50), result)
+    });
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -37,6 +44,7 @@ async fn suite(plan: &str) -> Report {
         parameters: object(json!({ "size": 1 })),
         invalid_parameters: object(json!({ "size": "large" })),
         update_parameters: object(json!({ "size": 2 })),
+        failing_update_parameters: object(json!({ "label": "fails" })),
         allow_mutation: true,
         polling: Polling {
             first_interval: Duration::from_millis(20),
@@ -55,6 +63,12 @@ async fn we_pass_what_we_ask_of_others() {
     for (plan, report) in [(SMALL, small), (FIXED, fixed)] {
         assert!(report.conforms(Level::Recommended), "{plan}: {report}");
         assert!(report.leftovers.is_empty(), "{plan}: {report}");
-        assert_eq!(report.verdict("deprovision"), Some(&Verdict::Pass), "{plan}: {report}");
+        let always =
+            ["deprovision", "update-refused-whole", "update-failed", "deprovision-unlisted-plan"];
+        for check in always {
+            assert_eq!(report.verdict(check), Some(&Verdict::Pass), "{plan} {check}: {report}");
+        }
+        let bound = report.verdict("deprovision-bound") == Some(&Verdict::Pass);
+        assert_eq!(bound, plan == SMALL, "{plan}: {report}");
     }
 }

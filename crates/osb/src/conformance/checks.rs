@@ -143,6 +143,8 @@ pub const CHECKS: &[Check] = &[
     check(33, Must, "update-maintenance", "another maintenance version: MaintenanceInfoConflict"),
     check(33, Must, "update-plan-fixed", "a plan that may not be changed is a 422"),
     check(33, Recommended, "update-plan-fixed-words", "… with update_repeatable: false"),
+    check(34, Must, "update-refused-whole", "an update that is refused is not applied in part"),
+    check(34, Must, "update-failed", "an update that fails is not applied"),
     check(
         35,
         Must,
@@ -217,6 +219,24 @@ pub const CHECKS: &[Check] = &[
         Must,
         "deprovision-early",
         "a deprovision ends a provision in progress, or ConcurrencyError",
+    ),
+    check(
+        49,
+        Recommended,
+        "deprovision-bound",
+        "a bound instance keeps its bindings, refused with 422, or they end with it",
+    ),
+    check(
+        49,
+        Recommended,
+        "deprovision-unlisted-plan",
+        "a deprovision does not need its plan to be in the catalog",
+    ),
+    check(
+        49,
+        Recommended,
+        "unbind-unlisted-plan",
+        "an unbind does not need its plan to be in the catalog",
     ),
     check(50, Must, "answers-in-time", "every answer comes before a platform gives up (60 s)"),
     check(51, Must, "profile-kubernetes", "a Kubernetes context is accepted"),

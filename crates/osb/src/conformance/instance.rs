@@ -199,7 +199,9 @@ async fn check_updates(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
         });
         probe.note("refused-changes-nothing", verdict);
     }
+    check_refused_whole(probe, offer, instance).await;
     check_update(probe, offer, instance).await;
+    check_failed(probe, offer, instance).await;
 }
 
 /// The instance as it can be fetched.
@@ -274,6 +276,46 @@ async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
             probe.note("update", Verdict::Fail(why));
         }
     }
+}
+
+/// An update of which a part could be applied, and whose context nobody can take.
+async fn check_refused_whole(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+    let options = &probe.options;
+    let wanted = options.update_parameters.as_ref().or(options.parameters.as_ref());
+    let ask = probe.ask_of(Kind::Update, instance, "");
+    let ask = ask.with("parameters", parameters(wanted)).with("context", json!([]));
+    let changes = offer.update_plan.as_ref().or(offer.other_plan.as_ref());
+    let ask = match changes {
+        Some(plan) => ask.with("plan_id", plan["id"].clone()),
+        None => ask,
+    };
+    check_unchanged(probe, offer, "update-refused-whole", ask).await;
+}
+
+async fn check_failed(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
+    match probe.options.failing_update_parameters.clone() {
+        Some(failing) => {
+            let ask = probe.ask_of(Kind::Update, instance, "");
+            let ask = ask.with("parameters", parameters(Some(&failing)));
+            check_unchanged(probe, offer, "update-failed", ask).await;
+        }
+        None => probe.skip("update-failed", "no parameters were given that make an update fail"),
+    }
+}
+
+/// Sends an update that cannot succeed. The instance is what it was before.
+async fn check_unchanged(probe: &mut Probe<'_>, offer: &Offer, id: &'static str, ask: Ask) {
+    let instance = ask.instance.clone();
+    let Some(before) = fetched(probe, offer, &instance).await else {
+        return probe.skip(id, "the instance cannot be fetched");
+    };
+    let answer = probe.send(ask).await;
+    if probe.settle(&answer).await == Settled::Well && answer.is_success() {
+        return probe.skip(id, "the broker made the update");
+    }
+    let after = fetched(probe, offer, &instance).await;
+    let changed = || "the fetched instance is not what it was before the update".to_owned();
+    probe.note(id, Verdict::of(after == Some(before), changed));
 }
 
 /// Updates, and looks at what holds meanwhile.

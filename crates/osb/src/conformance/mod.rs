@@ -44,6 +44,8 @@ pub struct Options {
     pub invalid_parameters: Option<Sensitive<Object>>,
     /// Parameters that update an instance; at first those that provision one.
     pub update_parameters: Option<Sensitive<Object>>,
+    /// Parameters with which an update fails, at once or later.
+    pub failing_update_parameters: Option<Sensitive<Object>>,
     /// A plan to change to, by id or name; at first the plan is not changed.
     pub update_plan: Option<String>,
     /// Parameters that make a binding.
@@ -65,7 +67,9 @@ pub async fn run(client: &Client, options: Options) -> Report {
         if let Some(instance) = instance::check(&mut probe).await {
             binding::check(&mut probe, &instance).await;
             removal::check(&mut probe, &instance).await;
+            removal::check_bound(&mut probe).await;
         }
+        removal::check_unlisted(&mut probe).await;
         instance::check_early_end(&mut probe).await;
         probe.clean_up().await;
     } else if !probe.options.allow_mutation {

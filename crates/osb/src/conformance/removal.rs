@@ -1,7 +1,7 @@
-//! Items 28 and 47: how bindings and instances end.
+//! Items 28, 47 and 49: how bindings and instances end.
 
 use super::instance::{AT_ONCE, at_once, same_operation};
-use super::message::{Ask, Kind};
+use super::message::{Answer, Ask, Kind};
 use super::probe::{Probe, Settled};
 use super::refusals::{self, Refusal};
 use super::report::Verdict;
@@ -46,6 +46,57 @@ pub(super) async fn check_binding(probe: &mut Probe<'_>, bind: &Ask) {
 pub(super) async fn check(probe: &mut Probe<'_>, instance: &str) {
     probe.remove_bindings().await;
     remove(probe, &DEPROVISION, instance, "").await;
+}
+
+/// Removes a new instance that is bound: refused, or its binding ends with it.
+pub(super) async fn check_bound(probe: &mut Probe<'_>) {
+    let id = "deprovision-bound";
+    if probe.offer.as_ref().is_none_or(|offer| !offer.bindable()) {
+        return probe.skip(id, "the plan is not bindable");
+    }
+    let provision = probe.ask(Kind::Provision);
+    let bind = probe.ask_of(Kind::Bind, &provision.instance, &provision.binding);
+    for (ask, what) in [(provision, "no instance"), (bind.clone(), "no binding")] {
+        let made = probe.send(ask).await;
+        if probe.settle(&made).await != Settled::Well || !made.is_success() {
+            return probe.skip(id, &format!("{what} could be made"));
+        }
+    }
+    let ask = probe.ask_of(Kind::Deprovision, &bind.instance, "");
+    let end = probe.send(ask).await;
+    let ended = probe.settle(&end).await == Settled::Well && end.is_success();
+    let verdict = match end.expect(&[200, 202, 422]) {
+        Verdict::Pass if ended => {
+            let unbind = probe.ask_of(Kind::Unbind, &bind.instance, &bind.binding);
+            let gone = probe.send(unbind).await;
+            probe.settle(&gone).await;
+            left(&gone, 410, "the binding has outlived its instance")
+        }
+        // What was refused, or was begun and failed, has taken nothing along.
+        Verdict::Pass => {
+            let again = probe.send(bind).await;
+            probe.settle(&again).await;
+            left(&again, 200, "the instance is there, its binding is not")
+        }
+        wrong => wrong,
+    };
+    probe.note(id, verdict);
+}
+
+fn left(answer: &Answer, status: u16, otherwise: &str) -> Verdict {
+    if answer.status == status { Verdict::Pass } else { answer.fault(otherwise) }
+}
+
+/// Removes what is not there, of a plan that is not in the catalog: as a platform does when the plan
+/// has been taken out of it meanwhile.
+pub(super) async fn check_unlisted(probe: &mut Probe<'_>) {
+    let kinds =
+        [(Kind::Deprovision, "deprovision-unlisted-plan"), (Kind::Unbind, "unbind-unlisted-plan")];
+    for (kind, id) in kinds {
+        let mut ask = probe.ask(kind).without("plan_id");
+        ask.query.push(("plan_id", "conformance-not-in-the-catalog".to_owned()));
+        probe.check(id, ask, |answer| answer.expect(&[410])).await;
+    }
 }
 
 async fn remove(probe: &mut Probe<'_>, removal: &Removal, instance: &str, binding: &str) {

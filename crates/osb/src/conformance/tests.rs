@@ -38,6 +38,7 @@ fn options() -> Options {
     Options {
         parameters: object(&json!({"size": 1, "password": "hunter2"})),
         invalid_parameters: object(&json!({"size": "hunter2"})),
+        failing_update_parameters: object(&json!({"fail": true, "password": "hunter2"})),
         binding_parameters: object(&json!({"secret": "hunter2"})),
         allow_mutation: true,
         polling: Polling {

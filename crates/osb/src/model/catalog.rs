@@ -1,4 +1,4 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::{Object, PlanId, ServiceId};
@@ -24,10 +24,10 @@ pub struct Service {
     /// At least one.
     pub plans: Vec<Plan>,
     /// Words for searching.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "unless_null", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Permissions that the application platform must grant for bindings.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "unless_null", skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<Permission>,
     /// Whether `GET` of an instance works. Absent: `false` by the specification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,4 +152,14 @@ pub struct ParametersSchema {
     /// The JSON Schema: `$schema` present, no external `$ref`, at most 64 kB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
+}
+
+/// `null` counts as absent for every optional member: Go prints empty lists and pointers like that.
+/// `Option` reads it so by itself.
+fn unless_null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }

@@ -11,6 +11,7 @@
 mod arbitrary;
 mod binding;
 mod lint;
+mod null;
 mod schemas;
 
 use osb::ServiceId;

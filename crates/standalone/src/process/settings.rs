@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use osb::jobs::contract::Capability;
 use zeroize::Zeroizing;
 
 /// From which the keys of results are derived. Of the store's key, so that it exists nowhere else.
@@ -61,8 +60,6 @@ pub struct ProcessSettings {
     /// Variables of our own environment that brokers see, beside `PATH`, `HOME`, `LANG`, `TZ` and
     /// `TMPDIR`.
     pub pass_environment: Vec<String>,
-    /// What the broker is taken to be capable of, whatever its catalog says; `None`: what that says.
-    pub capabilities: Option<Vec<Capability>>,
     /// How many released runs are kept for inspection.
     pub keep_runs: usize,
     /// For how long they are.
@@ -92,7 +89,6 @@ impl ProcessSettings {
             output_limit: 1024 * 1024,
             log_limit: 1024 * 1024,
             pass_environment: Vec::new(),
-            capabilities: None,
             keep_runs: 1000,
             keep_for: Duration::from_secs(7 * 24 * 60 * 60),
         }

@@ -187,11 +187,11 @@ async fn nothing_of_our_own_environment_is_passed_unless_it_is_named() {
 
 #[tokio::test]
 async fn catalog_is_asked_without_flags() {
-    let fixture = Fixture::with_broker(&NOTES.replace("echo '{}'", r#"echo '{"services": []}'"#));
-    let runner = fixture.runner_with(|settings| settings.capabilities = Some(ALL.to_vec()));
-    let offer = runner.offer().await.unwrap();
+    let catalog = r#"echo '{"services": [], "jobs": {"version": 2, "capabilities": ["state"]}}'"#;
+    let fixture = Fixture::with_broker(&NOTES.replace("echo '{}'", catalog));
+    let offer = fixture.runner().offer().await.unwrap();
     assert_eq!(offer.catalog, json!({"services": []}));
-    assert_eq!(offer.capabilities, ALL, "the settings say more than the catalog");
+    assert_eq!(offer.capabilities, [Capability::State]);
     assert_eq!(noted(&fixture, "arguments"), "catalog\n");
     assert!(!environment(&fixture).keys().any(|name| name.starts_with("OSB_")));
 }

@@ -35,6 +35,7 @@ struct Operation {
     left: u32,
     /// What an update makes of the plan.
     plan: Option<String>,
+    fails: bool,
 }
 
 type Reply = Result<(u16, Value), (u16, &'static str)>;
@@ -193,12 +194,16 @@ impl Broker {
             None => {}
         }
         let plan = target.map(|target| target["id"].as_str().unwrap().to_owned());
+        let fails = body["parameters"]["fail"] == true;
+        if !self.asynchronous && fails {
+            return Err((500, "Failed"));
+        }
         if !self.asynchronous {
             let thing = self.things.get_mut(key).unwrap();
             thing.plan = plan.unwrap_or(thing.plan.clone());
             return Ok((200, json!({})));
         }
-        let operation = self.operation("update", plan);
+        let operation = Operation { fails, ..self.operation("update", plan) };
         let reply = accepted(key, &operation);
         self.things.get_mut(key).unwrap().operation = Some(operation);
         Ok((202, reply))
@@ -218,9 +223,14 @@ impl Broker {
                 _ => {}
             }
         }
+        // One way refuses to delete what is bound, the other takes the bindings along.
+        let bound = |other: &Key| key.1.is_empty() && other.0 == key.0 && !other.1.is_empty();
         if !self.asynchronous {
-            self.things.remove(key);
+            self.things.retain(|other, _| other != key && !bound(other));
             return Ok((200, json!({})));
+        }
+        if self.things.keys().any(bound) {
+            return Err((422, "Bound"));
         }
         let operation = self.operation("delete", None);
         let reply = json!({"operation": operation.name});
@@ -256,7 +266,10 @@ impl Broker {
         if operation.left > 0 {
             return Ok((200, json!({"state": "in progress", "description": "at it"})));
         }
-        let Operation { name, action, plan, .. } = thing.operation.take().unwrap();
+        let Operation { name, action, plan, fails, .. } = thing.operation.take().unwrap();
+        if fails {
+            return Ok((200, json!({"state": "failed", "description": "as asked"})));
+        }
         thing.plan = plan.unwrap_or(thing.plan.clone());
         if action == "delete" {
             self.things.remove(key);
@@ -272,7 +285,13 @@ impl Broker {
 
     fn operation(&mut self, action: &'static str, plan: Option<String>) -> Operation {
         self.operations += 1;
-        Operation { name: format!("{action}-{}", self.operations), action, left: POLLS, plan }
+        Operation {
+            name: format!("{action}-{}", self.operations),
+            action,
+            left: POLLS,
+            plan,
+            fails: false,
+        }
     }
 }
 

@@ -230,7 +230,30 @@ fn of_instances() -> Vec<Row> {
                 "bind-unknown-instance",
             ],
         ),
-        (AtOnce, status(410, 404, ""), &["unbind-gone", "deprovision-gone"]),
+        (
+            AtOnce,
+            status(410, 404, ""),
+            &[
+                "unbind-gone",
+                "deprovision-gone",
+                "deprovision-bound",
+                "deprovision-unlisted-plan",
+                "unbind-unlisted-plan",
+            ],
+        ),
+        (
+            AtOnce,
+            when(
+                |seen, _| {
+                    seen.method == Method::DELETE && seen.query.contains("not-in-the-catalog")
+                },
+                |answer| answer.status = 400,
+            ),
+            &["deprovision-unlisted-plan", "unbind-unlisted-plan"],
+        ),
+        (AtOnce, applying(400), &["update-refused-whole"]),
+        (AtOnce, applying(500), &["update-failed"]),
+        (Later, applying(202), &["update-failed"]),
         (
             AtOnce,
             status(422, 422, "{}"),
@@ -267,6 +290,22 @@ fn of_instances() -> Vec<Row> {
             &["unbind", "unbind-async", "deprovision", "deprovision-async"],
         ),
     ]
+}
+
+/// Keeps what an update asks for although it answers this to it.
+fn applying(status: u16) -> Spoil {
+    let kept = std::sync::Mutex::new(json!(null));
+    answers(move |seen, answer| {
+        let mut kept = kept.lock().unwrap();
+        if seen.method == Method::PATCH && answer.status == status {
+            *kept = seen.json()["parameters"].clone();
+        }
+        if route(seen) == "GET instance" && answer.status == 200 {
+            let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
+            body["parameters"] = kept.clone();
+            answer.body = body.to_string().into();
+        }
+    })
 }
 
 fn of_operations() -> Vec<Row> {
@@ -429,5 +468,21 @@ fn of_bindings() -> Vec<Row> {
             &["bind-expiry"],
         ),
         (AtOnce, status(400, 404, "{}"), &["rotate-unknown"]),
+        (
+            Later,
+            when(
+                |seen, status| route(seen) == "DELETE instance" && status == 422,
+                |answer| answer.status = 500,
+            ),
+            &["deprovision-bound"],
+        ),
+        (
+            Later,
+            when(
+                |seen, status| route(seen) == "PUT binding" && status == 200,
+                |answer| answer.status = 201,
+            ),
+            &["deprovision-bound", "bind-again"],
+        ),
     ]
 }

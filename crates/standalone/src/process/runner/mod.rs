@@ -156,11 +156,7 @@ impl Runner for ProcessRunner {
         if let Err(error) = forgotten.await {
             tracing::warn!(%error, "the run of a catalog cannot be removed");
         }
-        let mut offer = offer?;
-        if let Some(capabilities) = &self.shared.settings.capabilities {
-            offer.capabilities.clone_from(capabilities);
-        }
-        Ok(offer)
+        offer
     }
 }
 

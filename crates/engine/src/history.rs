@@ -1,0 +1,193 @@
+//! Operations of all records, those that have ended included, page after page.
+//!
+//! An operation has no place of its own: it is looked for in its record. A request looks at so many
+//! records and no more, so a page may be short, even empty, and still have a next one.
+
+use std::sync::Arc;
+
+use osb::{Error, InstanceId};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::store_error;
+use crate::engine::Engine;
+use crate::ports::{Filter, Kind, Query};
+use crate::record::{Key, Operation, PastOperation, Phase, Record};
+
+/// How many records a request looks at; then it hands back where to go on.
+pub const LOOKED_AT: usize = 2000;
+/// How many are read at a time.
+const AT_A_TIME: usize = 200;
+
+/// Which operations, by how they stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    #[default]
+    All,
+    /// Those in progress.
+    Busy,
+    /// Those that failed.
+    Failed,
+}
+
+/// Which operations, and how many.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Only of this instance and its bindings.
+    pub instance: Option<InstanceId>,
+    /// Only these.
+    pub which: Which,
+    /// Where a page before has ended.
+    pub after: Option<Mark>,
+    /// At most so many; from 1.
+    pub limit: usize,
+}
+
+/// A place between two operations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    key: Key,
+    /// Behind this operation of the record; behind all of them if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
+}
+
+/// Operations in the order of their records' keys, of one record the oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// The operations.
+    pub items: Vec<Found>,
+    /// Where to go on, unless all were looked at.
+    pub next: Option<Mark>,
+}
+
+/// An operation, in its record.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The record.
+    pub record: Arc<Record>,
+    /// Its place in [`Record::past`]; `None`: [`Record::operation`].
+    past: Option<usize>,
+}
+
+/// What is kept of an operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kept<'r> {
+    /// The record's last.
+    Last(&'r Operation),
+    /// One before.
+    Past(&'r PastOperation),
+}
+
+impl Found {
+    /// What is kept of it.
+    pub fn operation(&self) -> Kept<'_> {
+        match self.past.and_then(|place| self.record.past.get(place)) {
+            Some(past) => Kept::Past(past),
+            None => Kept::Last(&self.record.operation),
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { key: self.record.key.clone(), operation: Some(self.operation().id().to_owned()) }
+    }
+}
+
+impl Kept<'_> {
+    /// The token that platforms poll with.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Last(operation) => &operation.id,
+            Self::Past(past) => &past.id,
+        }
+    }
+
+    fn stands(&self, which: Which) -> bool {
+        let (busy, failed) = match self {
+            Self::Last(operation) => {
+                let phase = &operation.phase;
+                (!phase.is_terminal(), matches!(phase, Phase::Failed(_)))
+            }
+            Self::Past(past) => (false, past.failure.is_some()),
+        };
+        match which {
+            Which::All => true,
+            Which::Busy => busy,
+            Which::Failed => failed,
+        }
+    }
+}
+
+/// The operations of a record that stand so, behind `after`: behind none if it is not kept any more,
+/// for what is forgotten is older than all that is not.
+fn found(record: &Arc<Record>, which: Which, after: Option<&str>) -> Vec<Found> {
+    let places = (0..record.past.len()).map(Some).chain([None]);
+    let all: Vec<_> = places.map(|past| Found { record: Arc::clone(record), past }).collect();
+    let known = after.and_then(|id| all.iter().position(|one| one.operation().id() == id));
+    let behind = all.into_iter().skip(known.map_or(0, |place| place + 1));
+    behind.filter(|one| one.operation().stands(which)).collect()
+}
+
+impl Engine {
+    /// A page of operations.
+    ///
+    /// # Errors
+    /// 404 for an unknown instance; if the store fails.
+    pub async fn operations(&self, wanted: &Wanted) -> Result<Page, Error> {
+        let mut page = Page::default();
+        if let Some(Mark { key, operation: Some(behind) }) = &wanted.after {
+            // What the page before has left of its last record.
+            let stored = self.shared.store.read(key).await.map_err(store_error)?;
+            let rest = stored.map(|stored| found(&stored.record, wanted.which, Some(behind)));
+            if page.take(rest.unwrap_or_default(), wanted.limit) {
+                return Ok(page);
+            }
+        } else if let (Some(instance), None) = (&wanted.instance, &wanted.after) {
+            self.record(&Key::Instance(instance.clone())).await?;
+        }
+        let mut after = wanted.after.as_ref().map(|mark| mark.key.clone());
+        let mut left = LOOKED_AT;
+        // All instances come before all bindings, so one mark serves both.
+        for kind in [Kind::Instances, Kind::Bindings] {
+            loop {
+                let query = Query {
+                    kind,
+                    instance: wanted.instance.clone(),
+                    filter: match wanted.which {
+                        Which::Busy => Filter::Busy,
+                        Which::All | Which::Failed => Filter::All,
+                    },
+                    after: after.clone(),
+                    limit: AT_A_TIME,
+                };
+                let records = self.list(&query).await?;
+                for record in &records {
+                    if page.take(found(record, wanted.which, None), wanted.limit) {
+                        return Ok(page);
+                    }
+                    after = Some(record.key.clone());
+                }
+                left = left.saturating_sub(records.len());
+                if records.len() < AT_A_TIME {
+                    break;
+                }
+                if left == 0 {
+                    page.next = after.map(|key| Mark { key, operation: None });
+                    return Ok(page);
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+impl Page {
+    /// Takes what there is room for; `true`, with where to go on, if that is all there is room for.
+    fn take(&mut self, found: Vec<Found>, limit: usize) -> bool {
+        let room = limit.saturating_sub(self.items.len());
+        self.items.extend(found.into_iter().take(room));
+        let full = self.items.len() >= limit;
+        self.next = self.items.last().filter(|_| full).map(Found::mark);
+        full
+    }
+}

@@ -1,0 +1,130 @@
+//! What was admitted, on its way: recorded as an intent, begun, and answered at once or held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use osb::{Action, Call, Error, ErrorKind, Reply};
+
+use crate::answer;
+use crate::backend::{by, store_error};
+use crate::driver;
+use crate::engine::Engine;
+use crate::failpoint;
+use crate::ports::{StoreError, Stored};
+use crate::record::{Key, Ordered, Record};
+use crate::transition::{self, Intent};
+
+impl Engine {
+    pub(crate) fn creation(
+        &self,
+        call: &Call,
+        key: &Key,
+        existing: Option<&Record>,
+        ordered: &Ordered,
+        action: Action,
+    ) -> Record {
+        let policy = &self.shared.policy;
+        let now = self.shared.clock.now();
+        match existing.filter(|record| record.is_live()) {
+            Some(broken) => transition::begin(policy, broken, by(call, action), now),
+            None => {
+                let mut record = transition::create(
+                    policy,
+                    key,
+                    existing,
+                    ordered.clone(),
+                    by(call, action),
+                    now,
+                );
+                if action == Action::Provision {
+                    record.made.dashboard_url = answer::dashboard_url(policy, key.instance());
+                }
+                record
+            }
+        }
+    }
+
+    pub(crate) fn begin(&self, record: &Record, intent: Intent) -> Record {
+        transition::begin(&self.shared.policy, record, intent, self.shared.clock.now())
+    }
+
+    /// Records an intent. `false`: somebody else wrote first.
+    pub(crate) async fn commit(
+        &self,
+        next: Record,
+        stored: Option<&Stored>,
+    ) -> Result<bool, Error> {
+        let Some(_admitted) = self.shared.tasks.admit(self.shared.policy.max_in_progress) else {
+            let error = Error::new(
+                ErrorKind::TooManyRequests,
+                "too many operations are in progress; nothing was recorded, come again later",
+            );
+            return Err(error.retry_after(Duration::from_secs(5)));
+        };
+        failpoint::hit("before-intent").await;
+        let expected = stored.map(|stored| &stored.version);
+        match self.shared.store.write(Arc::new(next), expected).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict) => return Ok(false),
+            Err(error) => return Err(store_error(error)),
+        }
+        failpoint::hit("after-intent").await;
+        Ok(true)
+    }
+
+    /// Answers a request whose operation is recorded: 202 at once, or held until it has ended.
+    pub(crate) async fn conclude<T>(
+        &self,
+        call: &Call,
+        record: Record,
+        body: impl Fn(&Record) -> T,
+        done: impl Fn(T) -> Reply<T>,
+    ) -> Result<Reply<T>, Error> {
+        let hold = self.shared.policy.hold.of(record.operation.action);
+        if call.accepts_incomplete || hold.is_zero() {
+            driver::begin(&self.shared, &record.key);
+            let operation = record.operation.id.clone();
+            return Ok(Reply::Accepted { operation, body: body(&record) });
+        }
+        let ended = self.shared.tasks.ended(&record.key);
+        driver::begin(&self.shared, &record.key);
+        tokio::select! {
+            _ = ended => {}
+            () = self.shared.clock.sleep(hold) => {}
+        }
+        let now = self.read(&record.key).await?;
+        let Some(stored) = now else {
+            return Err(Error::internal("the record was removed while the request was held"));
+        };
+        match answer::held(&stored.record, &record.operation.id) {
+            answer::Held::Succeeded => Ok(done(body(&stored.record))),
+            answer::Held::Failed(error) => Err(error),
+            answer::Held::InProgress => Err(self.undo(&stored).await),
+        }
+    }
+
+    /// A held creation ran over: it is halted and removed, so that nothing is left behind that the
+    /// platform does not know of. Other operations go on; the platform asks again.
+    async fn undo(&self, stored: &Stored) -> Error {
+        let record = &stored.record;
+        let removal = match record.operation.action {
+            Action::Bind => Some(Action::Unbind),
+            Action::Provision => Some(Action::Deprovision),
+            _ => None,
+        };
+        if let Some(removal) = removal {
+            let next = self.begin(record, Intent::new(removal));
+            match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
+                Ok(_) => driver::kick(&self.shared, &record.key),
+                Err(error) => tracing::warn!(record = %record.key, %error, "could not undo"),
+            }
+        }
+        Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "{} did not end in time; repeat it with accepts_incomplete=true",
+                record.operation.action
+            ),
+        )
+    }
+}

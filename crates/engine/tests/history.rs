@@ -1,0 +1,147 @@
+//! Operations, listed: every one that is wanted, none twice, however a page is cut.
+
+mod support;
+
+use std::sync::Arc;
+
+use engine::Engine;
+use engine::history::{Kept, LOOKED_AT, Wanted, Which};
+use engine::ports::Store;
+use engine::record::{OperationFailure, PastOperation, Phase, Reason, Record, Timestamp};
+use engine::testing::store_contract::{sample, sample_binding};
+use osb::{Action, ErrorKind};
+use support::{World, id};
+
+fn failure() -> OperationFailure {
+    OperationFailure {
+        reason: Reason::ExitStatus,
+        description: "no".into(),
+        instance_usable: None,
+        update_repeatable: None,
+    }
+}
+
+/// A record whose operations stand so, the last one last: `+` well, `-` badly, `.` in progress.
+fn with(mut record: Record, operations: &str) -> Record {
+    let name = record.key.to_string();
+    let mut past = Vec::new();
+    for (place, how) in operations.chars().enumerate() {
+        past.push(PastOperation {
+            id: format!("{name} {place}"),
+            action: Action::Provision,
+            attempts: 1,
+            failure: (how == '-').then(failure),
+            created_at: Timestamp(1),
+            ended_at: Timestamp(2),
+        });
+    }
+    let last = past.pop().unwrap();
+    record.past = past;
+    record.operation.id = last.id;
+    record.operation.phase = match (operations.ends_with('.'), last.failure) {
+        (true, _) => Phase::Pending { not_before: None },
+        (false, Some(failure)) => Phase::Failed(failure),
+        (false, None) => Phase::Succeeded,
+    };
+    record
+}
+
+async fn keep(world: &World, record: Record) {
+    world.store.write(Arc::new(record), None).await.unwrap();
+}
+
+async fn world() -> (World, Engine) {
+    let world = World::default();
+    for (instance, operations) in [("a", "+-+"), ("b", "-."), ("c", "-")] {
+        keep(&world, with(sample(instance), operations)).await;
+    }
+    keep(&world, with(sample_binding("b", "x"), "-+")).await;
+    keep(&world, with(sample_binding("c", "y"), ".")).await;
+    let engine = world.engine().await;
+    (world, engine)
+}
+
+fn wanted(which: Which, instance: Option<&str>, limit: usize) -> Wanted {
+    Wanted { instance: instance.map(id), which, after: None, limit }
+}
+
+/// Every page to the last, each within its limit.
+async fn pages(engine: &Engine, mut wanted: Wanted) -> Vec<Vec<String>> {
+    let mut pages = Vec::new();
+    loop {
+        let page = engine.operations(&wanted).await.unwrap();
+        assert!(page.items.len() <= wanted.limit);
+        pages.push(page.items.iter().map(|found| found.operation().id().to_owned()).collect());
+        match page.next {
+            Some(next) => wanted.after = Some(next),
+            None => return pages,
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wanted_is_found_once_whatever_the_limit() {
+    let (_world, engine) = world().await;
+    let all = [
+        "instance a 0",
+        "instance a 1",
+        "instance a 2",
+        "instance b 0",
+        "instance b 1",
+        "instance c 0",
+        "binding x of b 0",
+        "binding x of b 1",
+        "binding y of c 0",
+    ];
+    let failed = ["instance a 1", "instance b 0", "instance c 0", "binding x of b 0"];
+    let of_b = ["instance b 0", "instance b 1", "binding x of b 0", "binding x of b 1"];
+    for (case, which, instance, expected) in [
+        ("all", Which::All, None, &all[..]),
+        ("failed", Which::Failed, None, &failed),
+        ("busy", Which::Busy, None, &["instance b 1", "binding y of c 0"]),
+        ("all of b", Which::All, Some("b"), &of_b),
+        ("failed of b", Which::Failed, Some("b"), &["instance b 0", "binding x of b 0"]),
+        ("busy of a", Which::Busy, Some("a"), &[]),
+    ] {
+        for limit in 1..=10 {
+            let found = pages(&engine, wanted(which, instance, limit)).await;
+            assert_eq!(found.concat(), expected, "{case}, {limit} at a time: {found:?}");
+            let full = found.iter().filter(|page| page.len() == limit).count();
+            assert_eq!(full, expected.len() / limit, "{case}, {limit} at a time: {found:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_instance_is_404() {
+    let (_world, engine) = world().await;
+    let error = engine.operations(&wanted(Which::All, Some("z"), 1)).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_request_looks_at_so_many_records_and_says_where_to_go_on() {
+    let world = World::default();
+    for number in 0..LOOKED_AT {
+        keep(&world, with(sample(&format!("i{number:05}")), "+")).await;
+    }
+    keep(&world, with(sample_binding("i", "last"), "-")).await;
+    let engine = world.engine().await;
+    let found = pages(&engine, wanted(Which::Failed, None, 10)).await;
+    assert_eq!(found, [vec![], vec!["binding last of i 0".to_owned()]]);
+}
+
+#[tokio::test]
+async fn a_mark_whose_operation_is_forgotten_skips_nothing_that_is_kept() {
+    let (world, engine) = world().await;
+    let mut wanted = wanted(Which::All, Some("a"), 1);
+    let first = engine.operations(&wanted).await.unwrap();
+    assert!(matches!(first.items[0].operation(), Kept::Past(_)));
+    wanted.after = first.next;
+    let stored = world.store.read(&first.items[0].record.key).await.unwrap().unwrap();
+    let mut later = (*stored.record).clone();
+    later.past.remove(0);
+    world.store.write(Arc::new(later), Some(&stored.version)).await.unwrap();
+    let rest = pages(&engine, wanted).await.concat();
+    assert_eq!(rest, ["instance a 1", "instance a 2"]);
+}
