@@ -62,10 +62,11 @@ impl Backend for Engine {
                 Admission::Already => {
                     return Ok(Reply::Done(existing.map(answer::provisioned).unwrap_or_default()));
                 }
-                Admission::Join => existing.cloned(),
+                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
                 Admission::Begin => {
-                    let next = self.creation(call, &key, existing, &ordered, Action::Provision);
-                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                    let next =
+                        Arc::new(self.creation(call, &key, existing, &ordered, Action::Provision));
+                    if !self.commit(&next, stored.as_ref()).await? {
                         continue;
                     }
                     Some(next)
@@ -87,7 +88,7 @@ impl Backend for Engine {
         let hash = request_hash(&update::identity(&request));
         for _ in 0..ROUNDS {
             let stored = self.read(&key).await?;
-            let Some(record) = stored.as_ref().map(|s| &*s.record).filter(|r| r.is_live()) else {
+            let Some(record) = stored.as_ref().map(|s| &s.record).filter(|r| r.is_live()) else {
                 return Err(Error::not_found("there is no such service instance"));
             };
             let target = update::target(record, &request)?;
@@ -95,7 +96,7 @@ impl Backend for Engine {
             let next = match admit::update(Some(record), &target, &hash, busy) {
                 Admission::Refuse(error) => return Err(error),
                 Admission::Already => return Ok(Reply::Done(answer::provisioned(record))),
-                Admission::Join => record.clone(),
+                Admission::Join => Arc::clone(record),
                 Admission::Begin => {
                     let Some(catalog) = self.shared.catalog() else { return Err(no_catalog()) };
                     let can = self.shared.can(Capability::Update);
@@ -107,8 +108,8 @@ impl Backend for Engine {
                         originating_identity: call.originating_identity.clone(),
                         ..Intent::new(Action::Update)
                     };
-                    let next = self.begin(record, intent);
-                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                    let next = Arc::new(self.begin(record, intent));
+                    if !self.commit(&next, stored.as_ref()).await? {
                         continue;
                     }
                     next
@@ -136,11 +137,11 @@ impl Backend for Engine {
             let next = match admit::deprovision(existing, bound) {
                 Admission::Refuse(error) => return Err(error),
                 Admission::Already => return Ok(Reply::Done(())),
-                Admission::Join => existing.cloned(),
+                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
                 Admission::Begin => {
                     let Some(record) = existing else { continue };
-                    let next = self.begin(record, by(call, Action::Deprovision));
-                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                    let next = Arc::new(self.begin(record, by(call, Action::Deprovision)));
+                    if !self.commit(&next, stored.as_ref()).await? {
                         continue;
                     }
                     Some(next)
@@ -191,12 +192,13 @@ impl Backend for Engine {
                 Admission::Already => {
                     return Ok(Reply::Done(existing.map(answer::bound).unwrap_or_default()));
                 }
-                Admission::Join => existing.cloned(),
+                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
                 Admission::Begin => {
                     admit::bindable(Some(parent))?;
                     admit::of_instance(parent, &ordered)?;
-                    let next = self.creation(call, &key, existing, &ordered, Action::Bind);
-                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                    let next =
+                        Arc::new(self.creation(call, &key, existing, &ordered, Action::Bind));
+                    if !self.commit(&next, stored.as_ref()).await? {
                         continue;
                     }
                     Some(next)
@@ -225,11 +227,11 @@ impl Backend for Engine {
             {
                 Admission::Refuse(error) => return Err(error),
                 Admission::Already => return Ok(Reply::Done(())),
-                Admission::Join => existing.cloned(),
+                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
                 Admission::Begin => {
                     let Some(record) = existing else { continue };
-                    let next = self.begin(record, by(call, Action::Unbind));
-                    if !self.commit(next.clone(), stored.as_ref()).await? {
+                    let next = Arc::new(self.begin(record, by(call, Action::Unbind)));
+                    if !self.commit(&next, stored.as_ref()).await? {
                         continue;
                     }
                     Some(next)

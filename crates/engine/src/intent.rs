@@ -51,7 +51,7 @@ impl Engine {
     /// Records an intent. `false`: somebody else wrote first.
     pub(crate) async fn commit(
         &self,
-        next: Record,
+        next: &Arc<Record>,
         stored: Option<&Stored>,
     ) -> Result<bool, Error> {
         let Some(_admitted) = self.shared.tasks.admit(self.shared.policy.max_in_progress) else {
@@ -63,7 +63,7 @@ impl Engine {
         };
         failpoint::hit("before-intent").await;
         let expected = stored.map(|stored| &stored.version);
-        match self.shared.store.write(Arc::new(next), expected).await {
+        match self.shared.store.write(Arc::clone(next), expected).await {
             Ok(_) => {}
             Err(StoreError::Conflict) => return Ok(false),
             Err(error) => return Err(store_error(error)),
@@ -76,7 +76,7 @@ impl Engine {
     pub(crate) async fn conclude<T>(
         &self,
         call: &Call,
-        record: Record,
+        record: Arc<Record>,
         body: impl Fn(&Record) -> T,
         done: impl Fn(T) -> Reply<T>,
     ) -> Result<Reply<T>, Error> {

@@ -20,6 +20,7 @@ usage: cargo xtask <command>
   fuzz [seconds] [target]
                    each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
+  dist             the program as it is given away: static, into target/dist
   docs             the man page and the completions, into target/docs
 ";
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => fuzz::run(seconds, None),
         ["fuzz", seconds, target] => fuzz::run(seconds, Some(target)),
         ["bench"] => bench(),
+        ["dist"] => dist(),
         ["docs"] => docs(),
         _ => {
             eprint!("{USAGE}");
@@ -128,6 +130,19 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "standalone", "--bench", "stores", "--bench", "embedded"]))?;
     run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))?;
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))
+}
+
+/// Nothing of the machine that it runs on is needed but its kernel. The target is named so that what
+/// runs while building is not static too, which procedural macros cannot be.
+fn dist() -> anyhow::Result<()> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    run(cargo()
+        .args(["build", "--release", "-p", "manciple", "--target", &target])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
+    std::fs::create_dir_all("target/dist")?;
+    std::fs::copy(format!("target/{target}/release/manciple"), "target/dist/manciple")?;
+    eprintln!("target/dist/manciple");
+    Ok(())
 }
 
 fn docs() -> anyhow::Result<()> {

@@ -124,7 +124,9 @@ impl Site {
     }
 
     pub(crate) fn serve(&self) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        let binary = std::env::var_os("SERVE_BINARY");
+        let built = || env!("CARGO_BIN_EXE_manciple").into();
+        let mut command = Command::new(binary.unwrap_or_else(built));
         command.arg("serve").arg("--config").arg(self.path("manciple.yaml"));
         Server::start(self.slowed(&mut command))
     }
