@@ -369,6 +369,26 @@ fn a_backup_of_a_running_server_serves_the_same_credentials_elsewhere() {
     assert_eq!(credentials(&server), given);
 }
 
+#[test]
+fn a_log_that_nobody_reads_any_more_stops_nothing() {
+    let site = Site::new(BROKER);
+    let server = Served::start(site.command().env(support::UNHEARD, "1")).unwrap();
+    order::ready(&server);
+    // Each start that fails is logged, or would be.
+    std::fs::rename(site.path().join("broker"), site.path().join("away")).unwrap();
+    for number in 0..20 {
+        let answer = order::provision(&server, &format!("i{number}"), &order::body("p"));
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+    for number in 0..20 {
+        let last = order::settled(&server, &format!("i{number}"));
+        assert_eq!(last["state"], "failed", "{last}");
+    }
+    std::fs::rename(site.path().join("away"), site.path().join("broker")).unwrap();
+    let ended = order::provisioned(&server, "after", &order::body("p"));
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+}
+
 /// A server whose data directory is a small disk of its own; `None`, with the reason, where that is not
 /// permitted.
 fn on_a_small_disk(site: &Site) -> Option<Served> {

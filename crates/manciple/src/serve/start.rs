@@ -83,7 +83,11 @@ fn log(log: &Log) -> anyhow::Result<()> {
     let level = log.level.as_deref().unwrap_or("info");
     let filter = tracing_subscriber::EnvFilter::try_new(level)
         .with_context(|| format!("log.level: {level:?} is not a level"))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Told to the same place, an error of the log itself would be a panic: whoever read the log is gone.
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     let installed = match log.format.unwrap_or_default() {
         Format::Json => lines.json().flatten_event(true).try_init(),
         Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
