@@ -1,7 +1,8 @@
 //! Runs a [`Broker`] in this process.
 //!
-//! A run is a task here, so it ends with the process; what was recorded as started is then lost, and
-//! [`OnLost::Retry`](crate::policy::OnLost) gives it a further attempt, as the trait's contract allows.
+//! A run is a task here, so it ends with the runner and with the process; what was recorded as started
+//! is then lost, and [`OnLost::Retry`](crate::policy::OnLost) gives it a further attempt, as the trait's
+//! contract allows. A task is ended where it awaits: an author who blocks a thread is not.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +21,11 @@ use crate::record::{Key, Reason};
 
 /// How long a wait for a change may last.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How long the end of work is waited for that was told to end; then it is said to have.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// The runner of one broker.
-pub struct InProcess<B> {
+pub struct InProcess<B: Broker> {
     broker: Arc<B>,
     runs: Arc<Mutex<HashMap<RunName, Entry>>>,
 }
@@ -31,7 +34,18 @@ struct Entry {
     key: Key,
     state: RunState,
     changed: Arc<Notify>,
-    task: Option<JoinHandle<()>>,
+    halt: Arc<Notify>,
+    /// Ends with the entry.
+    _task: Task<()>,
+}
+
+/// A task that nobody waits for any more is ended.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 type Runs = Mutex<HashMap<RunName, Entry>>;
@@ -53,6 +67,19 @@ impl<B: Broker> InProcess<B> {
     /// A runner of `broker`.
     pub fn new(broker: B) -> Self {
         Self { broker: Arc::new(broker), runs: Arc::default() }
+    }
+
+    fn goes_on(&self, name: &RunName) -> bool {
+        lock(&self.runs)
+            .get(name)
+            .is_some_and(|entry| matches!(entry.state, RunState::Running { .. }))
+    }
+}
+
+impl<B: Broker> Drop for InProcess<B> {
+    /// The tasks have a share in the runs: they would go on.
+    fn drop(&mut self) {
+        lock(&self.runs).clear();
     }
 }
 
@@ -82,22 +109,31 @@ async fn result<B: Broker>(
     broker: Arc<B>,
     work: Work,
     timeout: Duration,
+    halt: Arc<Notify>,
 ) -> Result<Output, RunFailure> {
-    let mut task = tokio::spawn(carry_out(broker, work));
+    let mut task = Task(tokio::spawn(carry_out(broker, work)));
     let fail = |reason, words: String| Err(RunFailure { reason, failure: Failure::failed(words) });
-    match tokio::time::timeout(timeout, &mut task).await {
-        Ok(Ok(Ok(output))) if cannot_be_kept(&output) => fail(
-            Reason::WrongShape,
-            format!("the output is nested more than {MAX_DEPTH} levels deep, which cannot be kept"),
-        ),
-        Ok(Ok(Ok(output))) => Ok(output),
-        Ok(Ok(Err(failure))) => Err(RunFailure { reason: Reason::Reported, failure }),
-        Ok(Err(_)) => fail(Reason::Killed, "the broker panicked; see its log".into()),
-        Err(_) => {
-            task.abort();
+    let ended = tokio::select! {
+        ended = &mut task.0 => match ended {
+            Ok(Ok(output)) if cannot_be_kept(&output) => return fail(
+                Reason::WrongShape,
+                format!(
+                    "the output is nested more than {MAX_DEPTH} levels deep, which cannot be kept"
+                ),
+            ),
+            Ok(Ok(output)) => return Ok(output),
+            Ok(Err(failure)) => return Err(RunFailure { reason: Reason::Reported, failure }),
+            Err(_) => return fail(Reason::Killed, "the broker panicked; see its log".into()),
+        },
+        () = halt.notified() => fail(Reason::Halted, "the work was halted".into()),
+        () = tokio::time::sleep(timeout) => {
             fail(Reason::Timeout, format!("the broker did not end within {} s", timeout.as_secs()))
         }
-    }
+    };
+    // What has ended has no effect any more: it is said only when it is so.
+    task.0.abort();
+    let _ = tokio::time::timeout(ENDING, &mut task.0).await;
+    ended
 }
 
 fn cannot_be_kept(output: &Output) -> bool {
@@ -122,15 +158,18 @@ impl<B: Broker> Runner for InProcess<B> {
             set(&said.1, &said.0, RunState::Running { progress: Some(words.to_owned()) });
         });
         let (broker, timeout) = (Arc::clone(&self.broker), run.timeout);
+        let halt = Arc::<Notify>::default();
+        let halted = Arc::clone(&halt);
         let task = tokio::spawn(async move {
-            let result = result(broker, work, timeout).await;
+            let result = result(broker, work, timeout, halted).await;
             set(&table, &name, RunState::Finished(result));
         });
         let entry = Entry {
             key,
             state: RunState::Running { progress: None },
             changed: Arc::default(),
-            task: Some(task),
+            halt,
+            _task: Task(task),
         };
         runs.insert(run.name.clone(), entry);
         Ok(())
@@ -141,38 +180,30 @@ impl<B: Broker> Runner for InProcess<B> {
     }
 
     async fn changed(&self, name: &RunName) {
-        let changed = match lock(&self.runs).get(name) {
-            Some(entry) if matches!(entry.state, RunState::Running { .. }) => {
-                Arc::clone(&entry.changed)
-            }
-            _ => return,
+        let Some(changed) = lock(&self.runs).get(name).map(|entry| Arc::clone(&entry.changed))
+        else {
+            return;
         };
         let wait = changed.notified();
-        // It may have ended between the look and the wait.
-        let still = matches!(
-            lock(&self.runs).get(name).map(|entry| &entry.state),
-            Some(RunState::Running { .. })
-        );
-        if still {
+        // Looked at only now: it may end before the wait begins.
+        if self.goes_on(name) {
             let _ = tokio::time::timeout(LOOK_AGAIN, wait).await;
         }
     }
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
-        let task = lock(&self.runs).get_mut(name).and_then(|entry| entry.task.take());
-        if let Some(task) = task {
-            task.abort();
-            let failure = Failure::failed("the work was halted");
-            let halted = RunFailure { reason: Reason::Halted, failure };
-            set(&self.runs, name, RunState::Finished(Err(halted)));
+        if let Some(entry) = lock(&self.runs).get(name) {
+            entry.halt.notify_one();
         }
         Ok(())
     }
 
     async fn release(&self, name: &RunName) -> Result<(), RunnerError> {
-        if let Some(Entry { task: Some(task), .. }) = lock(&self.runs).remove(name) {
-            task.abort();
+        self.cancel(name).await?;
+        while self.goes_on(name) {
+            self.changed(name).await;
         }
+        lock(&self.runs).remove(name);
         Ok(())
     }
 

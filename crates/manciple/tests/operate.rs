@@ -219,6 +219,24 @@ fn told_to_end_it_answers_what_was_asked_and_exits_0() {
 }
 
 #[test]
+fn told_to_end_it_leaves_nothing_in_memory() {
+    let site =
+        Site::new(&BROKER.replace("here=${0%/*}\n", "here=${0%/*}; pwd >>\"$here/places\"\n"));
+    let (mut server, _) = with_a_binding(&site);
+    let places = site.read("places");
+    let place = Path::new(places.lines().next().unwrap()).ancestors().nth(2).unwrap();
+    if !place.starts_with("/dev/shm") {
+        println!("skipped: /dev/shm cannot be used");
+        return;
+    }
+    let empty = || std::fs::read_dir(place).unwrap().next().is_none().then_some(());
+    within(10, empty).expect("what has ended is removed");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().and_then(|status| status.code()), Some(0), "{}", server.log());
+    assert!(!place.exists());
+}
+
+#[test]
 fn operations_are_filtered_and_counted_by_the_server() {
     let site = Site::new(&BROKER.replace("*:wait)", "*:bad) exit 1 ;;\n*:wait)").replace(
         "{\"id\":\"wait\"",

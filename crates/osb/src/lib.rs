@@ -7,9 +7,9 @@
 //! platform ──HTTP──▶ server ──▶ Backend (the engine) ──runs──▶ Broker, or /bin/broker
 //! ```
 //!
-//! The [`server`](crate::server) (feature `server`) enforces every rule of the specification that can
-//! be decided from the request and the catalog; the `Backend` those that need state; the author
-//! writes only the work itself.
+//! The [`server`] (feature `server`) enforces every rule of the specification that can be decided
+//! from the request and the catalog; the `Backend` those that need state; the author writes only the
+//! work itself.
 //!
 //! Section names in these docs are those of the specification, version 2.17.
 

@@ -91,6 +91,8 @@ fn lint() -> anyhow::Result<()> {
     ];
     let allowed = tests.map(|lint| format!("-Aclippy::{lint}"));
     run(cargo().args(clippy).args(["--all-targets", "--", "-D", "warnings"]).args(allowed))?;
+    let doc = ["doc", "--workspace", "--no-deps", "--all-features", "--quiet"];
+    run(cargo().args(doc).env("RUSTDOCFLAGS", "-Dwarnings"))?;
     conformance::check()?;
     dependencies()
 }

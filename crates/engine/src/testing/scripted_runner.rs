@@ -24,6 +24,8 @@ pub enum Act {
     Vanish(Duration),
     /// Never end by itself; it is ended at its timeout.
     Hang,
+    /// As [`Self::Hang`], and say this of its progress.
+    Say(&'static str),
 }
 
 /// Decides what a run does, from its work.
@@ -67,6 +69,7 @@ impl Live {
             _ if age >= self.timeout => {
                 RunState::Finished(Err(failure(Reason::Timeout, "it did not end in time")))
             }
+            Act::Say(progress) => RunState::Running { progress: Some((*progress).to_owned()) },
             _ => RunState::Running { progress: None },
         }
     }
@@ -129,6 +132,13 @@ impl ScriptedRunner {
     /// The runs that are still kept.
     pub fn kept(&self) -> Vec<RunName> {
         self.lock().runs.keys().cloned().collect()
+    }
+
+    /// Lets a run vanish that goes on.
+    pub fn lose(&self, name: &RunName) {
+        if let Some(run) = self.lock().runs.get_mut(name) {
+            run.act = Act::Vanish(Duration::ZERO);
+        }
     }
 
     /// Removes a run behind the engine's back.

@@ -449,19 +449,16 @@ mod tests {
 
     #[test]
     fn each_limit_of_the_server_is_taken_up_and_only_that() {
-        let seven = Duration::from_secs(7);
-        let cases: [(&str, fn(&mut Limits, Duration)); 7] = [
-            ("{}", |_, _| {}),
-            ("{max_connections: 7}", |limits, _| limits.connections = 7),
-            ("{handshake_timeout: 7s}", |limits, seven| limits.handshake = seven),
-            ("{head_timeout: 7s}", |limits, seven| limits.head = seven),
-            ("{head_limit: 7}", |limits, _| limits.head_bytes = 7),
-            ("{write_timeout: 7s}", |limits, seven| limits.write = seven),
-            ("{drain: 7s}", |limits, seven| limits.drain = seven),
-        ];
-        for (http, change) in cases {
-            let mut expected = Limits::default();
-            change(&mut expected, seven);
+        let (base, seven) = (Limits::default(), Duration::from_secs(7));
+        for (http, expected) in [
+            ("{}", base),
+            ("{max_connections: 7}", Limits { connections: 7, ..base }),
+            ("{handshake_timeout: 7s}", Limits { handshake: seven, ..base }),
+            ("{head_timeout: 7s}", Limits { head: seven, ..base }),
+            ("{head_limit: 7}", Limits { head_bytes: 7, ..base }),
+            ("{write_timeout: 7s}", Limits { write: seven, ..base }),
+            ("{drain: 7s}", Limits { drain: seven, ..base }),
+        ] {
             let limits = parse(&format!("http: {http}\n")).unwrap().http.limits();
             assert_eq!(format!("{limits:?}"), format!("{expected:?}"), "{http}");
         }

@@ -28,7 +28,10 @@ impl Exchange {
     /// Makes it anew, with the files that the broker is given.
     pub(super) fn create(&self, request: Option<&Work>, state: Option<&Value>) -> io::Result<()> {
         durable::remove_all(&self.path)?;
-        durable::create_dir(&self.path)?;
+        again_if_gone(|| {
+            own(self.path.parent().unwrap_or(&self.path))?;
+            durable::create_dir(&self.path)
+        })?;
         durable::create_dir(&self.work())?;
         if let Some(request) = request {
             write_json(&self.request(), request)?;
@@ -70,20 +73,55 @@ fn write_json(path: &Path, content: &impl Serialize) -> io::Result<()> {
     std::io::Write::write_all(&mut durable::create(path)?, &serde_json::to_vec(content)?)
 }
 
-/// Where the exchange directories of all runs are: in memory if possible, else beside the runs.
-pub(super) fn root(configured: Option<&Path>, runs: &Path) -> io::Result<PathBuf> {
-    let root = match configured {
+/// Where the exchange directories of all runs are.
+///
+/// One in memory is outside the data directory, where nobody would look for what is left of it: it is
+/// removed when its user ends and it is empty. A run that goes on keeps it, and whoever comes next, a
+/// supervisor included, makes it again.
+#[derive(Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    in_memory: bool,
+}
+
+impl Root {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if self.in_memory {
+            // Fails, as it should, if anything is in it.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// The configured one; else in memory if possible, else beside the runs.
+pub(super) fn root(configured: Option<&Path>, runs: &Path) -> io::Result<Root> {
+    let path = match configured {
         Some(root) => root.to_owned(),
         None => {
-            let shared = in_memory(runs);
-            if private(&shared).is_ok() {
-                return Ok(shared);
+            let path = in_memory(runs);
+            if again_if_gone(|| private(&path)).is_ok() {
+                return Ok(Root { path, in_memory: true });
             }
             runs.join(".exchange")
         }
     };
-    private(&root)?;
-    Ok(root)
+    private(&path)?;
+    Ok(Root { path, in_memory: false })
+}
+
+/// Another user of the root that ends may remove it between our making it and our using it.
+fn again_if_gone<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    const TRIES: usize = 10;
+    let gone = |made: &io::Result<T>| {
+        made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    (1..TRIES).map(|_| make()).find(|made| !gone(made)).unwrap_or_else(&make)
 }
 
 /// One name for each user and data directory, so that two installations do not meet.
@@ -94,15 +132,21 @@ fn in_memory(runs: &Path) -> PathBuf {
     PathBuf::from(format!("/dev/shm/manciple-{user}-{hash}"))
 }
 
-/// Makes a directory that nobody else can look into. `/dev/shm` is open to all: what is there under our
-/// name may be somebody else's, or a link to elsewhere.
-fn private(path: &Path) -> io::Result<()> {
+/// Makes a directory that is ours. `/dev/shm` is open to all: what is there under our name may be
+/// somebody else's, or a link to elsewhere.
+fn own(path: &Path) -> io::Result<()> {
     durable::create_dir(path)?;
     let found = std::fs::symlink_metadata(path)?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
         let what = format!("{} is there and is not our directory", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
+    Ok(())
+}
+
+/// As [`own`], one that nobody else can look into and that can be written.
+fn private(path: &Path) -> io::Result<()> {
+    own(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
     // Read-only file systems let a directory that exists be made again.
     let probe = path.join(".probe");
@@ -139,9 +183,49 @@ mod tests {
         let root = root(None, runs.path()).unwrap();
         let memory =
             durable::create(&Path::new("/dev/shm").join(format!(".{}", std::process::id())));
-        assert_eq!(root.starts_with("/dev/shm"), memory.is_ok());
+        assert_eq!(root.path().starts_with("/dev/shm"), memory.is_ok());
         let _ = durable::remove(&Path::new("/dev/shm").join(format!(".{}", std::process::id())));
-        std::fs::remove_dir(&root).unwrap();
+    }
+
+    #[test]
+    fn its_root_in_memory_goes_with_its_user_unless_something_is_in_it() {
+        let runs = tempfile::tempdir().unwrap();
+        let first = root(None, runs.path()).unwrap();
+        if !first.in_memory {
+            println!("skipped: /dev/shm cannot be used");
+            return;
+        }
+        let path = first.path().to_owned();
+        let exchange = Exchange::at(path.join("run-1"));
+        exchange.create(None, None).unwrap();
+        drop(first);
+        assert!(exchange.work().is_dir(), "a run that goes on keeps it");
+        let second = root(None, runs.path()).unwrap();
+        exchange.remove().unwrap();
+        drop(second);
+        assert!(!path.exists());
+        exchange.create(None, None).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700, "made again, closed");
+        exchange.remove().unwrap();
+        drop(root(None, runs.path()).unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_configured_root_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("exchange");
+        drop(root(Some(&path), directory.path()).unwrap());
+        assert!(path.is_dir());
+    }
+
+    #[test]
+    fn a_root_that_is_not_ours_is_not_used_by_a_run_either() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        let error = Exchange::at(link.join("run-1")).create(None, None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]

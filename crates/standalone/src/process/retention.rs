@@ -74,7 +74,12 @@ impl Retention {
                 _ => {}
             }
         }
-        for name in names(exchange)? {
+        let exchanges = match names(exchange) {
+            // Another user of it has ended, and nobody has needed it since.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            names => names?,
+        };
+        for name in exchanges {
             if matches!(self.run(&name).standing()?, Standing::Absent | Standing::Released)
                 && is_old(&exchange.join(&name))
             {

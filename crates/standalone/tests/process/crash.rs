@@ -11,8 +11,8 @@ use engine::testing::runner_contract::{Behaviour, run, until, until_finished};
 use standalone::process::ProcessRunner;
 
 use crate::harness::{
-    Fixture, is_alive, kill, kill_supervisor, pids_with, program, supervisor_of, until_lost,
-    wait_for,
+    self, Fixture, finish, is_alive, kill, kill_supervisor, pids_with, program, supervisor_of,
+    until_lost, wait_for,
 };
 
 /// A server in a process of its own, which starts runs of [`Behaviour::Slow`].
@@ -279,4 +279,41 @@ async fn a_directory_without_a_run_is_no_run() {
     runner.start(&run).await.unwrap();
     until_finished(&runner, &run.name).await.unwrap();
     assert_eq!(fixture.effects_of("prepared-1"), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_left_in_memory_of_a_server_that_ended() {
+    let fixture = Fixture::with_broker(
+        r#"pwd >"$LEDGER/directory"; until [ -e "$LEDGER/go" ]; do sleep 0.05; done; echo '{}'"#,
+    );
+    let open = || fixture.runner_with(|settings| settings.exchange = None);
+    let works_in = async || {
+        let ledger = fixture.path("ledger/directory");
+        let read = || fs::read_to_string(&ledger).ok().filter(|path| path.ends_with('\n'));
+        let path = std::path::PathBuf::from(wait_for("the broker", read).await.trim_end());
+        fs::remove_file(ledger).unwrap();
+        path.ancestors().nth(2).unwrap().to_owned()
+    };
+    let (runner, bystander) = (open(), open());
+    let waits = harness::run("memory-1");
+    runner.start(&waits).await.unwrap();
+    let memory = works_in().await;
+    if !memory.starts_with("/dev/shm") {
+        println!("skipped: /dev/shm cannot be used");
+        return;
+    }
+    // Its supervisor's end is waited for by a task, which has a share in the runner.
+    drop(runner);
+    fs::write(fixture.path("ledger/go"), "").unwrap();
+    finish(&bystander, &waits).await.unwrap();
+    bystander.release(&waits.name).await.unwrap();
+    wait_for("its end", || (!memory.exists()).then_some(())).await;
+
+    // One that was open before is not harmed: the next run makes it anew.
+    let again = harness::run("memory-2");
+    finish(&bystander, &again).await.unwrap();
+    assert_eq!(works_in().await, memory);
+    bystander.release(&again.name).await.unwrap();
+    drop(bystander);
+    wait_for("its end", || (!memory.exists()).then_some(())).await;
 }

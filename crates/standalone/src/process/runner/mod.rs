@@ -47,7 +47,7 @@ struct Shared {
     settings: ProcessSettings,
     /// Absolute.
     runs: PathBuf,
-    exchange: PathBuf,
+    exchange: exchange::Root,
     /// Supervisors that are children of this process; their channels close when they end.
     own: Mutex<HashMap<String, watch::Receiver<()>>>,
     said: Mutex<HashMap<String, Said>>,
@@ -120,7 +120,7 @@ impl Runner for ProcessRunner {
                 let name = released.as_str();
                 let over = shared.release(&shared.run(name), name)?;
                 if over {
-                    shared.retention.released(name, &shared.exchange)?;
+                    shared.retention.released(name, shared.exchange.path())?;
                 }
                 Ok(over)
             });
@@ -166,7 +166,7 @@ impl Shared {
     }
 
     fn exchange(&self, name: &str) -> Exchange {
-        Exchange::at(self.exchange.join(name))
+        Exchange::at(self.exchange.path().join(name))
     }
 
     fn own(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<()>>> {
