@@ -256,7 +256,7 @@ mod tests {
                 "operation_id": "o", "attempt": 1, "parameters": parameters,
             });
             let work = serde_json::from_value(work).unwrap();
-            let result = result(Arc::new(Echo), work, Duration::from_secs(5)).await;
+            let result = result(Arc::new(Echo), work, Duration::from_secs(5), Arc::default()).await;
             assert_eq!(result.map_err(|failure| failure.reason).is_ok(), kept, "{levels}");
         }
     }
