@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use osb::{Action, Error, ErrorKind};
+use osb::{Action, Error, ErrorKind, InstanceId};
 
 use crate::backend::store_error;
 use crate::driver;
 use crate::engine::Engine;
 use crate::names::RunName;
-use crate::ports::{Query, StoreError};
+use crate::ports::{Filter, Kind, Query, StoreError};
 use crate::record::{Key, Lifecycle, Phase, Record};
 use crate::transition::{self, Intent};
 
@@ -120,12 +120,46 @@ impl Engine {
             Err(error) => return Err(store_error(error)),
         }
         tracing::warn!(record = %key, "purged by an operator");
-        for run in runs.into_iter().flatten() {
+        self.end_runs(runs.into_iter().flatten()).await;
+        driver::kick(&self.shared, key);
+        if key.binding().is_none() {
+            self.purge_latecomers(key.instance()).await?;
+        }
+        Ok(())
+    }
+
+    /// Bindings that were recorded after it was seen that there are none, and before the instance was
+    /// gone: whoever begins one later finds no instance.
+    async fn purge_latecomers(&self, instance: &InstanceId) -> Result<(), Error> {
+        let query = Query {
+            kind: Kind::Bindings,
+            instance: Some(instance.clone()),
+            filter: Filter::Live,
+            after: None,
+            limit: 64,
+        };
+        loop {
+            let late = self.shared.store.list(&query).await.map_err(store_error)?;
+            if late.is_empty() {
+                return Ok(());
+            }
+            for stored in late {
+                match Box::pin(self.purge(&stored.record.key)).await {
+                    // It was changed in the meantime, or is gone: the next look tells.
+                    Ok(()) => {}
+                    Err(error) if error.kind == ErrorKind::ConcurrencyError => {}
+                    Err(error) if error.kind == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    async fn end_runs(&self, runs: impl Iterator<Item = RunName>) {
+        for run in runs {
             if let Err(error) = self.shared.runner.release(&run).await {
                 tracing::warn!(%run, %error, "the run of a purged record could not be ended");
             }
         }
-        driver::kick(&self.shared, key);
-        Ok(())
     }
 }

@@ -64,6 +64,9 @@ impl Backend for Engine {
                 }
                 Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
                 Admission::Begin => {
+                    if existing.is_none_or(|record| !record.is_live()) {
+                        self.shared.check_sold(&ordered.service_id, &ordered.plan_id)?;
+                    }
                     let next =
                         Arc::new(self.creation(call, &key, existing, &ordered, Action::Provision));
                     if !self.commit(&next, stored.as_ref()).await? {
@@ -99,6 +102,9 @@ impl Backend for Engine {
                 Admission::Join => Arc::clone(record),
                 Admission::Begin => {
                     let Some(catalog) = self.shared.catalog() else { return Err(no_catalog()) };
+                    if target.plan_id != record.ordered.plan_id {
+                        self.shared.check_sold(&target.service_id, &target.plan_id)?;
+                    }
                     let can = self.shared.can(Capability::Update);
                     update::check(record, &target, &request, &catalog, can)?;
                     let intent = Intent {

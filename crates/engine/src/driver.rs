@@ -324,6 +324,7 @@ async fn start(
         timeout: shared.policy.timeouts.of(record.operation.action),
         work: work(shared, record, poll).await?,
         capabilities: shared.offering().map(|offering| offering.capabilities).unwrap_or_default(),
+        removes: record.made.binding.clone().map(Box::new),
     };
     failpoint::hit("before-start").await;
     match shared.runner.start(&run).await {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use osb::CompiledCatalog;
 use osb::jobs::contract::Capability;
+use osb::{CompiledCatalog, PlanId, ServiceId};
 use tokio::sync::Semaphore;
 
 use crate::driver::{self, Observer, Tasks};
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
 pub(crate) struct Offering {
     pub(crate) catalog: Arc<CompiledCatalog>,
     pub(crate) capabilities: Vec<Capability>,
+    /// Plans that are in the catalog for the instances that have them, and for no others.
+    pub(crate) withdrawn: Vec<(ServiceId, PlanId)>,
 }
 
 impl Shared {
@@ -49,6 +51,21 @@ impl Shared {
     pub(crate) fn catalog(&self) -> Option<Arc<CompiledCatalog>> {
         let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
         offer.as_ref().map(|offering| Arc::clone(&offering.catalog))
+    }
+
+    /// Refuses a plan to those who do not have it yet.
+    pub(crate) fn check_sold(&self, service: &ServiceId, plan: &PlanId) -> Result<(), osb::Error> {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        let withdrawn = |offering: &Offering| {
+            offering.withdrawn.iter().any(|(of, kept)| of == service && kept == plan)
+        };
+        if !offer.as_ref().is_some_and(withdrawn) {
+            return Ok(());
+        }
+        Err(osb::Error::bad_request(
+            "plan_id: was withdrawn from the catalog and is kept for the instances that have it; \
+             choose another plan",
+        ))
     }
 
     pub(crate) fn can(&self, capability: Capability) -> bool {

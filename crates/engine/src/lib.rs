@@ -34,6 +34,7 @@ pub mod redact;
 mod system_clock;
 mod transition;
 mod update;
+mod withdrawn;
 
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -43,4 +44,4 @@ pub use engine::{Engine, Ports};
 pub use offer::CatalogError;
 pub use policy::Policy;
 pub use system_clock::SystemClock;
-pub use transition::keep_plans_in_use;
+pub use withdrawn::keep_plans_in_use;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use osb::catalog::{CompiledCatalog, Fault};
 use osb::jobs::contract::Capability;
-use osb::{Catalog, Object};
+use osb::{Catalog, Object, PlanId, ServiceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::{Engine, Offering};
 use crate::ports::{Offer, RunFailure, StoreError};
-use crate::transition::keep_plans_in_use;
+use crate::withdrawn::keep_plans_in_use;
 
 /// Why a catalog was not taken. The one before stays in force.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,8 @@ fn list(faults: &[Fault]) -> String {
 struct Saved {
     catalog: Value,
     capabilities: Vec<Capability>,
+    #[serde(default)]
+    withdrawn: Vec<(ServiceId, PlanId)>,
 }
 
 impl Engine {
@@ -51,10 +53,10 @@ impl Engine {
     pub async fn load_catalog(&self) -> Result<bool, StoreError> {
         let Some(saved) = self.shared.store.catalog().await? else { return Ok(false) };
         let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
-        let offer = Offer { catalog: saved.catalog, capabilities: saved.capabilities };
-        match compile(&offer) {
-            Ok(offering) => {
-                self.offer(offering);
+        match compile(&saved.catalog) {
+            Ok(catalog) => {
+                let Saved { capabilities, withdrawn, .. } = saved;
+                self.offer(Offering { catalog, capabilities, withdrawn });
                 Ok(true)
             }
             Err(faults) => {
@@ -80,27 +82,31 @@ impl Engine {
     pub async fn set_offer(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
         let mut catalog = osb::catalog::parse(&offer.catalog).map_err(CatalogError::Faults)?;
         let before = self.shared.catalog();
+        let mut withdrawn = Vec::new();
         if let Some(before) = &before {
             let in_use = self.shared.store.plans_in_use().await.map_err(CatalogError::Store)?;
-            keep_plans_in_use(&mut catalog, before.catalog(), &in_use);
+            withdrawn = keep_plans_in_use(&mut catalog, before.catalog(), &in_use);
         }
         serve_what_we_keep(&mut catalog);
         offer.catalog = serde_json::to_value(&catalog).unwrap_or_default();
-        let offering = match before.filter(|before| *before.catalog() == catalog) {
+        let catalog = match before.filter(|before| *before.catalog() == catalog) {
             // Unchanged: keep its Last-Modified.
-            Some(catalog) => Offering { catalog, capabilities: offer.capabilities.clone() },
-            None => Offering {
-                catalog: Arc::new(CompiledCatalog::compile(catalog).map_err(CatalogError::Faults)?),
-                capabilities: offer.capabilities.clone(),
-            },
+            Some(catalog) => catalog,
+            None => Arc::new(CompiledCatalog::compile(catalog).map_err(CatalogError::Faults)?),
         };
-        let saved = Saved { catalog: offer.catalog, capabilities: offer.capabilities };
+        let capabilities = offer.capabilities;
+        let offering = Offering {
+            catalog: Arc::clone(&catalog),
+            capabilities: capabilities.clone(),
+            withdrawn: withdrawn.clone(),
+        };
+        let saved = Saved { catalog: offer.catalog, capabilities, withdrawn };
         let saved = serde_json::to_value(saved).unwrap_or_default();
         if self.shared.store.catalog().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved)
         {
             self.shared.store.save_catalog(&saved).await.map_err(CatalogError::Store)?;
         }
-        let catalog = Arc::clone(&offering.catalog);
+        self.tell_withdrawn(&offering.withdrawn);
         self.offer(offering);
         Ok(catalog)
     }
@@ -125,6 +131,18 @@ impl Engine {
         }
     }
 
+    /// Logs what is newly kept only for those who have it.
+    fn tell_withdrawn(&self, withdrawn: &[(ServiceId, PlanId)]) {
+        let before = self.shared.offering().map(|offering| offering.withdrawn).unwrap_or_default();
+        for (service, plan) in withdrawn.iter().filter(|plan| !before.contains(plan)) {
+            tracing::warn!(
+                %service, %plan,
+                "a plan has left the catalog while it is in use: it is kept for its instances, and \
+                 no longer sold"
+            );
+        }
+    }
+
     /// Puts an offering in force: the one place where the operator's word stands over the catalog's.
     /// What is saved is the catalog's, so that a changed configuration counts from the next start.
     fn offer(&self, mut offering: Offering) {
@@ -135,10 +153,8 @@ impl Engine {
     }
 }
 
-fn compile(offer: &Offer) -> Result<Offering, Vec<Fault>> {
-    let catalog = osb::catalog::parse(&offer.catalog)?;
-    let catalog = Arc::new(CompiledCatalog::compile(catalog)?);
-    Ok(Offering { catalog, capabilities: offer.capabilities.clone() })
+fn compile(catalog: &Value) -> Result<Arc<CompiledCatalog>, Vec<Fault>> {
+    Ok(Arc::new(CompiledCatalog::compile(osb::catalog::parse(catalog)?)?))
 }
 
 /// The engine keeps instances and bindings, so both can be fetched unless the author says not.

@@ -137,6 +137,8 @@ pub struct Run {
     pub timeout: Duration,
     /// The extensions of the contract that are in force for it.
     pub capabilities: Vec<Capability>,
+    /// The binding that is to be removed: its broker is not given it, but may well print it.
+    pub removes: Option<Box<osb::BindingBody>>,
 }
 
 /// What is known of a run.

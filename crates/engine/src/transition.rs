@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use osb::{Action, Catalog, FailureKind, Output};
+use osb::{Action, FailureKind, Output};
 
 use crate::names::{self, RunName};
 use crate::policy::Policy;
@@ -306,30 +306,4 @@ pub(crate) fn operation_failure(failed: &RunFailure) -> (OperationFailure, bool)
         update_repeatable: failed.failure.update_repeatable,
     };
     (failure, nothing_made)
-}
-
-/// The catalog with every plan that is in use and has left it taken over from the one before.
-///
-/// A plan in use never disappears under its instances: the platform would then refuse to touch
-/// them.
-pub fn keep_plans_in_use(
-    fresh: &mut Catalog,
-    last: &Catalog,
-    in_use: &[(osb::ServiceId, osb::PlanId)],
-) {
-    for (service_id, plan_id) in in_use {
-        let Some(old) = last.services.iter().find(|service| service.id == *service_id) else {
-            continue;
-        };
-        let Some(plan) = old.plans.iter().find(|plan| plan.id == *plan_id) else { continue };
-        match fresh.services.iter_mut().find(|service| service.id == *service_id) {
-            Some(service) if service.plans.iter().any(|plan| plan.id == *plan_id) => {}
-            Some(service) => service.plans.push(plan.clone()),
-            None => {
-                let mut service = old.clone();
-                service.plans = vec![plan.clone()];
-                fresh.services.push(service);
-            }
-        }
-    }
 }

@@ -244,3 +244,53 @@ fn the_configuration_wins_over_the_catalog_of_a_file_as_over_that_of_the_broker(
         }
     }
 }
+
+fn catalog_of(plans: &[(&str, &str)]) -> String {
+    let plans = plans.iter().map(|(id, name)| json!({"id": id, "name": name, "description": "d"}));
+    let service = json!({"id": "s", "name": "db", "description": "d", "bindable": true,
+                         "plan_updateable": true, "plans": plans.collect::<Vec<_>>()});
+    json!({"services": [service]}).to_string()
+}
+
+fn sold(server: &Served) -> Vec<(String, String)> {
+    let catalog = http::get(&server.address, "/v2/catalog").unwrap().body;
+    let plans = catalog["services"][0]["plans"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    plans.map(|plan| (text(&plan["id"]), text(&plan["name"]))).collect()
+}
+
+/// The broker's own catalog is never asked for; a plan that leaves the file while it is in use stays
+/// for its instances, stands in the way of nothing and is not sold, before and after a restart.
+#[test]
+fn the_catalog_of_a_file_is_read_again_on_demand_and_plans_in_use_are_kept() {
+    let mut site = Site::new(BROKER);
+    site.settings = "auth: {disabled: true}\ncatalog: {file: catalog.json}\n".to_owned();
+    site.write("catalog.json", &catalog_of(&[("old", "fast")]));
+    let mut server = site.serve();
+    order::ready(&server);
+    assert_eq!(order::provisioned(&server, "i", &order::body("old"))["state"], "succeeded");
+    site.write("catalog.json", &catalog_of(&[("new", "fast")]));
+    let refresh = http::send(&server.address, "POST", "/admin/v1/catalog/refresh", None).unwrap();
+    assert_eq!(refresh.status, 200, "{refresh:?}");
+    for when in ["refreshed", "restarted"] {
+        let pair = |id: &str, name: &str| (id.to_owned(), name.to_owned());
+        let expected = [pair("new", "fast"), pair("old", "fast-withdrawn")];
+        assert_eq!(sold(&server), expected, "{when}");
+        let refused = order::provision(&server, when, &order::body("old"));
+        assert_eq!(refused.status, 400, "{when}: {refused:?}");
+        let said = refused.body["description"].as_str().unwrap();
+        assert!(said.contains("plan_id") && said.contains("withdrawn"), "{when}: {said}");
+        let again = order::provision(&server, "i", &order::body("old"));
+        assert_eq!(again.status, 200, "{when}: {again:?}");
+        let plan = json!({"service_id": "s", "plan_id": "old"});
+        let bound = order::bind(&server, "i", when, &plan);
+        assert!(bound.status == 201, "{when}: {bound:?}");
+        drop(server);
+        server = site.serve();
+        order::ready(&server);
+    }
+    site.write("catalog.json", "{");
+    let refresh = http::send(&server.address, "POST", "/admin/v1/catalog/refresh", None).unwrap();
+    assert!(refresh.body["description"].as_str().unwrap().contains("catalog.json"), "{refresh:?}");
+    assert_eq!(sold(&server).len(), 2, "the one before stays");
+}

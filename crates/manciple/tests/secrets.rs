@@ -307,3 +307,54 @@ fn afterwards(
     let log = server.log();
     assert!(log.contains("\"DEBUG\""), "the log is to be looked at when it says most");
 }
+
+/// A broker of version 1 that is given nothing but ids, and knows the password all the same.
+const TELLTALE: &str = r#"#!/bin/sh
+here=${0%/*}
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+    "plans":[{"id":"p","name":"small","description":"d"}]}]}' ;;
+bind) echo '{"credentials":{"uri":"db://user:planted-credential@host/","password":"planted-credential"}}' ;;
+unbind) echo "DROP ROLE failed for db://user:planted-credential@host/" >&2
+    until [ -e "$here/go" ] || [ ! -d "$here" ]; do sleep 0.05; done
+    exit "$(cat "$here/status")" ;;
+*) echo '{}' ;;
+esac
+"#;
+
+#[test]
+fn credentials_are_not_told_when_their_binding_is_removed() {
+    let mut site = Site::new(TELLTALE);
+    site.settings = "auth: {disabled: true}\nlog: {level: debug}\n".to_owned();
+    let server = site.serve();
+    order::ready(&server);
+    order::provisioned(&server, "i", &order::body("p"));
+    let binding = format!("{}/service_bindings/b", order::path("i"));
+    let plan = json!({"service_id": "s", "plan_id": "p"});
+    assert_eq!(order::bind(&server, "i", "b", &plan).body["credentials"]["password"], CREDENTIAL);
+    let unbind = format!("{binding}?accepts_incomplete=true&service_id=s&plan_id=p");
+    let last = || http::get(&server.address, &format!("{binding}/last_operation")).unwrap();
+    for (status, ends) in [("1", "failed"), ("0", "succeeded")] {
+        let _ = std::fs::remove_file(site.path().join("go"));
+        site.write("status", status);
+        let begun = http::send(&server.address, "DELETE", &unbind, None).unwrap();
+        assert_eq!(begun.status, 202, "{begun:?}");
+        let path = format!("/admin/v1/logs?run={}-1", begun.body["operation"].as_str().unwrap());
+        let log = || format!("{:?}", http::get(&server.address, &path).unwrap());
+        let told =
+            within(10, || log().contains("DROP ROLE").then(log)).expect("a log while it runs");
+        expect_none("the log of a run that goes on", told.as_bytes());
+        site.write("go", "");
+        let ended = within(10, || (last().body["state"] != "in progress").then(last)).unwrap();
+        // A binding that is gone is 410.
+        assert!(ended.body["state"] == ends || ended.status == 410, "{ended:?}");
+        expect_none("last_operation", format!("{ended:?}").as_bytes());
+        expect_none("the log", log().as_bytes());
+    }
+    let record = http::get(&server.address, "/admin/v1/record?instance_id=i&binding_id=b").unwrap();
+    expect_none("the record", format!("{record:?}").as_bytes());
+    expect_none("the server's log", server.log().as_bytes());
+    for file in files(&site.data()) {
+        expect_none(&file.display().to_string(), &std::fs::read(&file).unwrap_or_default());
+    }
+}

@@ -21,10 +21,17 @@ pub fn of_work(work: &Work) -> Secrets {
 /// What is secret in an output, even in one that has text around it: credentials, the addresses of a
 /// binding, and what mounts a volume.
 pub fn of_output(stdout: &[u8]) -> Secrets {
-    let mut secrets = Secrets::default();
-    let Some(start) = stdout.iter().position(|&byte| byte == b'{') else { return secrets };
+    let Some(start) = stdout.iter().position(|&byte| byte == b'{') else {
+        return Secrets::default();
+    };
     let mut documents = serde_json::Deserializer::from_slice(&stdout[start..]).into_iter();
-    let Some(Ok(Value::Object(output))) = documents.next() else { return secrets };
+    documents.next().and_then(Result::ok).as_ref().map(of_binding).unwrap_or_default()
+}
+
+/// What is secret in a binding, as it was printed or as it is kept.
+pub fn of_binding(binding: &Value) -> Secrets {
+    let mut secrets = Secrets::default();
+    let Value::Object(output) = binding else { return secrets };
     for member in ["credentials", "syslog_drain_url", "route_service_url"] {
         output.get(member).into_iter().for_each(|value| secrets.add_json(value));
     }

@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use engine::contract::{Ended, Exit};
-use engine::ports::Offer;
-use engine::redact::Redactor;
 use engine::{Engine, Ports, SystemClock};
 use osb::server::{Settings, TlsSource};
 use osb::{Backend, Error, ErrorKind};
@@ -99,6 +96,14 @@ fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<EmbeddedStore>
     let keys = keys::choose(&config.encryption, data_dir)?;
     let mut options = Options::new(data_dir, keys.current);
     options.previous_key = keys.previous;
+    let runs = std::fs::read_dir(data_dir.join("runs")).is_ok_and(|mut runs| runs.next().is_some());
+    if runs && !data_dir.join("manciple.db").exists() {
+        tracing::warn!(
+            data_dir = %data_dir.display(),
+            "there are runs but no manciple.db: beginning anew, without the instances of before; if \
+             the file is lost, stop and restore a backup"
+        );
+    }
     Ok(EmbeddedStore::open(&options)?)
 }
 
@@ -115,6 +120,7 @@ async fn open_runner(
     let mut settings = ProcessSettings::new(command, data_dir.join("runs"), key, supervisor);
     settings.config_dir.clone_from(&broker.config_dir);
     settings.secret_dir.clone_from(&broker.secret_dir);
+    settings.catalog_file.clone_from(&config.catalog.file);
     settings.pass_environment.clone_from(&broker.pass_env);
     settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
     settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
@@ -122,27 +128,13 @@ async fn open_runner(
     Ok(ProcessRunner::open(settings)?)
 }
 
-/// The catalog: of a file, once and now; or of the broker, the saved one first.
+/// The catalog: the saved one first. One of a file is read now, and its faults end the start; the
+/// broker may take its time.
 async fn offer(config: &Config, engine: &Engine) -> anyhow::Result<()> {
-    if let Some(path) = &config.catalog.file {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("catalog.file: {} cannot be read", path.display()))?;
-        let printed = Ended {
-            exit: Exit::Status(0),
-            stdout: text.as_bytes(),
-            log: "",
-            state: None,
-            redactor: &Redactor::default(),
-        };
-        let offer: Offer = engine::contract::offer(&printed)
-            .map_err(|failure| anyhow::anyhow!("catalog.file: {}", failure.failure.description))?;
-        engine
-            .set_offer(offer)
-            .await
-            .with_context(|| format!("catalog.file: {}", path.display()))?;
-        return Ok(());
-    }
     engine.load_catalog().await?;
+    if config.catalog.file.is_some() {
+        engine.refresh_catalog().await.context("catalog.file")?;
+    }
     let interval = config.catalog.refresh.map_or(REFRESH, |period| period.0);
     tokio::spawn(engine.clone().keep_catalog(interval));
     Ok(())

@@ -14,6 +14,14 @@ use serde_json::Value;
 
 use super::durable;
 
+/// What is written into an exchange directory at first.
+#[derive(Debug, Default)]
+pub(super) struct Files<'o> {
+    pub(super) request: Option<&'o Work>,
+    pub(super) state: Option<&'o Value>,
+    pub(super) removes: Option<&'o Value>,
+}
+
 /// The exchange directory of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
@@ -25,18 +33,21 @@ impl Exchange {
         Self { path: path.into() }
     }
 
-    /// Makes it anew, with the files that the broker is given.
-    pub(super) fn create(&self, request: Option<&Work>, state: Option<&Value>) -> io::Result<()> {
+    /// Makes it anew, with the files that the broker is given, and what its log must not show.
+    pub(super) fn create(&self, files: &Files<'_>) -> io::Result<()> {
         durable::remove_all(&self.path)?;
         again_if_gone(|| {
             own(self.path.parent().unwrap_or(&self.path))?;
             durable::create_dir(&self.path)
         })?;
         durable::create_dir(&self.work())?;
-        if let Some(request) = request {
+        if let Some(request) = files.request {
             write_json(&self.request(), request)?;
         }
-        state.map_or(Ok(()), |state| write_json(&self.state(), state))
+        if let Some(removes) = files.removes {
+            write_json(&self.removes(), removes)?;
+        }
+        files.state.map_or(Ok(()), |state| write_json(&self.state(), state))
     }
 
     pub(super) fn remove(&self) -> io::Result<()> {
@@ -62,6 +73,11 @@ impl Exchange {
 
     pub(super) fn state(&self) -> PathBuf {
         self.path.join("state.json")
+    }
+
+    /// The binding that is removed.
+    pub(super) fn removes(&self) -> PathBuf {
+        self.path.join("removes.json")
     }
 
     pub(super) fn state_out(&self) -> PathBuf {
@@ -197,14 +213,14 @@ mod tests {
         }
         let path = first.path().to_owned();
         let exchange = Exchange::at(path.join("run-1"));
-        exchange.create(None, None).unwrap();
+        exchange.create(&Files::default()).unwrap();
         drop(first);
         assert!(exchange.work().is_dir(), "a run that goes on keeps it");
         let second = root(None, runs.path()).unwrap();
         exchange.remove().unwrap();
         drop(second);
         assert!(!path.exists());
-        exchange.create(None, None).unwrap();
+        exchange.create(&Files::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700, "made again, closed");
         exchange.remove().unwrap();
         drop(root(None, runs.path()).unwrap());
@@ -224,7 +240,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(directory.path(), &link).unwrap();
-        let error = Exchange::at(link.join("run-1")).create(None, None).unwrap_err();
+        let error = Exchange::at(link.join("run-1")).create(&Files::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Order {
     /// Given to the broker as files, where it has declared that it wants them.
     pub(super) request: Option<Work>,
     pub(super) state: Option<Value>,
+    /// The binding that is removed: not given, but not to be shown either.
+    pub(super) removes: Option<Value>,
     /// Between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
     /// In bytes.

@@ -53,6 +53,8 @@ pub struct ProcessSettings {
     pub grace: Duration,
     /// The time that `catalog` has.
     pub catalog_timeout: Duration,
+    /// A file that is read for the catalog, instead of asking the broker.
+    pub catalog_file: Option<PathBuf>,
     /// The most that a broker may print on stdout, in bytes.
     pub output_limit: usize,
     /// How much of a log is kept, in bytes: half of it from its beginning.
@@ -86,6 +88,7 @@ impl ProcessSettings {
             supervisor,
             grace: Duration::from_secs(10),
             catalog_timeout: Duration::from_secs(60),
+            catalog_file: None,
             output_limit: 1024 * 1024,
             log_limit: 1024 * 1024,
             pass_environment: Vec::new(),

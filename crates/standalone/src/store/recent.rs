@@ -16,9 +16,9 @@ use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{OptionsBuilder, Weighter};
 
 /// What is kept, in bytes as they are on the disk; a few times as much in memory.
-pub(super) const CAPACITY: u64 = 512 * 1024;
+pub(super) const CAPACITY: u64 = 128 * 1024;
 /// A record that takes more than this part of it is not kept: it would drive out many others.
-const LARGEST: u64 = 32;
+const LARGEST: u64 = 16;
 const SHARDS: usize = 4;
 
 /// A record and how many bytes it is on the disk.
@@ -48,7 +48,7 @@ impl Recent {
     /// Holds so many bytes; with 0, nothing.
     pub(super) fn new(capacity: u64) -> Self {
         let mut options = OptionsBuilder::new();
-        options.shards(SHARDS).estimated_items_capacity(512).weight_capacity(capacity);
+        options.shards(SHARDS).estimated_items_capacity(128).weight_capacity(capacity);
         #[expect(clippy::unwrap_used, reason = "fails only if a capacity is not given")]
         let options = options.build().unwrap();
         let records = Cache::with_options(options, ByBytes, Default::default(), Default::default());

@@ -151,6 +151,7 @@ pub fn run(behaviour: Behaviour, name: &str) -> Run {
         work,
         timeout: Duration::from_secs(120),
         capabilities: vec![Capability::Progress],
+        removes: None,
     }
 }
 

@@ -14,9 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use engine::contract::{self, Ended, Exit};
 use engine::names::RunName;
 use engine::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
-use engine::record::Key;
+use engine::record::{Key, Reason};
+use engine::redact::Redactor;
+use osb::Failure;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -145,6 +148,9 @@ impl Runner for ProcessRunner {
     }
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
+        if let Some(file) = self.shared.settings.catalog_file.clone() {
+            return offer_of(&file);
+        }
         let name = format!("{CATALOG_PREFIX}{}", random_name());
         let run = self.shared.run(&name);
         let offer = self.shared.clone().offer(&run, &name).await;
@@ -177,6 +183,20 @@ impl Shared {
     fn key(&self, name: &str) -> Option<RunKey> {
         RunKey::derive(&self.settings.key, name)
     }
+}
+
+/// What a file offers, as if the broker had printed it.
+fn offer_of(file: &Path) -> Result<Offer, RunFailure> {
+    let fail = |reason, why: &str| {
+        let failure = Failure::failed(format!("the catalog file {}: {why}", file.display()));
+        RunFailure { reason, failure }
+    };
+    let text = std::fs::read(file)
+        .map_err(|error| fail(Reason::NotStarted, &format!("it cannot be read: {error}")))?;
+    let redactor = Redactor::default();
+    let exit = Exit::Status(0);
+    let printed = Ended { exit, stdout: &text, log: "", state: None, redactor: &redactor };
+    contract::offer(&printed).map_err(|failure| fail(failure.reason, &failure.failure.description))
 }
 
 async fn blocking<T: Send + 'static>(

@@ -112,6 +112,9 @@ impl Shared {
         if let Ok(Some(state)) = durable::read(&exchange.state(), MAX_STATE_BYTES) {
             secrets.add(&state);
         }
+        if let Ok(Some(removed)) = durable::read(&exchange.removes(), usize::MAX) {
+            secrets.extend(contract::secrets::of_output(&removed));
+        }
         let directory = self.settings.secret_dir.as_deref();
         if let Some(Ok(keys)) = directory.map(environment::read) {
             keys.values.iter().for_each(|value| secrets.add(value));

@@ -21,7 +21,7 @@ const PASSED: [&str; 4] = ["HOME", "LANG", "TZ", "TMPDIR"];
 impl Shared {
     /// The order of a run.
     pub(super) fn order(&self, run: &Run) -> Result<Order, Refusal> {
-        let Run { name, work, timeout, capabilities } = run;
+        let Run { name, work, timeout, capabilities, removes } = run;
         let can = |capability| capabilities.contains(&capability);
         // A broker that has not declared a subcommand never sees it.
         if work.action == Action::Update && !can(Capability::Update) {
@@ -58,7 +58,12 @@ impl Shared {
         order.environment.extend(
             variables.into_iter().map(|(name, value)| (name.to_owned(), OsString::from(value))),
         );
-        Ok(Order { request, state: state.map(|state| state.expose().clone()), ..order })
+        Ok(Order {
+            request,
+            state: state.map(|state| state.expose().clone()),
+            removes: removes.as_ref().and_then(|binding| serde_json::to_value(binding).ok()),
+            ..order
+        })
     }
 
     /// The order of a question for the catalog.
@@ -96,6 +101,7 @@ impl Shared {
             exchange: self.exchange(&about.name).path().into(),
             request: None,
             state: None,
+            removes: None,
             grace: settings.grace,
             output_limit: settings.output_limit,
             log_limit: settings.log_limit,

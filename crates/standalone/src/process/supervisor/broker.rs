@@ -12,7 +12,7 @@ use osb::jobs::contract::{Capability, variable};
 use rustix::process::Pid;
 
 use crate::process::environment::{self, KeyFiles};
-use crate::process::exchange::Exchange;
+use crate::process::exchange::{Exchange, Files};
 use crate::process::identity::Identity;
 use crate::process::order::Order;
 use crate::process::refusal::Refusal;
@@ -40,7 +40,11 @@ pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given
     let config = keys("configuration", order.config_dir.as_deref())?;
     let secret = keys("secret", order.secret_dir.as_deref())?;
     exchange
-        .create(order.request.as_ref(), order.state.as_ref())
+        .create(&Files {
+            request: order.request.as_ref(),
+            state: order.state.as_ref(),
+            removes: order.removes.as_ref(),
+        })
         .map_err(|error| Refusal::of(exchange.path().display(), &error))?;
 
     // Later ones win.
@@ -61,6 +65,7 @@ pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given
     let mut secrets = order.request.as_ref().map(contract::secrets::of_work).unwrap_or_default();
     secret.values.iter().for_each(|value| secrets.add(value));
     order.state.iter().for_each(|state| secrets.add_json(state));
+    secrets.extend(order.removes.as_ref().map(contract::secrets::of_binding).unwrap_or_default());
     let notes = [config.notes, secret.notes].concat();
     Ok((Broker { pid: Pid::from_child(&child), child }, Given { secrets, notes }))
 }
