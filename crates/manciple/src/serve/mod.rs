@@ -86,6 +86,7 @@ impl ServeArgs {
         config.listen = self.listen.or(config.listen);
         config.log.format = self.log_format.or(config.log.format);
         config.log.level = self.log_level.or(config.log.level);
+        config.check()?;
         Ok(config)
     }
 }
