@@ -17,3 +17,11 @@ fn faults_of_the_file_and_the_environment_are_refused_together_before_anything_i
     }
     assert!(!site.data().exists());
 }
+
+#[test]
+fn a_level_that_would_silence_the_log_is_refused_wherever_it_is_given() {
+    let site = Site::new(BROKER);
+    let (code, said) = Served::refused(site.command().env("MANCIPLE_LOG_LEVEL", "warning"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("log.level: \"warning\""), "{said}");
+}

@@ -3,6 +3,7 @@
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
 mod check;
+mod level;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,6 +14,8 @@ use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
+
+pub(crate) use level::filter;
 
 /// The file's whole content.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -238,7 +241,7 @@ impl From<Missing> for MissingVersion {
 pub(crate) struct Log {
     /// `text` for people, `json` for machines.
     pub(crate) format: Option<Format>,
-    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of `target=level`.
+    /// `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list of `target=level`.
     pub(crate) level: Option<String>,
 }
 

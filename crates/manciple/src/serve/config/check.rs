@@ -3,7 +3,7 @@
 
 use anyhow::bail;
 
-use super::{Config, Period};
+use super::{Config, Period, filter};
 
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
@@ -23,6 +23,7 @@ impl Config {
         faults.extend(repeated("auth.users", users.collect()));
         faults.extend(repeated("auth.tokens", tokens.collect()));
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
+        faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
         match &faults[..] {
             [] => Ok(()),
             [fault] => bail!("the configuration is not right: {fault}"),
@@ -130,6 +131,7 @@ mod tests {
                 "operations.dashboard_url",
                 "{instance_id}",
             ),
+            ("log: {level: warning}", "log.level", "error, warn, info"),
             (
                 "auth: {users: [{name: a, password_file: x}, {name: b, password_file: y}, \
                  {name: a, password_file: z}, {name: a, password_file: w}]}",
