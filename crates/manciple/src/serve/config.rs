@@ -2,6 +2,9 @@
 //!
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
+mod check;
+mod level;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +14,8 @@ use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
+
+pub(crate) use level::filter;
 
 /// The file's whole content.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -236,7 +241,7 @@ impl From<Missing> for MissingVersion {
 pub(crate) struct Log {
     /// `text` for people, `json` for machines.
     pub(crate) format: Option<Format>,
-    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of `target=level`.
+    /// `off`, `error`, `warn`, `info`, `debug`, `trace`, or a list of `target=level`.
     pub(crate) level: Option<String>,
 }
 
@@ -369,13 +374,13 @@ impl Config {
             capabilities: self.broker.capabilities.clone(),
             timeouts: given.timeouts.over(timeouts),
             lost: given.lost.unwrap_or(base.lost),
-            attempts: given.attempts.unwrap_or(base.attempts).max(1),
+            attempts: given.attempts.unwrap_or(base.attempts),
             external_timeout: given.external_timeout.map_or(base.external_timeout, |p| p.0),
             bound: given.bound.unwrap_or(base.bound),
             deleted: given.deleted.unwrap_or(base.deleted),
             hold,
-            max_in_progress: given.max_in_progress.unwrap_or(base.max_in_progress).max(1),
-            max_runs: given.max_runs.unwrap_or(base.max_runs).max(1),
+            max_in_progress: given.max_in_progress.unwrap_or(base.max_in_progress),
+            max_runs: given.max_runs.unwrap_or(base.max_runs),
             tombstones: given.tombstones.map_or(base.tombstones, |p| p.0),
             dashboard_url: given.dashboard_url.clone(),
             ..base

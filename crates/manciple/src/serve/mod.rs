@@ -60,7 +60,7 @@ pub(crate) struct ServeArgs {
     /// How lines of the log are written
     #[arg(long, env = "MANCIPLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<Format>,
-    /// What is logged: error, warn, info, debug, trace
+    /// What is logged: off, error, warn, info, debug, trace, or a list of target=level
     #[arg(long, env = "MANCIPLE_LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -86,6 +86,7 @@ impl ServeArgs {
         config.listen = self.listen.or(config.listen);
         config.log.format = self.log_format.or(config.log.format);
         config.log.level = self.log_level.or(config.log.level);
+        config.check()?;
         Ok(config)
     }
 }

@@ -15,7 +15,7 @@ use standalone::store::{EmbeddedStore, Options};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::config::{Config, Format, Log};
+use super::config::{self, Config, Format, Log};
 use super::keys;
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::probes::{self, Probes};
@@ -78,7 +78,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 
 fn log(log: &Log) -> anyhow::Result<()> {
     let level = log.level.as_deref().unwrap_or("info");
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
+    let filter = config::filter(level).map_err(anyhow::Error::msg)?;
+    let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .with_context(|| format!("log.level: {level:?} is not a level"))?;
     // Told to the same place, an error of the log itself would be a panic: whoever read the log is gone.
     let lines = tracing_subscriber::fmt()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use http::{Request, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,8 +21,10 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, rustls};
 use tower_service::Service;
 
+use super::error_response;
 use super::malformed::Explained;
 use super::patience::Patient;
+use crate::error::Error;
 
 /// Gives the TLS configuration of the next connection. Asked for at each one, so that a certificate
 /// can be renewed while the server runs; connections keep the one that they began with.
@@ -147,12 +149,26 @@ async fn connection(
     }
 }
 
+/// Whether a request has to be refused for its `Host` (RFC 9112, section 3.2): what stands between
+/// us and its sender may have taken another one for it, or none. HTTP/1.0 needs none.
+fn lacks_host(request: &Request<Incoming>) -> bool {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11)
+}
+
 async fn exchanges<C>(stream: C, router: Router, limits: Limits, mut stopped: watch::Receiver<()>)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service =
-        service_fn(move |request: Request<Incoming>| router.clone().call(request.map(Body::new)));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut router = router.clone();
+        async move {
+            if lacks_host(&request) {
+                return Ok(error_response(Error::bad_request("Host: must be sent exactly once")));
+            }
+            router.call(request.map(Body::new)).await
+        }
+    });
     let stream = Explained::new(Patient::new(stream, limits.write), limits.head_bytes);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

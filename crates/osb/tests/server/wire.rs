@@ -119,6 +119,31 @@ async fn item_10_dots_and_slashes_arrive_as_the_client_wrote_them() {
 }
 
 #[tokio::test]
+async fn a_request_has_exactly_one_host() {
+    let served = plain().await;
+    let one = head("GET /v2/catalog", "connection: close\r\n");
+    let with = |host: &str| one.replacen("host: x\r\n", host, 1);
+    for (name, request, status) in [
+        ("one", one.clone(), 200),
+        ("an empty one", with("host:\r\n"), 200),
+        ("none", with(""), 400),
+        ("two", with("host: x\r\nhost: y\r\n"), 400),
+        ("the same twice", with("host: x\r\nHost: x\r\n"), 400),
+        ("none, of HTTP/1.0", with("").replacen("HTTP/1.1", "HTTP/1.0", 1), 200),
+        (
+            "two, of HTTP/1.0",
+            with("host: x\r\nhost: y\r\n").replacen("HTTP/1.1", "HTTP/1.0", 1),
+            400,
+        ),
+    ] {
+        let answer = ask(served.address, request).await;
+        assert!(answer.contains(&format!(" {status} ")), "{name}: {answer}");
+        let names_host = answer.contains("Host: must be sent exactly once");
+        assert_eq!(names_host, status == 400, "{name}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn headers_sent_twice_are_400_naming_them() {
     let served = plain().await;
     for (name, value) in [

@@ -1,0 +1,176 @@
+//! What can be written and cannot be meant: refused at start, every fault at once, since each of
+//! them would otherwise only be seen as a server that answers nobody, or a run that never begins.
+
+use anyhow::bail;
+
+use super::{Config, Period, filter};
+
+/// What `operations.dashboard_url` may have in braces.
+const PLACEHOLDER: &str = "{instance_id}";
+
+impl Config {
+    /// Checks what was read from everywhere.
+    ///
+    /// # Errors
+    /// Every fault, a line each, with the member and the remedy.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let mut faults: Vec<String> = self
+            .zeros()
+            .map(|member| format!("{member}: must not be 0; give more, or leave it out"))
+            .collect();
+        let users = self.auth.users.iter().map(|user| user.name.as_str());
+        let tokens = self.auth.tokens.iter().map(|token| token.name.as_str());
+        faults.extend(repeated("auth.users", users.collect()));
+        faults.extend(repeated("auth.tokens", tokens.collect()));
+        faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
+        faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
+        match &faults[..] {
+            [] => Ok(()),
+            [fault] => bail!("the configuration is not right: {fault}"),
+            faults => bail!("the configuration is not right:\n  {}", faults.join("\n  ")),
+        }
+    }
+
+    /// The members that are 0 and have no meaning then.
+    fn zeros(&self) -> impl Iterator<Item = &'static str> {
+        let (http, operations) = (&self.http, &self.operations);
+        let timeouts = &operations.timeouts;
+        let none = |period: Option<Period>| period.is_some_and(|period| period.0.is_zero());
+        [
+            ("http.max_connections", http.max_connections == Some(0)),
+            ("http.changes_in_flight", http.changes_in_flight == Some(0)),
+            ("http.body_limit", http.body_limit == Some(0)),
+            ("http.head_limit", http.head_limit == Some(0)),
+            ("http.body_timeout", none(http.body_timeout)),
+            ("http.head_timeout", none(http.head_timeout)),
+            ("http.write_timeout", none(http.write_timeout)),
+            ("http.handshake_timeout", none(http.handshake_timeout)),
+            ("broker.output_limit", self.broker.output_limit == Some(0)),
+            ("operations.max_runs", operations.max_runs == Some(0)),
+            ("operations.max_in_progress", operations.max_in_progress == Some(0)),
+            ("operations.attempts", operations.attempts == Some(0)),
+            ("operations.timeout", none(operations.timeout)),
+            ("operations.timeouts.provision", none(timeouts.provision)),
+            ("operations.timeouts.update", none(timeouts.update)),
+            ("operations.timeouts.bind", none(timeouts.bind)),
+            ("operations.timeouts.unbind", none(timeouts.unbind)),
+            ("operations.timeouts.deprovision", none(timeouts.deprovision)),
+        ]
+        .into_iter()
+        .filter_map(|(member, zero)| zero.then_some(member))
+    }
+}
+
+/// The names that are there more than once: only one of their secrets would be good.
+fn repeated(member: &str, mut names: Vec<&str>) -> Vec<String> {
+    names.sort_unstable();
+    let mut faults: Vec<_> = names
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| format!("{member}: {:?} is there more than once; rename one", pair[0]))
+        .collect();
+    faults.dedup();
+    faults
+}
+
+/// A brace has no place in a URL, so one that is left is a placeholder that nobody fills in.
+fn dashboard_url(template: &str) -> Option<String> {
+    template.replace(PLACEHOLDER, "").contains(['{', '}']).then(|| {
+        format!(
+            "operations.dashboard_url: {template:?} has braces that are not {PLACEHOLDER}, the only \
+             placeholder; write that, or %7B and %7D for the braces themselves"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(yaml: &str) -> Vec<String> {
+        let config: Config = serde_saphyr::from_str(yaml).unwrap();
+        let Err(error) = config.check() else { return Vec::new() };
+        let error = error.to_string();
+        let (_, faults) = error.split_once("right:").unwrap();
+        faults.trim().lines().map(|fault| fault.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_naming_the_member() {
+        let zero = "must not be 0";
+        for (yaml, member, words) in [
+            ("http: {max_connections: 0}", "http.max_connections", zero),
+            ("http: {changes_in_flight: 0}", "http.changes_in_flight", zero),
+            ("http: {body_limit: 0}", "http.body_limit", zero),
+            ("http: {head_limit: 0}", "http.head_limit", zero),
+            ("http: {body_timeout: 0s}", "http.body_timeout", zero),
+            ("http: {head_timeout: 0s}", "http.head_timeout", zero),
+            ("http: {write_timeout: 0s}", "http.write_timeout", zero),
+            ("http: {handshake_timeout: 0s}", "http.handshake_timeout", zero),
+            ("broker: {output_limit: 0}", "broker.output_limit", zero),
+            ("operations: {max_runs: 0}", "operations.max_runs", zero),
+            ("operations: {max_in_progress: 0}", "operations.max_in_progress", zero),
+            ("operations: {attempts: 0}", "operations.attempts", zero),
+            ("operations: {timeout: 0s}", "operations.timeout", zero),
+            ("operations: {timeouts: {provision: 0s}}", "operations.timeouts.provision", zero),
+            ("operations: {timeouts: {update: 0m}}", "operations.timeouts.update", zero),
+            ("operations: {timeouts: {bind: 0h}}", "operations.timeouts.bind", zero),
+            ("operations: {timeouts: {unbind: 0d}}", "operations.timeouts.unbind", zero),
+            (
+                "operations: {timeouts: {deprovision: PT0S}}",
+                "operations.timeouts.deprovision",
+                zero,
+            ),
+            (
+                "operations: {dashboard_url: 'https://d/{instance}'}",
+                "operations.dashboard_url",
+                "{instance_id}",
+            ),
+            (
+                "operations: {dashboard_url: 'https://d/{instance_id'}",
+                "operations.dashboard_url",
+                "{instance_id}",
+            ),
+            ("log: {level: warning}", "log.level", "error, warn, info"),
+            (
+                "auth: {users: [{name: a, password_file: x}, {name: b, password_file: y}, \
+                 {name: a, password_file: z}, {name: a, password_file: w}]}",
+                "auth.users",
+                "\"a\" is there more than once",
+            ),
+            (
+                "auth: {tokens: [{name: a, token_file: x}, {name: a, token_file: y}]}",
+                "auth.tokens",
+                "\"a\" is there more than once",
+            ),
+        ] {
+            let faults = faults(yaml);
+            let [fault] = &faults[..] else { panic!("{yaml}: {faults:?}") };
+            assert!(fault.starts_with(&format!("{member}: ")), "{yaml}: {fault}");
+            assert!(fault.contains(words), "{yaml}: {fault}");
+        }
+    }
+
+    #[test]
+    fn faults_are_told_together() {
+        let yaml = "http: {body_limit: 0}\nbroker: {output_limit: 0}\n\
+                    operations: {dashboard_url: '{x}'}";
+        assert_eq!(faults(yaml).len(), 3);
+    }
+
+    #[test]
+    fn what_has_a_meaning_is_taken() {
+        for yaml in [
+            "{}",
+            "catalog: {refresh: 0s}",
+            "broker: {log_limit: 0, grace: 0s}",
+            "http: {drain: 0s, max_connections: 1}",
+            "operations: {hold: {bind: 0s}, timeout: 1ms, tombstones: 0s}",
+            "operations: {dashboard_url: 'https://d/{instance_id}?again={instance_id}'}",
+            "operations: {dashboard_url: 'https://d/'}",
+            "auth: {users: [{name: a, password_file: x}], tokens: [{name: a, token_file: y}]}",
+        ] {
+            assert_eq!(faults(yaml), Vec::<String>::new(), "{yaml}");
+        }
+    }
+}
