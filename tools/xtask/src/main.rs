@@ -123,7 +123,8 @@ fn schedules(count: &str) -> anyhow::Result<()> {
     let count: u32 = count.parse().context("give a number of schedules")?;
     let count = count.to_string();
     run(cargo()
-        .args(["nextest", "run", "--workspace", "--all-features", "--no-capture"])
+        .args(["nextest", "run", "--workspace", "--all-features", "--profile", "schedules"])
+        .args(["--success-output", "immediate"])
         .args(["-E", "binary(schedules) or binary(kill)"])
         .env("MANCIPLE_SCHEDULES", &count))
 }
