@@ -48,8 +48,8 @@ impl Role {
     fn cache_kib(self) -> i64 {
         match self {
             Self::Writer => 2048,
-            Self::Reader => 512,
-            Self::Scanner => 1024,
+            Self::Reader => 256,
+            Self::Scanner => 256,
         }
     }
 }
