@@ -2,4 +2,6 @@
 //! back up. The server's side is [`routes`], the command line's is in [`crate::cli`].
 
 pub(crate) mod model;
+pub(crate) mod refusal;
+mod request;
 pub(crate) mod routes;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
-use axum::extract::{Query, Request, State};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{RawQuery, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,14 +16,16 @@ use engine::history::{Mark, Wanted, Which};
 use engine::names::RunName;
 use engine::ports::{Filter, Kind};
 use engine::record::{Key, Timestamp};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use osb::server::Authentication;
 use osb::{BindingId, Error, ErrorKind, InstanceId};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
+use super::refusal::{Refusal, explain_method};
+use super::request::{BODY_LIMIT, Members, parameters, required, target_of_body, target_of_query};
 use crate::serve::Role;
 
 /// The most records on a page.
@@ -57,33 +60,10 @@ pub(crate) fn routes(admin: Admin) -> Router {
         .route("/admin/v1/purge", post(purge))
         .route("/admin/v1/catalog/refresh", post(refresh))
         .route("/admin/v1/backup", get(backup))
-        .layer(axum::extract::DefaultBodyLimit::max(64 * 1024))
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(middleware::map_response(explain_method))
         .layer(middleware::from_fn_with_state(admin.clone(), operators_only))
         .with_state(admin)
-}
-
-/// An [`Error`] as an answer: the same body as the Open Service Broker API's.
-struct Refusal(Error);
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let Self(error) = self;
-        let status =
-            StatusCode::from_u16(error.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = json!({ "error": error.kind.word(), "description": error.description });
-        let mut response = (status, Json(body)).into_response();
-        if let Some(after) = error.retry_after {
-            let seconds = HeaderValue::from(after.as_secs().max(1));
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
-        }
-        response
-    }
 }
 
 async fn operators_only(
@@ -112,32 +92,38 @@ async fn operators_only(
     }
 }
 
-#[derive(Deserialize)]
+/// The query of a list.
 struct ListQuery {
     state: Option<String>,
-    instance: Option<String>,
+    instance: Option<InstanceId>,
     after: Option<String>,
-    limit: Option<usize>,
+    limit: usize,
+}
+
+impl ListQuery {
+    fn read(RawQuery(query): RawQuery) -> Result<Self, Error> {
+        let names = ["state", "instance", "after", "limit"];
+        let [state, instance, after, limit] = parameters(query.as_deref(), names)?;
+        let limit = limit.map(|limit| limit.parse::<usize>()).transpose();
+        let limit = limit.map_err(|_| Error::bad_request("limit: must be a whole number"))?;
+        Ok(Self {
+            state,
+            instance: instance.map(|id| instance_id("instance", id)).transpose()?,
+            after,
+            limit: limit.unwrap_or(100).clamp(1, LARGEST_PAGE),
+        })
+    }
 }
 
 type Listed = Result<Json<Page>, Refusal>;
-type Queried<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
-type Sent<T> = Result<Json<T>, axum::extract::rejection::JsonRejection>;
+type Sent = Result<Json<Members>, JsonRejection>;
 
-async fn instances(State(admin): State<Admin>, query: Queried<ListQuery>) -> Listed {
-    list(&admin, Kind::Instances, queried(query)?).await
+async fn instances(State(admin): State<Admin>, query: RawQuery) -> Listed {
+    list(&admin, Kind::Instances, ListQuery::read(query)?).await
 }
 
-async fn bindings(State(admin): State<Admin>, query: Queried<ListQuery>) -> Listed {
-    list(&admin, Kind::Bindings, queried(query)?).await
-}
-
-fn queried<T>(query: Queried<T>) -> Result<T, Refusal> {
-    query.map(|Query(query)| query).map_err(|error| Error::bad_request(error.body_text()).into())
-}
-
-fn sent<T>(body: Sent<T>) -> Result<T, Refusal> {
-    body.map(|Json(body)| body).map_err(|error| Error::bad_request(error.body_text()).into())
+async fn bindings(State(admin): State<Admin>, query: RawQuery) -> Listed {
+    list(&admin, Kind::Bindings, ListQuery::read(query)?).await
 }
 
 async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
@@ -150,10 +136,10 @@ async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
             return Err(Error::bad_request("state: must be live, all, busy or deleted").into());
         }
     };
-    let limit = limit(query.limit);
+    let limit = query.limit;
     let query = engine::ports::Query {
         kind,
-        instance: query.instance.map(|id| instance_id("instance", id)).transpose()?,
+        instance: query.instance,
         filter,
         after: query.after.as_deref().map(parse_cursor::<Key>).transpose()?,
         limit,
@@ -168,9 +154,9 @@ async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
 
 async fn operations(
     State(admin): State<Admin>,
-    query: Queried<ListQuery>,
+    query: RawQuery,
 ) -> Result<Json<OperationsPage>, Refusal> {
-    let query = queried(query)?;
+    let query = ListQuery::read(query)?;
     let which = match query.state.as_deref() {
         None | Some("all") => Which::All,
         Some("busy") => Which::Busy,
@@ -178,18 +164,14 @@ async fn operations(
         Some(_) => return Err(Error::bad_request("state: must be all, busy or failed").into()),
     };
     let wanted = Wanted {
-        instance: query.instance.map(|id| instance_id("instance", id)).transpose()?,
+        instance: query.instance,
         which,
         after: query.after.as_deref().map(parse_cursor::<Mark>).transpose()?,
-        limit: limit(query.limit),
+        limit: query.limit,
     };
     let page = admin.engine.operations(&wanted).await?;
     let next = page.next.as_ref().map(cursor);
     Ok(Json(OperationsPage { items: page.items.iter().map(Done::from).collect(), next }))
-}
-
-fn limit(asked: Option<usize>) -> usize {
-    asked.unwrap_or(100).clamp(1, LARGEST_PAGE)
 }
 
 /// Where a page has ended, as a token: base64 of its JSON.
@@ -222,41 +204,31 @@ fn key(target: Target) -> Result<Key, Error> {
 
 async fn record(
     State(admin): State<Admin>,
-    query: Queried<Target>,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<RecordView>, Refusal> {
-    let record = admin.engine.record(&key(queried(query)?)?).await?;
+    let record = admin.engine.record(&key(target_of_query(query.as_deref())?)?).await?;
     Ok(Json(RecordView::from(&*record)))
-}
-
-#[derive(Deserialize)]
-struct LogQuery {
-    run: String,
 }
 
 async fn logs(
     State(admin): State<Admin>,
-    query: Queried<LogQuery>,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<LogView>, Refusal> {
-    let LogQuery { run } = queried(query)?;
+    let [run] = parameters(query.as_deref(), ["run"])?;
+    let run = required("run", run)?;
     let name =
         RunName::parse(&run).ok_or_else(|| Error::bad_request("run: is not the name of a run"))?;
     let log = admin.engine.log(&name).await?;
     Ok(Json(LogView { run, log }))
 }
 
-async fn retry(
-    State(admin): State<Admin>,
-    body: Sent<Target>,
-) -> Result<Json<RecordView>, Refusal> {
-    let record = admin.engine.retry(&key(sent(body)?)?).await?;
+async fn retry(State(admin): State<Admin>, body: Sent) -> Result<Json<RecordView>, Refusal> {
+    let record = admin.engine.retry(&key(target_of_body(body)?)?).await?;
     Ok(Json(RecordView::from(&*record)))
 }
 
-async fn purge(
-    State(admin): State<Admin>,
-    body: Sent<Target>,
-) -> Result<Json<serde_json::Value>, Refusal> {
-    admin.engine.purge(&key(sent(body)?)?).await?;
+async fn purge(State(admin): State<Admin>, body: Sent) -> Result<Json<serde_json::Value>, Refusal> {
+    admin.engine.purge(&key(target_of_body(body)?)?).await?;
     Ok(Json(json!({})))
 }
 

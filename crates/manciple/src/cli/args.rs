@@ -195,7 +195,7 @@ pub(crate) struct ProvisionArgs {
     pub(crate) plan: String,
     /// The new instance's id; one is made up when absent
     pub(crate) instance: Option<String>,
-    /// A JSON object, @FILE, or - for standard input
+    /// @FILE, - for standard input, or a JSON object, which process listings show
     #[arg(long, value_name = "JSON")]
     pub(crate) parameters: Option<String>,
     /// A JSON object, @FILE, or - for standard input
@@ -220,7 +220,7 @@ pub(crate) struct UpdateArgs {
     /// The plan to change to, by name or id
     #[arg(long, value_name = "PLAN", group = "change")]
     pub(crate) plan: Option<String>,
-    /// A JSON object, @FILE, or - for standard input
+    /// @FILE, - for standard input, or a JSON object, which process listings show
     #[arg(long, value_name = "JSON", group = "change")]
     pub(crate) parameters: Option<String>,
     /// A JSON object, @FILE, or - for standard input
@@ -242,7 +242,7 @@ pub(crate) struct BindArgs {
     pub(crate) instance: String,
     /// The new binding's id; one is made up when absent
     pub(crate) binding: Option<String>,
-    /// A JSON object, @FILE, or - for standard input
+    /// @FILE, - for standard input, or a JSON object, which process listings show
     #[arg(long, value_name = "JSON")]
     pub(crate) parameters: Option<String>,
     /// A JSON object, @FILE, or - for standard input

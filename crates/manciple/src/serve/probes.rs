@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use engine::Engine;
@@ -12,6 +13,7 @@ use osb::Backend;
 use osb::server::Authentication;
 
 use super::metrics::Metrics;
+use crate::admin::refusal::explain_method;
 
 /// What the probes look at.
 #[derive(Clone)]
@@ -28,6 +30,7 @@ pub(crate) fn routes(probes: Probes) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .layer(middleware::map_response(explain_method))
         .with_state(probes)
 }
 

@@ -40,6 +40,7 @@ use tower_service::Service;
 
 pub use authentication::{Authentication, Authenticator, Credentials, Principal};
 pub use observer::{Exchange, Observer};
+pub use route::decode;
 pub use serve::{Limits, TlsSource, serve};
 pub use settings::{MissingVersion, Settings};
 pub use tokio_rustls::rustls;

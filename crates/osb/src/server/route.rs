@@ -104,7 +104,7 @@ pub(super) fn is_versioned(path: &str) -> bool {
 ///
 /// # Errors
 /// What is wrong with the encoding.
-pub(super) fn decode(text: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
+pub fn decode(text: &str, plus_is_space: bool) -> Result<Cow<'_, str>, &'static str> {
     let is_plain = |byte: u8| byte != b'%' && !(plus_is_space && byte == b'+');
     if text.bytes().all(is_plain) {
         return Ok(Cow::Borrowed(text));

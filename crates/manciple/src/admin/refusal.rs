@@ -1,0 +1,34 @@
+//! Refusals of the routes that are ours: the same body as the Open Service Broker API's.
+
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use osb::server::error_response;
+use osb::{Error, ErrorKind};
+
+/// An [`Error`] as an answer.
+pub(crate) struct Refusal(pub(crate) Error);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        error_response(self.0)
+    }
+}
+
+/// Gives the router's own 405 a body; `Allow` stays.
+pub(crate) async fn explain_method(mut response: Response) -> Response {
+    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return response;
+    }
+    let error = Error::new(ErrorKind::MethodNotAllowed, "the route has no such method");
+    let mut explained = error_response(error);
+    if let Some(allow) = response.headers_mut().remove(header::ALLOW) {
+        explained.headers_mut().insert(header::ALLOW, allow);
+    }
+    explained
+}
