@@ -11,7 +11,7 @@ use crate::load::{Load, Seen, request};
 use crate::process::{Server, Site};
 use crate::row;
 
-const BODY: &str = r#"{"service_id":"service","plan_id":"plan-3",
+pub(crate) const BODY: &str = r#"{"service_id":"service","plan_id":"plan-3",
  "organization_guid":"6d3b8f3e-0a4b-4e0a-9d44-0a1b2c3d4e5f","space_guid":"76a9d4a2-5f1c-4e6a-8c55-1b2c3d4e5f60",
  "context":{"platform":"cloudfoundry","organization_name":"org","space_name":"dev"},
  "parameters":{"size":3}}"#;
@@ -159,7 +159,7 @@ pub(crate) fn memory(plan: &Plan) {
     let server = site.serve();
     wait_ready(&server);
     let mut ordered = 0;
-    for count in [100, 400, 1_000] {
+    for count in [100, 400, 1_000, 2_000] {
         let orders: Vec<_> = (ordered..count).collect();
         std::thread::scope(|scope| {
             for some in orders.chunks(orders.len().div_ceil(8)) {

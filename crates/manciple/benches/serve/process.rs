@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::ports::Store;
-use engine::record::Record;
+use engine::record::{Lifecycle, Phase, Record};
 use engine::testing::store_contract::sample;
 use standalone::seal::KeySource;
 use standalone::store::{EmbeddedStore, Options};
@@ -214,6 +214,24 @@ pub(crate) fn serve_bare(answer: &str) {
     });
 }
 
+/// What the server writes for an order of the bench: in progress, with its parameters and context.
+fn ordered(n: u64) -> Record {
+    let object = |value: serde_json::Value| serde_json::from_value(value).unwrap();
+    let body: serde_json::Value = serde_json::from_str(crate::parts::BODY).unwrap();
+    let mut record = sample(&format!("i-{n}"));
+    record.lifecycle = Lifecycle::Creating;
+    record.ordered.plan_id = osb::PlanId::new("plan-3").unwrap();
+    record.ordered.parameters = object(body["parameters"].clone());
+    record.ordered.context = object(body["context"].clone());
+    record.ordered.organization_guid = body["organization_guid"].as_str().map(str::to_owned);
+    record.ordered.space_guid = body["space_guid"].as_str().map(str::to_owned);
+    record.operation.id = format!("provision-{n:026}");
+    record.operation.request_hash = format!("{n:064}");
+    record.operation.phase = Phase::Pending { not_before: None };
+    record.operation.ended_at = None;
+    record
+}
+
 /// `DIR KEY WRITERS MILLISECONDS`: writes records one after the other from as many tasks, and prints
 /// how many by second.
 pub(crate) fn print_commit_rate(arguments: &[String]) {
@@ -231,7 +249,7 @@ pub(crate) fn print_commit_rate(arguments: &[String]) {
             runtime.spawn(async move {
                 while begun.elapsed() < period {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    store.write(Arc::new(sample(&format!("i-{n}"))), None).await.unwrap();
+                    store.write(Arc::new(ordered(n)), None).await.unwrap();
                 }
             })
         })
