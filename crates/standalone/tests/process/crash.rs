@@ -258,6 +258,19 @@ async fn a_result_that_the_disk_does_not_take_is_written_later() {
 }
 
 #[tokio::test]
+async fn a_supervisor_whose_directory_is_gone_ends() {
+    let fixture = Fixture::new();
+    let directory = fixture.path("runs/gone-1");
+    // What takes the directory away is the broker: nothing can be written after it.
+    fixture.set_broker(&format!("sleep 0.3; rm -rf {}", directory.display()));
+    let (runner, run) = (fixture.runner(), run(Behaviour::Succeeds, "gone-1"));
+    runner.start(&run).await.unwrap();
+    let supervisor = supervisor_of(&directory).unwrap();
+    wait_for("its end", || (!is_alive(supervisor)).then_some(())).await;
+    assert_eq!(runner.observe(&run.name).await.unwrap(), RunState::Absent);
+}
+
+#[tokio::test]
 async fn a_run_that_was_cancelled_before_it_began_does_not_begin() {
     let fixture = Fixture::new();
     let (runner, run) = (fixture.runner(), run(Behaviour::Slow, "cancelled-1"));

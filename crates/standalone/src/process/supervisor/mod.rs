@@ -185,7 +185,7 @@ async fn finish(
     let mut tries = 0;
     while let Err(error) = run.write_result(&sealed) {
         tries += 1;
-        if tries == RESULT_TRIES {
+        if tries == RESULT_TRIES || run.is_absent() {
             // Nobody comes for it any more, and it holds secrets.
             let _ = exchange.remove();
             return Err(error);
