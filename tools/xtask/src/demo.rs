@@ -44,8 +44,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     drop(listener);
-    let demo =
-        Demo { manciple: root.join("target/debug/manciple"), folder: scratch.0.clone(), root, url };
+    let demo = Demo { manciple: crate::built("manciple")?, folder: scratch.0.clone(), root, url };
     match Postgres::start()? {
         Some(database) => demo.postgres(&database),
         None => demo.files(),

@@ -56,6 +56,11 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// A program of the same build, wherever cargo was told to put it: it is beside this one.
+fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
+    Ok(std::env::current_exe().context("the path of this program")?.with_file_name(name))
+}
+
 /// Runs a command, its output ours, and insists on its success.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = format!("{command:?}").replace('"', "");
@@ -143,7 +148,9 @@ fn dist() -> anyhow::Result<()> {
         .args(["build", "--release", "-p", "manciple", "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     std::fs::create_dir_all("target/dist")?;
-    std::fs::copy(format!("target/{target}/release/manciple"), "target/dist/manciple")?;
+    let profile = built("")?;
+    let folder = profile.parent().and_then(std::path::Path::parent).context("the target folder")?;
+    std::fs::copy(folder.join(target).join("release/manciple"), "target/dist/manciple")?;
     eprintln!("target/dist/manciple");
     Ok(())
 }
@@ -157,7 +164,7 @@ fn docs() -> anyhow::Result<()> {
         (vec!["completions", "zsh"], "_manciple"),
         (vec!["completions", "fish"], "manciple.fish"),
     ] {
-        let output = Command::new("target/debug/manciple").args(&arguments).output()?;
+        let output = Command::new(built("manciple")?).args(&arguments).output()?;
         ensure!(output.status.success(), "manciple {arguments:?}: {}", output.status);
         std::fs::write(format!("target/docs/{file}"), output.stdout)?;
         eprintln!("target/docs/{file}");
