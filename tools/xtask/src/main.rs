@@ -148,8 +148,8 @@ fn dist() -> anyhow::Result<()> {
         .args(["build", "--release", "-p", "manciple", "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     std::fs::create_dir_all("target/dist")?;
-    let profile = built("")?;
-    let folder = profile.parent().and_then(std::path::Path::parent).context("the target folder")?;
+    let this = std::env::current_exe().context("the path of this program")?;
+    let folder = this.ancestors().nth(2).context("this program is in no target folder")?;
     std::fs::copy(folder.join(target).join("release/manciple"), "target/dist/manciple")?;
     eprintln!("target/dist/manciple");
     Ok(())
