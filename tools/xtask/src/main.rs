@@ -1,9 +1,11 @@
 //! The contributor's commands: `cargo xtask <command>`. `CONTRIBUTING.md` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to people")]
 
+mod cluster;
 mod conformance;
 mod demo;
 mod fuzz;
+mod image;
 mod packages;
 
 use std::process::{Command, ExitCode};
@@ -21,6 +23,8 @@ usage: cargo xtask <command>
                    each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
   dist             the program as it is given away: static, into target/dist
+  cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
+  cluster down     and its end
   docs             the man page and the completions, into target/docs
 ";
 
@@ -37,6 +41,8 @@ fn main() -> ExitCode {
         ["fuzz", seconds, target] => fuzz::run(seconds, Some(target)),
         ["bench"] => bench(),
         ["dist"] => dist(),
+        ["cluster", "up"] => cluster::up().map(drop),
+        ["cluster", "down"] => cluster::down(),
         ["docs"] => docs(),
         _ => {
             eprint!("{USAGE}");
@@ -73,8 +79,19 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
 fn test() -> anyhow::Result<()> {
     packages::install_for_tests()?;
     lint()?;
+    let (kubeconfig, ours) = cluster::for_tests()?;
+    let result = tests(&kubeconfig);
+    if ours {
+        cluster::down()?;
+    }
+    result
+}
+
+fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
-    run(cargo().args(["nextest", "run", "--workspace", "--all-features", "--profile", profile]))?;
+    run(cargo()
+        .args(["nextest", "run", "--workspace", "--all-features", "--profile", profile])
+        .env("KUBECONFIG", kubeconfig))?;
     run(cargo().args(["test", "--workspace", "--all-features", "--doc", "--quiet"]))?;
     // The examples are POSIX shell, and so are their tests: without the server.
     run(Command::new("sh").arg("examples/files/test.sh"))?;

@@ -8,21 +8,28 @@ use anyhow::ensure;
 /// A program, and the package that has it.
 const NEEDED: [(&str, &str); 3] = [("cc", "gcc"), ("psql", "postgresql"), ("curl", "curl")];
 
-/// Installs what is missing and says what it installs.
+/// Installs what the tests need and is missing, and says what it installs.
 pub(crate) fn install_for_tests() -> anyhow::Result<()> {
     nextest()?;
-    let mut missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(program, _)| !on_path(program))
-        .map(|(_, package)| *package)
-        .collect();
-    if !postgres_server() && !missing.contains(&"postgresql") {
-        missing.push("postgresql");
+    if !postgres_server() {
+        return install("the tests", &[NEEDED.as_slice(), &[("initdb", "postgresql")]].concat());
     }
+    install("the tests", &NEEDED)
+}
+
+/// Installs the packages of programs that are missing, and says so.
+pub(crate) fn install(who: &str, needed: &[(&str, &str)]) -> anyhow::Result<()> {
+    let missing = needed.iter().filter(|(program, _)| !on_path(program));
+    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    missing.dedup();
     if missing.is_empty() {
         return Ok(());
     }
-    eprintln!("the tests need {}: installing them from Debian's packages", missing.join(", "));
+    eprintln!(
+        "{who} need{} {}: installing from Debian's packages",
+        plural(who),
+        missing.join(", ")
+    );
     ensure!(
         on_path("apt-get"),
         "there is no apt-get here: install {} yourself",
@@ -39,6 +46,10 @@ pub(crate) fn install_for_tests() -> anyhow::Result<()> {
     let mut install = vec!["install", "-y", "-q", "--no-install-recommends"];
     install.extend(&missing);
     apt(&install)
+}
+
+fn plural(who: &str) -> &'static str {
+    if who.ends_with('s') { "" } else { "s" }
 }
 
 fn nextest() -> anyhow::Result<()> {
@@ -63,7 +74,7 @@ fn postgres_server() -> bool {
         || on_path("initdb")
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)
 }

@@ -1,0 +1,28 @@
+//! Where the test cluster is: the one that `KUBECONFIG` names, or that of `cargo xtask cluster up`.
+
+use std::path::PathBuf;
+
+/// An image with a shell and the usual small tools, in the cluster of `cargo xtask cluster up`.
+pub const SHELL_IMAGE: &str = "manciple.test/busybox:1";
+
+/// The folder that `cargo xtask cluster` keeps: programs and, while it is up, the cluster's state.
+pub fn folder() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    Some(cache.map(PathBuf::from).or_else(home)?.join("manciple/cluster"))
+}
+
+/// The kubeconfig of the cluster that tests use.
+///
+/// # Errors
+/// If there is none: what to do about it.
+pub fn kubeconfig() -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    let path = folder().map(|folder| folder.join("state/kubeconfig"));
+    path.filter(|path| path.is_file()).ok_or_else(|| {
+        "this test needs a cluster: bring one up with `cargo xtask cluster up`, or set KUBECONFIG"
+            .to_owned()
+    })
+}

@@ -1,0 +1,111 @@
+//! The programs: unpacked, or built from source, once for each recipe.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+use super::Place;
+use super::debian::Archive;
+
+/// Names the cache. To be changed with anything here that changes what is built.
+pub(super) const RECIPE: &str = "kubernetes-1.20.2-a";
+
+const VERSION: &str = "v1.20.2";
+
+/// Built from source.
+const BUILT: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
+
+/// Taken from packages: what, and where it is in them.
+const TAKEN: [(&str, &str); 8] = [
+    ("etcd", "usr/bin/etcd"),
+    ("containerd", "usr/bin/containerd"),
+    ("containerd-shim-runc-v2", "usr/bin/containerd-shim-runc-v2"),
+    ("ctr", "usr/bin/ctr"),
+    ("runc", "usr/sbin/runc"),
+    ("busybox", "bin/busybox"),
+    ("catatonit", "usr/bin/catatonit"),
+    ("kubectl", "usr/bin/kubectl"),
+];
+
+/// The network plugins, where their package has them.
+const PLUGINS: &str = "usr/lib/cni";
+
+const PACKAGES: [&str; 10] = [
+    "etcd-server",
+    "containerd",
+    "runc",
+    "containernetworking-plugins",
+    "busybox-static",
+    "catatonit",
+    "kubernetes-client",
+    "golang-1.19-go",
+    "golang-1.19-src",
+    "golang-github-modern-go-reflect2-dev",
+];
+
+/// Makes them, unless they are there.
+pub(super) fn programs(place: &Place) -> anyhow::Result<()> {
+    if place.programs.is_dir() {
+        return Ok(());
+    }
+    eprintln!(
+        "building Kubernetes {VERSION} from Debian's source package, once: about 5 minutes on two \
+         cores; it is kept in {}",
+        place.programs.display()
+    );
+    let work = place.programs.with_file_name("new");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(work.join("bin"))?;
+    let archive = Archive::open(&work.join("apt"))?;
+    let root = work.join("root");
+    archive.unpack(&PACKAGES, &root)?;
+    let source = work.join("source");
+    archive.unpack_source("kubernetes", &source)?;
+    kubernetes(&source, &root)?;
+    for name in BUILT {
+        move_file(&source.join("_output/bin").join(name), &work.join("bin").join(name))?;
+    }
+    for (name, path) in TAKEN {
+        move_file(&root.join(path), &work.join("bin").join(name))?;
+    }
+    fs::rename(root.join(PLUGINS), work.join("plugins")).context("the network plugins")?;
+    for folder in ["apt", "root", "source"] {
+        fs::remove_dir_all(work.join(folder))?;
+    }
+    Ok(fs::rename(&work, &place.programs)?)
+}
+
+fn kubernetes(source: &Path, root: &Path) -> anyhow::Result<()> {
+    // The vendored reflect2 walks maps by Go's internals as they were before 1.18: built by a later
+    // Go, the API server dies as soon as a custom resource is applied.
+    let vendored = source.join("vendor/github.com/modern-go/reflect2");
+    fs::remove_dir_all(&vendored)?;
+    let newer = root.join("usr/share/gocode/src/github.com/modern-go/reflect2");
+    fs::rename(newer, &vendored).context("Debian's reflect2")?;
+    let path = source.join(".go/src/k8s.io");
+    fs::create_dir_all(&path)?;
+    std::os::unix::fs::symlink("../../..", path.join("kubernetes"))?;
+    let go = root.join("usr/lib/go-1.19");
+    let mut folders = vec![go.join("bin")];
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let what = BUILT.map(|name| format!("cmd/{name}")).join(" ");
+    let mut make = Command::new("make");
+    make.arg(format!("WHAT={what}"))
+        .current_dir(path.join("kubernetes"))
+        // The build asks the shell where it is: the link must show.
+        .env("PWD", path.join("kubernetes"))
+        .env("PATH", std::env::join_paths(folders)?)
+        .env("GOROOT", &go)
+        .env("GOPATH", source.join(".go"))
+        .env("GOCACHE", source.join(".cache"))
+        .envs([("CGO_ENABLED", "0"), ("GO111MODULE", "off"), ("GOFLAGS", "")])
+        .envs([("KUBE_GIT_VERSION", VERSION), ("KUBE_GIT_MAJOR", "1"), ("KUBE_GIT_MINOR", "20")])
+        .envs([("KUBE_GIT_COMMIT", VERSION), ("KUBE_GIT_TREE_STATE", "archive")]);
+    crate::run(&mut make)
+}
+
+fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::rename(from, to).with_context(|| format!("{} is not there", from.display()))
+}

@@ -1,0 +1,207 @@
+//! A real Kubernetes on this machine, for the tests: one node, real pods.
+//!
+//! ```text
+//! Debian's packages ──┬── etcd, containerd, runc, network plugins, kubectl ──┐
+//!                     └── Kubernetes' source, Go ── built once ──────────────┤
+//!                                                                            ▼
+//!     cache/<recipe>/bin ──▶ etcd ◀── API server ◀── controller manager, scheduler
+//!                                          ▲
+//!                     containerd ◀── kubelet          all on this machine's own network
+//! ```
+//!
+//! Nothing of Kubernetes is installed: packages are unpacked into the cache, which is outside the work
+//! tree and made once per machine and recipe. The state is thrown away by `down`. Kubernetes is 1.20,
+//! the oldest that we promise to run on and the newest whose source Debian carries.
+
+mod build;
+mod certificates;
+mod configuration;
+mod debian;
+mod network;
+mod processes;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::image;
+use crate::packages;
+
+/// What the machine needs beside what is unpacked into the cache.
+const NEEDED: [(&str, &str); 5] = [
+    ("make", "make"),
+    ("rsync", "rsync"),
+    ("jq", "jq"),
+    ("ip", "iproute2"),
+    ("iptables", "iptables"),
+];
+
+/// Where everything is.
+pub(crate) struct Place {
+    /// Built and unpacked programs: one folder for each recipe.
+    pub(crate) programs: PathBuf,
+    /// What the running cluster keeps: gone after `down`.
+    pub(crate) state: PathBuf,
+    /// Sockets and mounts, whose paths must be short: gone after `down` too.
+    pub(crate) run: PathBuf,
+}
+
+impl Place {
+    fn of_this_machine() -> anyhow::Result<Self> {
+        let cache = testkit::cluster::folder()
+            .context("neither XDG_CACHE_HOME nor HOME is set: there is no place for a cache")?;
+        Ok(Self {
+            programs: cache.join(build::RECIPE),
+            state: cache.join("state"),
+            run: PathBuf::from("/run/manciple-cluster"),
+        })
+    }
+
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.programs.join("bin").join(name)
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.state.join("kubeconfig")
+    }
+
+    pub(crate) fn kubectl(&self) -> Command {
+        let mut kubectl = Command::new(self.program("kubectl"));
+        kubectl.arg("--kubeconfig").arg(self.kubeconfig());
+        kubectl
+    }
+}
+
+/// Brings it up, unless it is up. Returns the path of its kubeconfig.
+pub(crate) fn up() -> anyhow::Result<PathBuf> {
+    let place = Place::of_this_machine()?;
+    if ready(&place) {
+        eprintln!("the cluster is up: export KUBECONFIG={}", place.kubeconfig().display());
+        return Ok(place.kubeconfig());
+    }
+    ensure!(
+        packages::is_root(),
+        "a cluster has to be brought up by root; or set KUBECONFIG to one that you have"
+    );
+    packages::install("the test cluster", &NEEDED)?;
+    build::programs(&place)?;
+    stop(&place)?;
+    let begun = Instant::now();
+    for folder in [&place.state, &place.run] {
+        std::fs::create_dir_all(folder)?;
+    }
+    certificates::write(&place)?;
+    configuration::write(&place)?;
+    network::up()?;
+    processes::start(&place)?;
+    until("the API server", &place, &["get", "--raw", "/readyz"])?;
+    load_images(&place)?;
+    until("the node", &place, &["wait", "--for=condition=Ready", "node/localhost"])?;
+    until("the default service account", &place, &["get", "serviceaccount", "default"])?;
+    let seconds = begun.elapsed().as_secs();
+    eprintln!(
+        "the cluster is up after {seconds} s: export KUBECONFIG={}",
+        place.kubeconfig().display()
+    );
+    Ok(place.kubeconfig())
+}
+
+/// Takes it down, and leaves nothing but the cache of programs.
+pub(crate) fn down() -> anyhow::Result<()> {
+    stop(&Place::of_this_machine()?)
+}
+
+/// The cluster that tests are to use, and whether it was brought up for them: the one that `KUBECONFIG`
+/// names, the one that is up, or a new one.
+pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
+    if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
+        eprintln!("the tests use the cluster of KUBECONFIG");
+        return Ok((path.into(), false));
+    }
+    let was_up = Place::of_this_machine().is_ok_and(|place| ready(&place));
+    Ok((up()?, !was_up))
+}
+
+fn stop(place: &Place) -> anyhow::Result<()> {
+    processes::stop(place)?;
+    network::down();
+    processes::sweep();
+    for folder in [&place.run, &place.state] {
+        processes::unmount(folder);
+        match std::fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error)
+                    .with_context(|| format!("{} cannot be removed", folder.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn ready(place: &Place) -> bool {
+    place.kubeconfig().is_file()
+        && place
+            .kubectl()
+            .args(["get", "--raw", "/readyz", "--request-timeout=5s"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+}
+
+/// Asks again until kubectl is content.
+fn until(what: &str, place: &Place, arguments: &[&str]) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let output = place.kubectl().args(arguments).arg("--request-timeout=10s").output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        processes::check(place)?;
+        if begun.elapsed() > Duration::from_secs(120) {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("{what} is not ready after 120 s: {said}; logs are in {}", place.state.display());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The sandbox of every pod, and a shell for the tests: from scratch, for there is no registry.
+fn load_images(place: &Place) -> anyhow::Result<()> {
+    for (name, image) in [
+        (
+            "pause",
+            image::Image::new(configuration::SANDBOX_IMAGE)
+                .file("/pause", &place.program("catatonit"))
+                .command(&["/pause", "-P"]),
+        ),
+        ("busybox", image::busybox(testkit::cluster::SHELL_IMAGE, &place.program("busybox"))?),
+    ] {
+        let archive = place.state.join(format!("{name}.tar"));
+        image.write(&archive)?;
+        import(place, &archive)?;
+        std::fs::remove_file(&archive)?;
+    }
+    Ok(())
+}
+
+fn import(place: &Place, archive: &Path) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let output = Command::new(place.program("ctr"))
+            .arg("--address")
+            .arg(configuration::containerd_socket(place))
+            .args(["-n", "k8s.io", "images", "import"])
+            .arg(archive)
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        if begun.elapsed() > Duration::from_secs(30) {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("{} cannot be imported: {said}", archive.display());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,170 @@
+//! The parts as processes: started apart from this one, known by id and start time, ended by id.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::Place;
+use super::configuration;
+
+/// Starts every part, and waits for none: each waits for what it needs by itself.
+pub(super) fn start(place: &Place) -> anyhow::Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = vec![place.programs.join("bin")];
+    folders.extend(std::env::split_paths(&path));
+    let path = std::env::join_paths(folders)?;
+    for (name, arguments) in configuration::parts(place) {
+        let log = File::create(place.state.join(format!("{name}.log")))?;
+        let mut command = Command::new(place.program(name));
+        command
+            .args(&arguments)
+            .env("PATH", &path)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        // Not waited for: it outlives this program.
+        let id = command.spawn().with_context(|| format!("{name} cannot be started"))?.id();
+        let since = started(id).with_context(|| format!("{name} ended at once"))?;
+        fs::write(place.state.join(format!("{name}.pid")), format!("{id} {since}"))?;
+    }
+    Ok(())
+}
+
+/// Says which part has ended, if one has.
+pub(super) fn check(place: &Place) -> anyhow::Result<()> {
+    for (name, _) in configuration::parts(place) {
+        if alive(place, name).is_none() {
+            let log =
+                fs::read_to_string(place.state.join(format!("{name}.log"))).unwrap_or_default();
+            let from = log.char_indices().rev().nth(1500).map_or(0, |(at, _)| at);
+            bail!("{name} has ended:\n{}", &log[from..]);
+        }
+    }
+    Ok(())
+}
+
+/// Ends every part that was started here, pods included. Nothing may be there.
+pub(super) fn stop(place: &Place) -> anyhow::Result<()> {
+    let mut parts: Vec<&str> = configuration::parts(place).iter().map(|(name, _)| *name).collect();
+    parts.reverse();
+    // The kubelet first, which would start again what is ended.
+    for name in &parts {
+        if *name == "containerd" {
+            end_pods(place);
+        }
+        if let Some(id) = alive(place, name) {
+            end(id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Unmounts whatever is mounted below a folder, the innermost first.
+pub(super) fn unmount(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let below = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let below: Vec<&str> = below.filter(|path| Path::new(path).starts_with(folder)).collect();
+    for path in below.into_iter().rev() {
+        let _ = Command::new("umount").args(["-l", path]).output();
+    }
+}
+
+/// Containers and their shims, which outlive containerd; and the pods' networks.
+fn end_pods(place: &Place) {
+    let socket = configuration::containerd_socket(place).display().to_string();
+    let mut networks = Vec::new();
+    for shim in processes(|line| line.contains("containerd-shim") && line.contains(&socket)) {
+        for container in children(shim) {
+            let network = fs::metadata(format!("/proc/{container}/ns/net"));
+            networks.extend(network.map(|namespace| namespace.ino()));
+            let _ = end(container);
+        }
+        let _ = end(shim);
+    }
+    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with("cni-")
+            && entry.metadata().is_ok_and(|namespace| networks.contains(&namespace.ino()));
+        if ours {
+            let _ = Command::new("umount").arg(entry.path()).output();
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// What the kubelet and the network plugins keep in places of their own, whatever they are told.
+pub(super) fn sweep() {
+    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+    for log in entries("/var/log/containers").filter(|log| fs::metadata(log.path()).is_err()) {
+        let _ = fs::remove_file(log.path());
+    }
+    for result in entries("/var/lib/cni/results") {
+        if result.file_name().to_string_lossy().starts_with(configuration::NETWORK) {
+            let _ = fs::remove_file(result.path());
+        }
+    }
+    for controller in entries("/sys/fs/cgroup") {
+        remove_groups(&controller.path().join("kubepods"));
+    }
+    remove_groups(Path::new("/sys/fs/cgroup/kubepods"));
+}
+
+/// Removes control groups, the innermost first; one with a process in it stays.
+fn remove_groups(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_groups(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(group);
+}
+
+/// The id of a part, if it is the process that was started here and not one that has its id now.
+fn alive(place: &Place, name: &str) -> Option<u32> {
+    let kept = fs::read_to_string(place.state.join(format!("{name}.pid"))).ok()?;
+    let (id, since) = kept.split_once(' ')?;
+    let id = id.parse().ok()?;
+    (started(id)? == since).then_some(id)
+}
+
+/// When a process was started, in clock ticks since boot; `None` if it is none, or a dead one.
+fn started(id: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    (fields.first() != Some(&"Z")).then(|| fields.get(19).map(|&field| field.to_owned()))?
+}
+
+fn processes(wanted: impl Fn(&str) -> bool) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        wanted(&String::from_utf8_lossy(&line).replace('\0', " "))
+    })
+    .collect()
+}
+
+fn children(id: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// SIGTERM, and SIGKILL after ten seconds.
+fn end(id: u32) -> anyhow::Result<()> {
+    for (signal, patience) in [("-TERM", 10), ("-KILL", 10)] {
+        let _ = Command::new("kill").args([signal, &id.to_string()]).output();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(patience) {
+            if started(id).is_none() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    bail!("process {id} does not end")
+}
