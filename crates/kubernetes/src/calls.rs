@@ -1,0 +1,75 @@
+//! Calls to the API server: bounded in time, and their failures in the engine's words.
+
+use std::future::Future;
+use std::time::Duration;
+
+use engine::ports::StoreError;
+
+/// After this a call has failed; whether it took effect is not known. The client itself waits for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why a call failed, as far as those who called make a difference.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// 404.
+    #[error("not found")]
+    NotFound,
+    /// 409 with the reason `AlreadyExists`.
+    #[error("it exists already")]
+    Exists,
+    /// 409: somebody else wrote first, or a precondition does not hold.
+    #[error("it was written by somebody else in the meantime")]
+    Conflict,
+    /// 429: the server has too much to do.
+    #[error("the API server has too much to do: {0}")]
+    Overloaded(String),
+    /// Anything else that the server said.
+    #[error("the API server refused: {0}")]
+    Refused(String),
+    /// No answer.
+    #[error("no answer from the API server: {0}")]
+    NoAnswer(String),
+}
+
+impl From<CallError> for StoreError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Conflict | CallError::Exists => Self::Conflict,
+            CallError::Overloaded(_) => Self::Overloaded,
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
+/// Waits for a call, but not for ever.
+pub(crate) async fn call<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(result) => result.map_err(|error| failed(&error)),
+        Err(_) => Err(CallError::NoAnswer(format!("waited for {} s", PATIENCE.as_secs()))),
+    }
+}
+
+/// As [`call`]; what is not there is no failure.
+pub(crate) async fn find<T>(
+    made: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Option<T>, CallError> {
+    match call(made).await {
+        Ok(found) => Ok(Some(found)),
+        Err(CallError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn failed(error: &kube::Error) -> CallError {
+    let kube::Error::Api(status) = error else { return CallError::NoAnswer(error.to_string()) };
+    let said = status.message.clone();
+    match status.code {
+        404 => CallError::NotFound,
+        409 if status.reason == "AlreadyExists" => CallError::Exists,
+        409 => CallError::Conflict,
+        429 => CallError::Overloaded(said),
+        _ => CallError::Refused(said),
+    }
+}

@@ -1,0 +1,21 @@
+//! The engine's ports on Kubernetes: [`KubernetesStore`] keeps records as resources.
+//!
+//! ```text
+//! ServiceInstance ──owns──▶ Secret      what was ordered and what was made, as far as it is confidential
+//!   status.record                       everything else, and where in the Secret the rest is
+//! ServiceBinding  ──owns──▶ Secret      the same
+//! ConfigMap                             a tombstone: what is left of one that is gone
+//! ```
+//!
+//! The resource is what is compared and set: its version is the record's version, one write to it is
+//! one step of an operation. So of two leaders at once one has its way, and the other looks again.
+
+mod calls;
+mod client;
+pub mod names;
+pub mod resources;
+mod split;
+mod store;
+
+pub use self::client::{ClientError, client};
+pub use self::store::{KubernetesStore, Settings};

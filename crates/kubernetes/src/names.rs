@@ -1,0 +1,87 @@
+//! Names of resources, labels and annotations.
+//!
+//! Ids are the platform's: up to 1,024 bytes of anything. Names derive from a hash of them, so that any id
+//! can be kept and none can be made to meet another's resource; the ids themselves stand in the spec.
+
+use data_encoding::BASE32_NOPAD;
+use engine::record::Key;
+use ring::digest::{Context, SHA256};
+
+/// The group of our resources, and the prefix of our labels and annotations.
+pub const GROUP: &str = "manciple.dev";
+/// The version of our resources.
+pub const VERSION: &str = "v1alpha1";
+/// The broker that a resource belongs to: a label.
+pub const BROKER: &str = "manciple.dev/broker";
+/// The instance that a resource is of, by the name of its resource: a label.
+pub const INSTANCE: &str = "manciple.dev/instance";
+/// What a ConfigMap is kept for: a label.
+pub const KEEPS: &str = "manciple.dev/keeps";
+/// A record as it was first written: an annotation, superseded by `status.record`.
+pub const RECORD: &str = "manciple.dev/record";
+/// Holds a resource until what it stands for is gone.
+pub const FINALIZER: &str = "manciple.dev/deprovision";
+/// The standard label that says who manages a resource, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "manciple");
+
+/// The name of a record's resource and of its Secret: `instance-` or `binding-` and 26 characters of
+/// base32(SHA-256(broker, instance, binding)), 130 bits.
+pub fn resource(broker: &str, key: &Key) -> String {
+    let (kind, binding) = match key {
+        Key::Instance(_) => ("instance", None),
+        Key::Binding(_, binding) => ("binding", Some(binding.as_str())),
+    };
+    let parts = [Some(broker), Some(key.instance().as_str()), binding];
+    format!("{kind}-{}", hash(parts.into_iter().flatten()))
+}
+
+/// The value of the label [`BROKER`], which may not be any text: 26 characters of base32(SHA-256(broker)).
+pub fn broker_label(broker: &str) -> String {
+    hash([broker])
+}
+
+fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Context::new(&SHA256);
+    for part in parts {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut encoded = BASE32_NOPAD.encode(hash.finish().as_ref());
+    encoded.truncate(26);
+    encoded.make_ascii_lowercase();
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use osb::{BindingId, InstanceId};
+
+    use super::*;
+
+    #[test]
+    fn names_are_apart_and_fit() {
+        let instance = |id: &str| Key::Instance(InstanceId::new(id).unwrap());
+        let binding = |instance: &str, id: &str| {
+            Key::Binding(InstanceId::new(instance).unwrap(), BindingId::new(id).unwrap())
+        };
+        let long = "x".repeat(osb::MAX_ID_BYTES);
+        let keys = [
+            ("b", instance("a")),
+            ("b", instance("A")),
+            ("c", instance("a")),
+            ("b", binding("a", "b")),
+            ("b", binding("b", "a")),
+            ("b", binding("ab", "c")),
+            ("b", binding("a", "bc")),
+            ("b", instance(&long)),
+            ("b", instance("../../etc")),
+            ("b", instance("\u{202E}\u{1F980}")),
+        ];
+        let mut names: Vec<_> = keys.iter().map(|(broker, key)| resource(broker, key)).collect();
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        assert!(names.iter().all(|name| name.len() <= 40 && name.bytes().all(good)), "{names:?}");
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), keys.len());
+    }
+}

@@ -1,0 +1,347 @@
+//! `ServiceInstance` and `ServiceBinding`: their definitions, and how a record is shown in one.
+//!
+//! `spec` says what was ordered, `status` how it stands. `status.record` is the record itself, as JSON in
+//! a string: numbers and nulls come back as they were, which a patch would not promise.
+
+use engine::record::{Key, Lifecycle, Phase, Record};
+use kube::discovery::ApiResource;
+use osb::Action;
+use serde_json::{Map, Value, json};
+
+use crate::names::{GROUP, VERSION};
+
+/// One of our kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A service instance.
+    ServiceInstance,
+    /// A binding of one.
+    ServiceBinding,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::ServiceInstance, Self::ServiceBinding];
+
+    /// Of a record.
+    pub fn of(key: &Key) -> Self {
+        match key {
+            Key::Instance(_) => Self::ServiceInstance,
+            Key::Binding(..) => Self::ServiceBinding,
+        }
+    }
+
+    /// As in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ServiceInstance => "ServiceInstance",
+            Self::ServiceBinding => "ServiceBinding",
+        }
+    }
+
+    /// As in paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::ServiceInstance => "serviceinstances",
+            Self::ServiceBinding => "servicebindings",
+        }
+    }
+
+    /// For the client.
+    pub fn resource(self) -> ApiResource {
+        ApiResource {
+            group: GROUP.to_owned(),
+            version: VERSION.to_owned(),
+            api_version: api_version(),
+            kind: self.name().to_owned(),
+            plural: self.plural().to_owned(),
+        }
+    }
+}
+
+/// `manciple.dev/v1alpha1`.
+pub fn api_version() -> String {
+    format!("{GROUP}/{VERSION}")
+}
+
+/// What was ordered, of a record: nothing confidential.
+pub(crate) fn spec(broker: &str, record: &Record) -> Value {
+    let ordered = &record.ordered;
+    let mut spec = json!({
+        "broker": broker,
+        "instanceID": record.key.instance(),
+        "serviceID": ordered.service_id,
+        "planID": ordered.plan_id,
+    });
+    for (name, value) in [
+        ("bindingID", record.key.binding().map(|id| json!(id))),
+        ("organizationGUID", ordered.organization_guid.as_ref().map(|id| json!(id))),
+        ("spaceGUID", ordered.space_guid.as_ref().map(|id| json!(id))),
+        ("planVersion", ordered.maintenance_info.as_ref().map(|info| json!(info.version))),
+        ("predecessorBindingID", ordered.predecessor_binding_id.as_ref().map(|id| json!(id))),
+    ] {
+        // Kubernetes 1.20 takes an empty string for null, and refuses it.
+        if let Some(value) = value.filter(|value| *value != "") {
+            spec[name] = value;
+        }
+    }
+    spec
+}
+
+/// How a record stands, for people; `record` is it itself.
+pub(crate) fn status(written: &str, record: &Record) -> Value {
+    let operation = &record.operation;
+    let (state, description) = match &operation.phase {
+        Phase::Succeeded => ("Succeeded", None),
+        Phase::Failed(failure) => ("Failed", Some(failure.description.as_str())),
+        _ => ("InProgress", operation.progress.as_deref()),
+    };
+    json!({
+        "record": written,
+        "phase": phase(record),
+        "lastOperation": {
+            "id": operation.id,
+            "action": operation.action,
+            "state": state,
+            "description": description.filter(|said| !said.is_empty()),
+            "attempt": operation.attempt,
+        },
+        "dashboardURL": record.made.dashboard_url.as_deref().filter(|url| !url.is_empty()),
+        "conditions": conditions(record),
+    })
+}
+
+/// In one word, for `kubectl get`.
+fn phase(record: &Record) -> &'static str {
+    let (action, busy) = (record.operation.action, record.is_busy());
+    match record.lifecycle {
+        _ if busy && matches!(action, Action::Deprovision | Action::Unbind) => "Deleting",
+        _ if busy && action == Action::Update => "Updating",
+        Lifecycle::Creating => "Creating",
+        Lifecycle::Ready => "Ready",
+        Lifecycle::Broken => "Broken",
+        Lifecycle::Deleted => "Deleted",
+    }
+}
+
+/// Ready: it can be used. Failed: the last operation did. Progressing: one is going on.
+fn conditions(record: &Record) -> Value {
+    let operation = &record.operation;
+    let failed = match &operation.phase {
+        Phase::Failed(failure) => Some(failure),
+        _ => None,
+    };
+    let (started, waits) = match &operation.phase {
+        Phase::Pending { not_before } => ("Waiting", not_before.is_some()),
+        Phase::Started { .. } => ("Running", false),
+        Phase::External { .. } => ("WorkElsewhere", false),
+        Phase::Succeeded | Phase::Failed(_) => ("Ended", false),
+    };
+    let progressing = if waits { "WaitingToRetry" } else { started };
+    let since = |ended: bool| {
+        let at = if ended { operation.ended_at } else { Some(operation.created_at) };
+        time(at.unwrap_or(record.updated_at).0)
+    };
+    let condition = |kind: &str, holds: bool, reason: &str, message: &str, ended: bool| {
+        let mut condition = json!({
+            "type": kind,
+            "status": if holds { "True" } else { "False" },
+            "reason": reason,
+            "lastTransitionTime": since(ended),
+        });
+        // Kubernetes 1.20 takes an empty string for null, and refuses it.
+        if !message.is_empty() {
+            condition["message"] = json!(message);
+        }
+        condition
+    };
+    let usable = record.lifecycle == Lifecycle::Ready;
+    let said = failed.map_or("", |failure| failure.description.as_str());
+    let why = failed.map_or_else(|| "None".to_owned(), |failure| pascal(failure.reason.as_str()));
+    let progress = operation.progress.as_deref().unwrap_or_default();
+    let busy = record.is_busy();
+    let ready_message = if usable { "" } else { said };
+    json!([
+        condition("Ready", usable, phase(record), ready_message, !busy),
+        condition("Failed", failed.is_some(), &why, said, !busy),
+        condition("Progressing", busy, progressing, progress, !busy),
+    ])
+}
+
+/// `exit-status` as `ExitStatus`: reasons are words in this form.
+fn pascal(words: &str) -> String {
+    let word = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
+    };
+    words.split('-').map(word).collect()
+}
+
+/// RFC 3339, in seconds, as conditions have it.
+fn time(milliseconds: u64) -> String {
+    let seconds = i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The definitions of both kinds, for any API server from 1.16 on.
+pub fn definitions() -> Vec<Value> {
+    Kind::ALL.into_iter().map(definition).collect()
+}
+
+fn definition(kind: Kind) -> Value {
+    let short = match kind {
+        Kind::ServiceInstance => "si",
+        Kind::ServiceBinding => "sb",
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{GROUP}", kind.plural())},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.name(),
+                "listKind": format!("{}List", kind.name()),
+                "plural": kind.plural(),
+                "singular": kind.name().to_lowercase(),
+                "shortNames": [short],
+                "categories": ["manciple"],
+            },
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema(kind)},
+                "additionalPrinterColumns": columns(kind),
+            }],
+        },
+    })
+}
+
+fn columns(kind: Kind) -> Value {
+    let id = match kind {
+        Kind::ServiceInstance => ("Instance", ".spec.instanceID"),
+        Kind::ServiceBinding => ("Binding", ".spec.bindingID"),
+    };
+    let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
+    let shown = [
+        (id.0, id.1, 0),
+        ("Plan", ".spec.planID", 1),
+        ("Phase", ".status.phase", 0),
+        ("Ready", ready, 0),
+        ("Operation", ".status.lastOperation.action", 0),
+        ("State", ".status.lastOperation.state", 0),
+        ("Description", ".status.lastOperation.description", 1),
+    ];
+    let mut columns: Vec<Value> = shown
+        .into_iter()
+        .map(|(name, path, priority)| {
+            json!({"name": name, "type": "string", "jsonPath": path, "priority": priority})
+        })
+        .collect();
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    columns.push(age);
+    Value::Array(columns)
+}
+
+fn schema(kind: Kind) -> Value {
+    let mut ids = vec![
+        ("broker", "The broker that it was ordered from."),
+        ("instanceID", "The id that the platform gave the service instance."),
+        ("serviceID", "The service offering, by its id in the catalog."),
+        ("planID", "The plan, by its id in the catalog."),
+    ];
+    let mut optional = vec![("predecessorBindingID", "The binding whose successor this is.")];
+    match kind {
+        Kind::ServiceInstance => {
+            optional = vec![
+                ("organizationGUID", "The organization, as the platform named it."),
+                ("spaceGUID", "The space, as the platform named it."),
+                ("planVersion", "The version of the plan (maintenance_info) that is in force."),
+            ];
+        }
+        Kind::ServiceBinding => {
+            ids.push(("bindingID", "The id that the platform gave the binding."));
+        }
+    }
+    let required: Vec<&str> = ids.iter().map(|(name, _)| *name).collect();
+    ids.extend(optional);
+    object(
+        &format!("A {} that a platform ordered through the Open Service Broker API.", kind.name()),
+        [
+            ("apiVersion", text("")),
+            ("kind", text("")),
+            ("metadata", json!({"type": "object"})),
+            ("spec", {
+                let properties = ids.iter().map(|(name, says)| (*name, text(says)));
+                let mut spec = object("What was ordered.", properties);
+                spec["required"] = json!(required);
+                spec
+            }),
+            ("status", status_schema()),
+        ],
+    )
+}
+
+fn status_schema() -> Value {
+    let operation = object(
+        "The operation in progress, or the last one.",
+        [
+            ("id", text("Its id: the token that a 202 carries.")),
+            ("action", text("provision, update, deprovision, bind or unbind.")),
+            ("state", text("InProgress, Succeeded or Failed.")),
+            ("description", text("What it says of itself, or why it failed.")),
+            ("attempt", json!({"type": "integer", "description": "From 1."})),
+        ],
+    );
+    let mut condition = object(
+        "",
+        [
+            ("type", text("Ready, Failed or Progressing.")),
+            ("status", text("True, False or Unknown.")),
+            ("reason", text("In one word.")),
+            ("message", text("For people.")),
+            ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
+        ],
+    );
+    // The key of a list that is a map must be there.
+    condition["required"] = json!(["type", "status"]);
+    object(
+        "How it stands.",
+        [
+            ("phase", text("Creating, Ready, Updating, Deleting, Broken or Deleted.")),
+            ("lastOperation", operation),
+            ("dashboardURL", text("Where people manage the instance.")),
+            ("record", text("What the broker keeps of it, as JSON. Not to be edited.")),
+            (
+                "conditions",
+                json!({
+                    "type": "array",
+                    "items": condition,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["type"],
+                }),
+            ),
+        ],
+    )
+}
+
+fn object<'a>(says: &str, properties: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    let properties: Map<String, Value> =
+        properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+    described(json!({"type": "object", "properties": properties}), says)
+}
+
+fn text(says: &str) -> Value {
+    described(json!({"type": "string"}), says)
+}
+
+fn described(mut schema: Value, says: &str) -> Value {
+    if !says.is_empty() {
+        schema["description"] = json!(says);
+    }
+    schema
+}

@@ -1,0 +1,121 @@
+//! A record as it stands in a resource: what a watch keeps of it, in few bytes.
+
+use engine::ports::Filter;
+use engine::record::{Key, Lifecycle, Record, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::DynamicObject;
+use osb::{PlanId, ServiceId};
+
+use crate::names;
+use crate::split::{self, Places, Written};
+
+/// Under which key a ConfigMap has its tombstone.
+pub(super) const TOMBSTONE_KEY: &str = "record";
+
+/// A record without its confidential parts.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    /// Of the resource: the record's version.
+    pub(crate) version: u64,
+    /// Of the resource, which owns the Secret.
+    pub(crate) uid: String,
+    pub(crate) from: From,
+    /// [`Written`], as JSON.
+    pub(crate) text: Box<str>,
+    pub(crate) places: Places,
+    pub(crate) service_id: ServiceId,
+    pub(crate) plan_id: PlanId,
+    pub(crate) busy: bool,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) updated_at: Timestamp,
+    /// Somebody has asked for the resource to go.
+    pub(crate) going: bool,
+}
+
+/// What an entry was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    Resource,
+    Tombstone,
+}
+
+impl Entry {
+    /// Of a resource; `None` if it holds no record of ours.
+    pub(super) fn of_resource(object: &DynamicObject) -> Option<Result<Self, serde_json::Error>> {
+        let kept = object.data.pointer("/status/record").and_then(serde_json::Value::as_str);
+        let first = || object.metadata.annotations.as_ref()?.get(names::RECORD).map(String::as_str);
+        let text = kept.or_else(first)?;
+        let metadata = &object.metadata;
+        let entry = Self::read(text, From::Resource, metadata.resource_version.as_deref());
+        Some(entry.map(|entry| Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            going: metadata.deletion_timestamp.is_some(),
+            ..entry
+        }))
+    }
+
+    /// Of a tombstone; `None` if it is none.
+    pub(super) fn of_tombstone(object: &ConfigMap) -> Option<Result<Self, serde_json::Error>> {
+        let text = object.data.as_ref()?.get(TOMBSTONE_KEY)?;
+        Some(Self::read(text, From::Tombstone, object.metadata.resource_version.as_deref()))
+    }
+
+    fn read(text: &str, from: From, version: Option<&str>) -> Result<Self, serde_json::Error> {
+        let written: Written = serde_json::from_str(text)?;
+        let (places, record) = (written.places.clone(), bare(written)?);
+        Ok(Self::new(&record, places, text.into(), from, version_of(version)))
+    }
+
+    /// Of a record that was just written.
+    pub(super) fn new(
+        record: &Record,
+        places: Places,
+        text: Box<str>,
+        from: From,
+        version: u64,
+    ) -> Self {
+        Self {
+            key: record.key.clone(),
+            version,
+            uid: String::new(),
+            from,
+            text,
+            places,
+            service_id: record.ordered.service_id.clone(),
+            plan_id: record.ordered.plan_id.clone(),
+            busy: record.is_busy(),
+            lifecycle: record.lifecycle,
+            updated_at: record.updated_at,
+            going: false,
+        }
+    }
+
+    /// Whether a list with this filter has it.
+    pub(super) fn passes(&self, filter: Filter) -> bool {
+        match filter {
+            Filter::All => true,
+            Filter::Live => self.is_live(),
+            Filter::Busy => self.busy,
+            Filter::DeletedBefore(when) => !self.is_live() && self.updated_at < when,
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.lifecycle != Lifecycle::Deleted
+    }
+}
+
+/// A record without its confidential parts.
+fn bare(written: Written) -> Result<Record, serde_json::Error> {
+    split::join(split::Parts {
+        public: written.record,
+        order: serde_json::Map::new(),
+        rest: serde_json::Map::new(),
+    })
+}
+
+/// Resource versions are revisions of etcd: numbers that grow (KEP-5504 promises it from 1.35 on).
+pub(super) fn version_of(version: Option<&str>) -> u64 {
+    version.and_then(|version| version.parse().ok()).unwrap_or_default()
+}

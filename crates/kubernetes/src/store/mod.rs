@@ -1,0 +1,205 @@
+//! Records as resources.
+//!
+//! A read asks the API server: it sees every write that any replica was told of. Lists of everything come
+//! from a watch, to which this process's own writes are added at once.
+
+mod entry;
+mod read;
+mod secrets;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use engine::ports::{Query, Store, StoreError, Stored, Version};
+use engine::record::{Key, Record};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use osb::{PlanId, ServiceId};
+use serde_json::{Value, json};
+
+use self::entry::Entry;
+use self::secrets::Secrets;
+use self::watch::Known;
+use crate::calls::{call, find};
+use crate::names;
+use crate::resources::Kind;
+
+/// The largest catalog that is kept, as JSON: a ConfigMap holds no more than 1 MiB.
+const MAX_CATALOG_BYTES: usize = 1024 * 1024 - 4096;
+const CATALOG_KEY: &str = "catalog.json";
+
+/// Where a store keeps its records.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The namespace of all resources.
+    pub namespace: String,
+    /// The broker: several may share a namespace.
+    pub broker: String,
+}
+
+/// Records as `ServiceInstance` and `ServiceBinding` resources of one namespace.
+///
+/// A write that returned `Ok` is in etcd. Several processes may use the same records at once.
+pub struct KubernetesStore {
+    place: Arc<Place>,
+    known: Arc<Known>,
+    /// Ends the watches with the store.
+    _watches: tokio::task::JoinSet<()>,
+}
+
+/// What every call needs.
+pub(crate) struct Place {
+    client: Client,
+    settings: Settings,
+    /// The value of the label of the broker.
+    broker: String,
+    secrets: Secrets,
+}
+
+impl Place {
+    fn resources(&self, kind: Kind) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.settings.namespace, &kind.resource())
+    }
+
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+
+    fn name(&self, key: &Key) -> String {
+        names::resource(&self.settings.broker, key)
+    }
+
+    /// What every resource of a record is labelled with.
+    fn labels(&self, key: &Key) -> Value {
+        let instance = Key::Instance(key.instance().clone());
+        json!({
+            names::MANAGED_BY.0: names::MANAGED_BY.1,
+            names::BROKER: self.broker,
+            names::INSTANCE: self.name(&instance),
+        })
+    }
+
+    /// Selects the resources of this broker.
+    fn selector(&self) -> String {
+        format!("{}={}", names::BROKER, self.broker)
+    }
+}
+
+impl KubernetesStore {
+    /// Opens the records of a broker: reads all of them once, and watches them from then on.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or does not know our kinds.
+    pub async fn open(client: Client, settings: Settings) -> Result<Self, StoreError> {
+        let broker = names::broker_label(&settings.broker);
+        let place = Arc::new(Place { client, settings, broker, secrets: Secrets::default() });
+        let known = Arc::new(Known::default());
+        let mut watches = tokio::task::JoinSet::new();
+        for watch in
+            [watch::Watched::Instances, watch::Watched::Bindings, watch::Watched::Tombstones]
+        {
+            watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watch));
+        }
+        known.complete().await?;
+        Ok(Self { place, known, _watches: watches })
+    }
+
+    fn page(&self, query: &Query) -> Vec<Arc<Entry>> {
+        self.known.page(query)
+    }
+}
+
+#[async_trait]
+impl Store for KubernetesStore {
+    async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        let Some(entry) = self.place.find(key).await? else {
+            return Ok(None);
+        };
+        self.known.learn(Arc::clone(&entry));
+        self.place.whole(&entry).await
+    }
+
+    async fn write(
+        &self,
+        record: Arc<Record>,
+        expected: Option<&Version>,
+    ) -> Result<Version, StoreError> {
+        // In a task of its own: who lets go of it must not leave it half done.
+        let (place, known) = (Arc::clone(&self.place), Arc::clone(&self.known));
+        let expected = expected.cloned();
+        let written = tokio::spawn(async move { place.write(&known, &record, expected).await });
+        written.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
+    }
+
+    async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
+        let (place, known) = (Arc::clone(&self.place), Arc::clone(&self.known));
+        let (key, expected) = (key.clone(), expected.clone());
+        let removed = tokio::spawn(async move { place.remove(&known, &key, &expected).await });
+        removed.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
+    }
+
+    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+        if let Some(instance) = &query.instance {
+            // What an instance has decides what becomes of it: asked anew.
+            for entry in self.place.of_instance(instance, query.kind).await? {
+                self.known.learn(entry);
+            }
+        }
+        let mut records = Vec::new();
+        for entry in self.page(query) {
+            records.extend(self.place.whole(&entry).await?);
+        }
+        Ok(records)
+    }
+
+    async fn busy(&self) -> Result<Vec<Key>, StoreError> {
+        Ok(self.known.busy())
+    }
+
+    async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError> {
+        Ok(self.known.plans())
+    }
+
+    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
+        let name = self.place.catalog_name();
+        let Some(kept) = find(self.place.config_maps().get(&name)).await? else { return Ok(None) };
+        let text = kept.data.and_then(|mut data| data.remove(CATALOG_KEY)).unwrap_or_default();
+        let unreadable = |why: serde_json::Error| StoreError::Unreadable {
+            key: format!("the catalog in ConfigMap {name}"),
+            why: why.to_string(),
+        };
+        serde_json::from_str(&text).map(Some).map_err(unreadable)
+    }
+
+    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
+        let text = catalog.to_string();
+        if text.len() > MAX_CATALOG_BYTES {
+            let (length, most) = (text.len(), MAX_CATALOG_BYTES);
+            let why = format!("the catalog is {length} bytes long; a ConfigMap holds {most}");
+            return Err(StoreError::Unavailable(why));
+        }
+        let name = self.place.catalog_name();
+        let labels = json!({
+            names::MANAGED_BY.0: names::MANAGED_BY.1,
+            names::BROKER: self.place.broker,
+        });
+        let config_map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": labels},
+            "data": {CATALOG_KEY: text},
+        });
+        let apply = PatchParams::apply(names::MANAGED_BY.1).force();
+        call(self.place.config_maps().patch(&name, &apply, &Patch::Apply(config_map))).await?;
+        Ok(())
+    }
+}
+
+impl Place {
+    fn catalog_name(&self) -> String {
+        format!("catalog-{}", self.broker)
+    }
+}

@@ -1,0 +1,94 @@
+//! One record, as the API server has it now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::ports::{self, StoreError, Stored, Version};
+use engine::record::Key;
+use kube::api::ListParams;
+use osb::InstanceId;
+
+use super::entry::{Entry, From};
+use super::{Place, names};
+use crate::calls::{CallError, call, find};
+use crate::resources::Kind;
+use crate::split::{self, Parts, Written};
+
+/// A resource is made before its Secret, which it owns: so long a reader waits for the other half.
+const HALF_MADE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+impl Place {
+    /// What stands in the resource of a record, or in its tombstone.
+    pub(super) async fn find(&self, key: &Key) -> Result<Option<Arc<Entry>>, StoreError> {
+        let name = self.name(key);
+        let read = |entry: Option<Result<Entry, serde_json::Error>>| match entry {
+            Some(Ok(entry)) => Ok(Some(Arc::new(entry))),
+            Some(Err(error)) => Err(unreadable(key, &error.to_string())),
+            None => Ok(None),
+        };
+        if let Some(found) = find(self.resources(Kind::of(key)).get(&name)).await? {
+            return read(Entry::of_resource(&found));
+        }
+        match find(self.config_maps().get(&name)).await? {
+            Some(found) => read(Entry::of_tombstone(&found)),
+            None => Ok(None),
+        }
+    }
+
+    /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made.
+    pub(super) async fn whole(&self, entry: &Entry) -> Result<Option<Stored>, StoreError> {
+        let name = self.name(&entry.key);
+        let begun = tokio::time::Instant::now();
+        let parts = loop {
+            match self.parts(&name, &entry.places).await? {
+                Some(parts) => break parts,
+                // Read it all again: parts go when the resource says that they are not needed.
+                None => match self.find(&entry.key).await? {
+                    Some(now) if now.version == entry.version => {}
+                    Some(now) => return Box::pin(self.whole(&now)).await,
+                    None => return Ok(None),
+                },
+            }
+            if begun.elapsed() > HALF_MADE {
+                let why = format!("Secret {name} lacks what the resource says is in it");
+                return Err(unreadable(&entry.key, &why));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        };
+        let damaged = |error: serde_json::Error| unreadable(&entry.key, &error.to_string());
+        let written: Written = serde_json::from_str(&entry.text).map_err(damaged)?;
+        let [order, rest] = parts.map(|part| (*part).clone());
+        let record = split::join(Parts { public: written.record, order, rest }).map_err(damaged)?;
+        let version = Version(entry.version.to_string());
+        Ok(Some(Stored { record: Arc::new(record), version }))
+    }
+
+    /// Everything of an instance, as the API server has it now. Tombstones are left to the watch.
+    pub(super) async fn of_instance(
+        &self,
+        instance: &InstanceId,
+        kind: ports::Kind,
+    ) -> Result<Vec<Arc<Entry>>, CallError> {
+        let kind = match kind {
+            ports::Kind::Instances => Kind::ServiceInstance,
+            ports::Kind::Bindings => Kind::ServiceBinding,
+        };
+        let name = self.name(&Key::Instance(instance.clone()));
+        let selector = format!("{},{}={name}", self.selector(), names::INSTANCE);
+        let found =
+            call(self.resources(kind).list(&ListParams::default().labels(&selector))).await?;
+        let entries = found.items.iter().filter_map(Entry::of_resource);
+        Ok(entries.filter_map(Result::ok).map(Arc::new).collect())
+    }
+}
+
+pub(super) fn unreadable(key: &Key, why: &str) -> StoreError {
+    StoreError::Unreadable { key: key.to_string(), why: why.to_owned() }
+}
+
+impl Entry {
+    pub(super) fn is_tombstone(&self) -> bool {
+        self.from == From::Tombstone
+    }
+}

@@ -1,0 +1,212 @@
+//! The confidential parts of records: each under a key of its own in the Secret of its record.
+//!
+//! A key is written once, under a name that nobody else gives, and what a resource says decides which is
+//! in force. So two writers at once do not disturb each other, and a write that came too late leaves
+//! nothing but a key that nobody reads, which the next write of the same process removes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use data_encoding::BASE32_NOPAD;
+use engine::ports::StoreError;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::{Map, Value, json};
+
+use super::Place;
+use crate::calls::{CallError, call, find};
+use crate::split::Places;
+
+/// How much is kept in memory.
+const CACHE_BYTES: u64 = 4 * 1024 * 1024;
+/// What an entry costs beside its content.
+const ENTRY_BYTES: u64 = 200;
+
+/// What this process knows of Secrets.
+pub(super) struct Secrets {
+    /// By Secret and key: contents do not change.
+    recent: Cache<(String, String), Arc<Map<String, Value>>, Weight>,
+    /// Keys that nobody reads any more, by Secret.
+    spent: Mutex<HashMap<String, Vec<String>>>,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<(String, String), Arc<Map<String, Value>>> for Weight {
+    fn weight(&self, key: &(String, String), part: &Arc<Map<String, Value>>) -> u64 {
+        let text = serde_json::to_string(&**part).map_or(0, |text| text.len());
+        ENTRY_BYTES + (key.0.len() + key.1.len() + 3 * text) as u64
+    }
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        let items = usize::try_from(CACHE_BYTES / 1024).unwrap_or(usize::MAX);
+        let recent = Cache::with_weighter(items, CACHE_BYTES, Weight);
+        Self { recent, spent: Mutex::default() }
+    }
+}
+
+impl Secrets {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<String>>> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody reads these any more.
+    pub(super) fn spend(&self, secret: &str, places: impl IntoIterator<Item = String>) {
+        let keys: Vec<String> = places.into_iter().collect();
+        if !keys.is_empty() {
+            self.lock().entry(secret.to_owned()).or_default().extend(keys);
+        }
+    }
+
+    /// The Secret is gone, or about to go.
+    pub(super) fn forget(&self, secret: &str) {
+        self.lock().remove(secret);
+    }
+}
+
+/// Parts that are to be written: the key and the content.
+pub(super) type Fresh = Vec<(String, Arc<Map<String, Value>>)>;
+
+/// A word that nobody else thinks of: 80 random bits.
+pub(super) fn unique() -> Result<String, StoreError> {
+    let mut bytes = [0; 10];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| StoreError::Unavailable("no random numbers to be had".to_owned()))?;
+    let mut word = BASE32_NOPAD.encode(&bytes);
+    word.make_ascii_lowercase();
+    Ok(word)
+}
+
+impl Place {
+    pub(super) fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+
+    /// A part of a record.
+    pub(super) async fn part(
+        &self,
+        secret: &str,
+        place: Option<&String>,
+    ) -> Result<Option<Arc<Map<String, Value>>>, CallError> {
+        let Some(place) = place else { return Ok(Some(Arc::default())) };
+        let key = (secret.to_owned(), place.clone());
+        if let Some(part) = self.secrets.recent.get(&key) {
+            return Ok(Some(part));
+        }
+        let Some(found) = find(self.secrets().get(secret)).await? else { return Ok(None) };
+        // What is too large for the cache is read again and again.
+        let mut wanted = None;
+        for (other, ByteString(bytes)) in found.data.unwrap_or_default() {
+            let Ok(part) = serde_json::from_slice(&bytes).map(Arc::new) else { continue };
+            if other == *place {
+                wanted = Some(Arc::clone(&part));
+            }
+            self.secrets.recent.insert((secret.to_owned(), other), part);
+        }
+        Ok(wanted)
+    }
+
+    /// Both parts of a record; `None` if one of them is not there.
+    pub(super) async fn parts(
+        &self,
+        secret: &str,
+        places: &Places,
+    ) -> Result<Option<[Arc<Map<String, Value>>; 2]>, CallError> {
+        let order = self.part(secret, places.order.as_ref()).await?;
+        let rest = self.part(secret, places.rest.as_ref()).await?;
+        Ok(order.zip(rest).map(|(order, rest)| [order, rest]))
+    }
+
+    /// Adds parts to the Secret of a resource, and removes those that are spent.
+    pub(super) async fn keep(
+        &self,
+        secret: &str,
+        fresh: &Fresh,
+        labels: &Value,
+        owner: &Value,
+        is_new: bool,
+    ) -> Result<(), CallError> {
+        let mut data: BTreeMap<String, Value> = BTreeMap::new();
+        for (place, part) in fresh {
+            let text = serde_json::to_vec(&**part).unwrap_or_default();
+            let encoded = data_encoding::BASE64.encode(&text);
+            data.insert(place.clone(), Value::String(encoded));
+        }
+        if is_new {
+            self.make_secret(secret, &data, labels, owner).await?;
+        } else {
+            let spent = self.secrets.lock().remove(secret).unwrap_or_default();
+            data.extend(spent.iter().map(|place| (place.clone(), Value::Null)));
+            match self.add(secret, &data).await {
+                Ok(()) => {}
+                // It had nothing confidential until now.
+                Err(CallError::NotFound) => {
+                    data.retain(|_, content| !content.is_null());
+                    self.make_secret(secret, &data, labels, owner).await?;
+                }
+                Err(error) => {
+                    self.secrets.spend(secret, spent);
+                    return Err(error);
+                }
+            }
+        }
+        for (place, part) in fresh {
+            let key = (secret.to_owned(), place.clone());
+            self.secrets.recent.insert(key, Arc::clone(part));
+        }
+        Ok(())
+    }
+
+    async fn add(&self, secret: &str, data: &BTreeMap<String, Value>) -> Result<(), CallError> {
+        let patch = Patch::Merge(json!({"data": data}));
+        call(self.secrets().patch(secret, &PatchParams::default(), &patch)).await.map(drop)
+    }
+
+    async fn make_secret(
+        &self,
+        secret: &str,
+        data: &BTreeMap<String, Value>,
+        labels: &Value,
+        owner: &Value,
+    ) -> Result<(), CallError> {
+        let made: Secret = serde_json::from_value(json!({
+            "metadata": {"name": secret, "labels": labels, "ownerReferences": [owner]},
+            "data": data,
+        }))
+        .map_err(|error| CallError::Refused(error.to_string()))?;
+        match call(self.secrets().create(&PostParams::default(), &made)).await {
+            Err(CallError::Exists) => {}
+            other => return other.map(drop),
+        }
+        let found = find(self.secrets().get(secret)).await?;
+        let ours = found.as_ref().is_some_and(|found| {
+            let owners = found.metadata.owner_references.iter().flatten();
+            owners.into_iter().any(|of| owner["uid"] == of.uid.as_str())
+        });
+        if ours {
+            // Another writer of the same record made it first.
+            return self.add(secret, data).await;
+        }
+        // It belonged to a resource of the same name that is gone, and is about to go by itself.
+        if let Some(found) = found {
+            let uid = found.metadata.uid;
+            let delete = kube::api::DeleteParams {
+                preconditions: Some(kube::api::Preconditions { uid, resource_version: None }),
+                ..Default::default()
+            };
+            match call(self.secrets().delete(secret, &delete)).await {
+                Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
+    }
+}

@@ -1,0 +1,235 @@
+//! What is known of all records: from a watch, and from what this process writes and reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use engine::ports::{Kind as Records, Query, StoreError};
+use engine::record::Key;
+use futures_util::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::DynamicObject;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use osb::{PlanId, ServiceId};
+use tokio::sync::watch::{Receiver, Sender};
+
+use super::entry::Entry;
+use super::{Place, names};
+use crate::resources::Kind;
+
+/// The value of the label [`names::KEEPS`] of a tombstone.
+pub(super) const TOMBSTONE: &str = "tombstone";
+/// How long the first list may take.
+const FIRST_LIST: Duration = Duration::from_secs(60);
+/// How many objects come in one page: what is in memory at once, beside what is kept.
+const PAGE: u32 = 100;
+
+/// What is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    Instances,
+    Bindings,
+    Tombstones,
+}
+
+/// Everything that is known of records without asking.
+pub(super) struct Known {
+    table: Mutex<Table>,
+    listed: Sender<u8>,
+}
+
+/// What is known, by what is watched: a resource and its tombstone may both be there for a while.
+#[derive(Default)]
+struct Table([Kinds; 3]);
+
+#[derive(Default)]
+struct Kinds {
+    entries: BTreeMap<Key, Held>,
+    /// Counts the lists of it.
+    lists: u64,
+}
+
+struct Held {
+    entry: Arc<Entry>,
+    /// The list that it was last seen in, or after.
+    list: u64,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { table: Mutex::default(), listed: Sender::new(0) }
+    }
+}
+
+impl Known {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything was listed once.
+    pub(super) async fn complete(&self) -> Result<(), StoreError> {
+        let mut listed: Receiver<u8> = self.listed.subscribe();
+        let all = listed.wait_for(|listed| *listed == 0b111);
+        match tokio::time::timeout(FIRST_LIST, all).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::Unavailable(format!(
+                "the API server did not list our resources within {} s: are the definitions of \
+                 manciple.dev installed, and may we list them?",
+                FIRST_LIST.as_secs()
+            ))),
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        let table = self.lock();
+        let of = |watched: Watched| table.0[watched as usize].entries.get(key);
+        let held = of(Watched::resource(key)).or_else(|| of(Watched::Tombstones));
+        held.map(|held| Arc::clone(&held.entry))
+    }
+
+    /// Takes in what was read or written. What is older than what is known changes nothing.
+    pub(super) fn learn(&self, entry: Arc<Entry>) {
+        let mut table = self.lock();
+        let kind = &mut table.0[Watched::of(&entry) as usize];
+        let list = kind.lists;
+        match kind.entries.get_mut(&entry.key) {
+            Some(held) if held.entry.version > entry.version => held.list = list,
+            _ => drop(kind.entries.insert(entry.key.clone(), Held { entry, list })),
+        }
+    }
+
+    /// It was removed, in this version or an earlier one.
+    pub(super) fn forget(&self, entry: &Entry) {
+        let mut table = self.lock();
+        let entries = &mut table.0[Watched::of(entry) as usize].entries;
+        if entries.get(&entry.key).is_some_and(|held| held.entry.version <= entry.version) {
+            entries.remove(&entry.key);
+        }
+    }
+
+    fn begin(&self, watched: Watched) {
+        self.lock().0[watched as usize].lists += 1;
+    }
+
+    /// What the list did not have is gone.
+    fn finish(&self, watched: Watched) {
+        let mut table = self.lock();
+        let Kinds { entries, lists } = &mut table.0[watched as usize];
+        entries.retain(|_, held| held.list >= *lists);
+        drop(table);
+        self.listed.send_modify(|listed| *listed |= 1 << watched as u8);
+    }
+
+    pub(super) fn page(&self, query: &Query) -> Vec<Arc<Entry>> {
+        let table = self.lock();
+        let kind = match query.kind {
+            Records::Instances => Watched::Instances,
+            Records::Bindings => Watched::Bindings,
+        };
+        let resources = &table.0[kind as usize].entries;
+        let tombstones = &table.0[Watched::Tombstones as usize].entries;
+        let from = query.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let fits = |held: &Held| {
+            let key = &held.entry.key;
+            Watched::resource(key) == kind
+                && query.instance.as_ref().is_none_or(|instance| key.instance() == instance)
+                && held.entry.passes(query.filter)
+        };
+        let entries = |(_, held): (&Key, &Held)| Arc::clone(&held.entry);
+        let range = (from, Bound::Unbounded);
+        let live = resources.range(range.clone()).filter(|(_, held)| fits(held)).map(entries);
+        let buried = tombstones
+            .range(range)
+            .filter(|(key, held)| fits(held) && !resources.contains_key(*key))
+            .map(entries);
+        let mut page: Vec<_> = live.take(query.limit).chain(buried.take(query.limit)).collect();
+        page.sort_by(|one, other| one.key.cmp(&other.key));
+        page.truncate(query.limit);
+        page
+    }
+
+    /// The keys of all resources with an operation in progress.
+    pub(super) fn busy(&self) -> Vec<Key> {
+        let table = self.lock();
+        let all = table.0.iter().flat_map(|kind| kind.entries.values());
+        all.filter(|held| held.entry.busy).map(|held| held.entry.key.clone()).collect()
+    }
+
+    /// Every plan that a live record has, once.
+    pub(super) fn plans(&self) -> Vec<(ServiceId, PlanId)> {
+        let table = self.lock();
+        let all = table.0.iter().flat_map(|kind| kind.entries.values()).map(|held| &held.entry);
+        let live = all.filter(|entry| entry.is_live());
+        let plans: BTreeSet<_> =
+            live.map(|entry| (entry.service_id.clone(), entry.plan_id.clone())).collect();
+        plans.into_iter().collect()
+    }
+}
+
+impl Watched {
+    fn of(entry: &Entry) -> Self {
+        if entry.is_tombstone() { Self::Tombstones } else { Self::resource(&entry.key) }
+    }
+
+    fn resource(key: &Key) -> Self {
+        match key {
+            Key::Instance(_) => Self::Instances,
+            Key::Binding(..) => Self::Bindings,
+        }
+    }
+}
+
+/// Follows one kind for ever. To be spawned; ends when it is dropped.
+pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
+    let selector = place.selector();
+    let config = |selector: &str| watcher::Config::default().labels(selector).page_size(PAGE);
+    match watched {
+        Watched::Instances | Watched::Bindings => {
+            let kind = match watched {
+                Watched::Bindings => Kind::ServiceBinding,
+                _ => Kind::ServiceInstance,
+            };
+            let stream = watcher(place.resources(kind), config(&selector));
+            let read = |object: DynamicObject| Entry::of_resource(&object);
+            take_in(&known, watched, stream.default_backoff(), read).await;
+        }
+        Watched::Tombstones => {
+            let selector = format!("{selector},{}={TOMBSTONE}", names::KEEPS);
+            let stream = watcher(place.config_maps(), config(&selector));
+            let read = |object: ConfigMap| Entry::of_tombstone(&object);
+            take_in(&known, watched, stream.default_backoff(), read).await;
+        }
+    }
+}
+
+async fn take_in<K>(
+    known: &Known,
+    watched: Watched,
+    stream: impl futures_util::Stream<Item = Result<Event<K>, watcher::Error>>,
+    read: impl Fn(K) -> Option<Result<Entry, serde_json::Error>>,
+) {
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        let read = |object| match read(object) {
+            Some(Ok(entry)) => Some(entry),
+            Some(Err(error)) => {
+                tracing::error!(?watched, %error, "a resource has a record that cannot be read");
+                None
+            }
+            None => None,
+        };
+        match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                read(object).into_iter().for_each(|entry| known.learn(Arc::new(entry)));
+            }
+            Ok(Event::Delete(object)) => {
+                read(object).into_iter().for_each(|entry| known.forget(&entry));
+            }
+            Ok(Event::Init) => known.begin(watched),
+            Ok(Event::InitDone) => known.finish(watched),
+            Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
+        }
+    }
+}

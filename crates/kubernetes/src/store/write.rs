@@ -1,0 +1,286 @@
+//! One step of an operation, as one write to a resource that is still of the expected version.
+
+use std::sync::Arc;
+
+use engine::ports::{StoreError, Version};
+use engine::record::{Key, Lifecycle, Record};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::{Map, Value, json};
+
+use super::entry::{Entry, From, version_of};
+use super::read::unreadable;
+use super::secrets::{Fresh, unique};
+use super::watch::Known;
+use super::{Place, names};
+use crate::calls::{CallError, call};
+use crate::resources::{self, Kind};
+use crate::split::{self, Parts, Places, Written};
+
+/// A record on its way: its parts, and where they will be.
+struct Outgoing {
+    text: String,
+    places: Places,
+    fresh: Fresh,
+}
+
+impl Place {
+    pub(super) async fn write(
+        &self,
+        known: &Known,
+        record: &Record,
+        expected: Option<Version>,
+    ) -> Result<Version, StoreError> {
+        let before = match &expected {
+            Some(version) => Some(self.expected(known, &record.key, version).await?),
+            None => None,
+        };
+        let entry = match &before {
+            Some(before) if !before.is_tombstone() => self.change(before, record).await?,
+            _ if record.lifecycle == Lifecycle::Deleted => {
+                self.entomb(record, before.as_deref()).await?
+            }
+            _ => {
+                let made = self.make(record).await?;
+                if let Some(tombstone) = &before {
+                    self.open_tomb(tombstone).await?;
+                }
+                made
+            }
+        };
+        let version = Version(entry.version.to_string());
+        known.learn(Arc::new(entry));
+        Ok(version)
+    }
+
+    /// What is there, if it is of the version that is expected.
+    async fn expected(
+        &self,
+        known: &Known,
+        key: &Key,
+        version: &Version,
+    ) -> Result<Arc<Entry>, StoreError> {
+        let expected = version_of(Some(&version.0));
+        let entry = match known.get(key).filter(|entry| entry.version == expected) {
+            Some(entry) => Some(entry),
+            None => self.find(key).await?,
+        };
+        entry.filter(|entry| entry.version == expected).ok_or(StoreError::Conflict)
+    }
+
+    /// The first write of a record: the resource, then what is confidential, which the resource owns.
+    async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
+        let name = self.name(&record.key);
+        let kind = Kind::of(&record.key);
+        let outgoing = self.outgoing(record, None).await?;
+        let labels = self.labels(&record.key);
+        let resource = json!({
+            "apiVersion": resources::api_version(),
+            "kind": kind.name(),
+            "metadata": {
+                "name": name,
+                "labels": labels,
+                "annotations": {names::RECORD: outgoing.text},
+                "finalizers": [names::FINALIZER],
+            },
+            "spec": resources::spec(&self.settings.broker, record),
+        });
+        let resource: DynamicObject = serde_json::from_value(resource)
+            .map_err(|error| unreadable(&record.key, &error.to_string()))?;
+        let made = call(self.resources(kind).create(&PostParams::default(), &resource)).await?;
+        let uid = made.metadata.uid.clone().unwrap_or_default();
+        if !outgoing.fresh.is_empty() {
+            let owner = owner(kind, &name, &uid);
+            self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
+        }
+        let version = version_of(made.metadata.resource_version.as_deref());
+        Ok(outgoing.entry(record, From::Resource, version, uid))
+    }
+
+    /// A further write: what is confidential first, under new keys; then the resource, which says that they
+    /// are in force now.
+    async fn change(&self, before: &Entry, record: &Record) -> Result<Entry, StoreError> {
+        let name = self.name(&record.key);
+        let kind = Kind::of(&record.key);
+        let outgoing = self.outgoing(record, Some(before)).await?;
+        if !outgoing.fresh.is_empty() {
+            let labels = self.labels(&record.key);
+            let owner = owner(kind, &name, &before.uid);
+            self.keep(&name, &outgoing.fresh, &labels, &owner, false).await?;
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": before.version.to_string()},
+            "status": resources::status(&outgoing.text, record),
+        }));
+        let resources = self.resources(kind);
+        match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
+            Ok(written) => {
+                let stale = before.places.without(&outgoing.places);
+                self.secrets.spend(&name, stale);
+                let version = version_of(written.metadata.resource_version.as_deref());
+                let uid = before.uid.clone();
+                let going = written.metadata.deletion_timestamp.is_some();
+                Ok(Entry { going, ..outgoing.entry(record, From::Resource, version, uid) })
+            }
+            // Gone, or another's: nothing of ours came into force.
+            Err(CallError::NotFound | CallError::Conflict) => {
+                self.secrets.spend(&name, outgoing.fresh.into_iter().map(|(place, _)| place));
+                Err(StoreError::Conflict)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What a record becomes on its way: parts that have not changed stay where they are.
+    async fn outgoing(
+        &self,
+        record: &Record,
+        before: Option<&Entry>,
+    ) -> Result<Outgoing, StoreError> {
+        let damaged = |error: serde_json::Error| unreadable(&record.key, &error.to_string());
+        let Parts { public, order, rest } = split::split(record).map_err(damaged)?;
+        let name = self.name(&record.key);
+        let mut fresh = Fresh::new();
+        let mut place = async |part: &str, content: Map<String, Value>, was: Option<&String>| {
+            if content.is_empty() {
+                return Ok(None);
+            }
+            if was.is_some() && self.part(&name, was).await?.is_some_and(|old| *old == content) {
+                return Ok(was.cloned());
+            }
+            let place = format!("{part}-{}", unique()?);
+            fresh.push((place.clone(), Arc::new(content)));
+            Ok::<_, StoreError>(Some(place))
+        };
+        let was = before.map(|entry| entry.places.clone()).unwrap_or_default();
+        let places = Places {
+            order: place("order", order, was.order.as_ref()).await?,
+            rest: place("rest", rest, was.rest.as_ref()).await?,
+        };
+        let written = Written { record: public, write: unique()?, places: places.clone() };
+        Ok(Outgoing { text: serde_json::to_string(&written).map_err(damaged)?, places, fresh })
+    }
+
+    pub(super) async fn remove(
+        &self,
+        known: &Known,
+        key: &Key,
+        expected: &Version,
+    ) -> Result<(), StoreError> {
+        let before = self.expected(known, key, expected).await?;
+        if before.is_tombstone() {
+            self.open_tomb(&before).await?;
+        } else {
+            self.let_go(&before).await?;
+        }
+        known.forget(&before);
+        Ok(())
+    }
+
+    /// Removes a resource that is still of the version that was read.
+    async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
+        let name = self.name(&before.key);
+        let resources = self.resources(Kind::of(&before.key));
+        let patch = Patch::Merge(json!({"metadata": {
+            "resourceVersion": before.version.to_string(),
+            "finalizers": null,
+        }}));
+        match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
+            Err(CallError::NotFound) => return Err(StoreError::Conflict),
+            other => drop(other?),
+        }
+        self.secrets.forget(&name);
+        if before.going {
+            return Ok(());
+        }
+        let uid = Some(before.uid.clone());
+        gone(call(resources.delete(&name, &background(uid, None))).await.map(drop))
+    }
+
+    /// Writes what is left of a record that is gone.
+    async fn entomb(&self, record: &Record, before: Option<&Entry>) -> Result<Entry, StoreError> {
+        let damaged = |error: serde_json::Error| unreadable(&record.key, &error.to_string());
+        let name = self.name(&record.key);
+        let public = split::split(record).map_err(damaged)?.public;
+        let written = Written { record: public, write: unique()?, places: Places::default() };
+        let text = serde_json::to_string(&written).map_err(damaged)?;
+        let mut labels = self.labels(&record.key);
+        labels[names::KEEPS] = json!(super::watch::TOMBSTONE);
+        let mut tombstone = json!({
+            "metadata": {"name": name, "labels": labels},
+            "data": {super::entry::TOMBSTONE_KEY: text},
+        });
+        if let Some(before) = before {
+            tombstone["metadata"]["resourceVersion"] = json!(before.version.to_string());
+        }
+        let tombstone = serde_json::from_value(tombstone).map_err(damaged)?;
+        let made = match before {
+            Some(_) => {
+                call(self.config_maps().replace(&name, &PostParams::default(), &tombstone)).await
+            }
+            None => call(self.config_maps().create(&PostParams::default(), &tombstone)).await,
+        };
+        let made = match made {
+            Err(CallError::NotFound) => return Err(StoreError::Conflict),
+            other => other?,
+        };
+        let version = version_of(made.metadata.resource_version.as_deref());
+        let places = Places::default();
+        Ok(Entry::new(record, places, text.into(), From::Tombstone, version))
+    }
+
+    /// Removes a tombstone: its time is over, or its id is used again.
+    async fn open_tomb(&self, before: &Entry) -> Result<(), StoreError> {
+        let name = self.name(&before.key);
+        let version = Some(before.version.to_string());
+        match call(self.config_maps().delete(&name, &background(None, version))).await {
+            Ok(_) => Ok(()),
+            Err(CallError::NotFound) => Err(StoreError::Conflict),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Outgoing {
+    fn entry(self, record: &Record, from: From, version: u64, uid: String) -> Entry {
+        let entry = Entry::new(record, self.places, self.text.into(), from, version);
+        Entry { uid, ..entry }
+    }
+}
+
+impl Places {
+    /// The places that another does not have.
+    fn without(&self, other: &Self) -> Vec<String> {
+        let pairs = [(&self.order, &other.order), (&self.rest, &other.rest)];
+        pairs
+            .into_iter()
+            .filter(|(ours, theirs)| ours != theirs)
+            .filter_map(|(ours, _)| ours.clone())
+            .collect()
+    }
+}
+
+fn owner(kind: Kind, name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": resources::api_version(),
+        "kind": kind.name(),
+        "name": name,
+        "uid": uid,
+        "controller": true,
+    })
+}
+
+/// What it owns goes after it. Without the policy some kinds leave theirs behind.
+fn background(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions { uid, resource_version }),
+        ..DeleteParams::background()
+    }
+}
+
+/// What is not there any more, or is another by now, has gone.
+fn gone(result: Result<(), CallError>) -> Result<(), StoreError> {
+    match result {
+        Err(CallError::NotFound | CallError::Conflict) => Ok(()),
+        other => Ok(other?),
+    }
+}

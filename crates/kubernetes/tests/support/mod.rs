@@ -1,0 +1,78 @@
+//! A namespace of the test cluster for the length of a test.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::discovery::ApiResource;
+use kubernetes::resources::{self, Kind};
+use serde_json::json;
+
+/// A client, and a namespace that is removed when the test is over.
+pub struct Cluster {
+    pub client: Client,
+    pub namespace: String,
+}
+
+impl Cluster {
+    /// Connects, installs our kinds and makes a namespace.
+    pub async fn new(test: &str) -> Self {
+        let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
+        let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+        install(&client).await;
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("{test}-{}-{count}", std::process::id());
+        let object: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
+        Self { client, namespace }
+    }
+
+    /// Removes the namespace, and what would hold it.
+    pub async fn remove(self) {
+        for kind in Kind::ALL {
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource());
+            for object in api.list(&Default::default()).await.unwrap() {
+                let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let name = object.metadata.name.unwrap();
+                let _ = api.patch(&name, &PatchParams::default(), &patch).await;
+            }
+        }
+        let namespaces = Api::<Namespace>::all(self.client);
+        namespaces.delete(&self.namespace, &DeleteParams::background()).await.unwrap();
+    }
+}
+
+/// Installs the definitions of our kinds, and waits until they are served.
+async fn install(client: &Client) {
+    let resource = ApiResource {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        api_version: "apiextensions.k8s.io/v1".into(),
+        kind: "CustomResourceDefinition".into(),
+        plural: "customresourcedefinitions".into(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    for definition in resources::definitions() {
+        let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+        let apply = PatchParams::apply("test").force();
+        api.patch(&name, &apply, &Patch::Apply(&definition)).await.unwrap();
+        for _ in 0..100 {
+            let found = api.get(&name).await.unwrap();
+            let conditions = found.data.pointer("/status/conditions").cloned().unwrap_or_default();
+            let established = conditions.as_array().into_iter().flatten().any(|condition| {
+                condition["type"] == "Established" && condition["status"] == "True"
+            });
+            if established {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
