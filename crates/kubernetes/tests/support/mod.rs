@@ -10,14 +10,14 @@ use kubernetes::resources::{self, Kind};
 use serde_json::json;
 
 /// A client, and a namespace that is removed when the test is over.
-pub struct Cluster {
-    pub client: Client,
-    pub namespace: String,
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
 }
 
 impl Cluster {
     /// Connects, installs our kinds and makes a namespace.
-    pub async fn new(test: &str) -> Self {
+    pub(crate) async fn new(test: &str) -> Self {
         let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
         let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
         install(&client).await;
@@ -34,7 +34,7 @@ impl Cluster {
     }
 
     /// Removes the namespace, and what would hold it.
-    pub async fn remove(self) {
+    pub(crate) async fn remove(self) {
         for kind in Kind::ALL {
             let api: Api<DynamicObject> =
                 Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource());
