@@ -39,8 +39,20 @@ pub fn reap(broker: Pid, leftovers: Signal) -> io::Result<Option<WaitStatus>> {
 
 /// Reaps what has ended, and says whether anything is left of the group of a broker that was reaped.
 pub fn is_left(broker: Pid) -> bool {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    are_children_left();
     test_kill_process_group(broker).is_ok()
+}
+
+/// Reaps what has ended, and says whether there are any children left. To the first process of a
+/// container they are everything there is.
+pub fn are_children_left() -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
 }
 
 /// Asks the group to end.
