@@ -54,28 +54,30 @@ impl Report {
     /// # Errors
     /// [`Error::NotSealed`].
     pub fn seal(mut self, key: &PublicKey) -> Result<Sealed, Error> {
-        let most = MAX_SEALED_IN_MESSAGE - OVERHEAD;
         let log = std::mem::take(&mut self.log);
-        let bare = self.to_json()?.len();
-        let mut room = match most.checked_sub(bare + r#","log":"""#.len()) {
-            Some(room) => room.min(MAX_LOG_BYTES),
-            None => MAX_LOG_BYTES,
-        };
-        let json = loop {
-            child::text::end(&log, room).clone_into(&mut self.log);
-            let json = self.to_json()?;
-            // Line ends and quotes take two bytes.
-            let over = json.len().saturating_sub(most);
-            if bare > most || over == 0 || room == 0 {
-                break json;
-            }
-            room = room.saturating_sub(over);
-        };
-        Sealed::seal(key, Purpose::Report, &self.run, &json)
+        let bare = self.to_json()?.len() + r#","log":"""#.len();
+        let room = (MAX_SEALED_IN_MESSAGE - OVERHEAD).checked_sub(bare).unwrap_or(MAX_LOG_BYTES);
+        end_in_json(&log, room).clone_into(&mut self.log);
+        Sealed::seal(key, Purpose::Report, &self.run, &self.to_json()?)
     }
 
     fn to_json(&self) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
         let json = serde_json::to_vec(self).map_err(|_| Error::NotSealed("it is not JSON"))?;
         Ok(zeroize::Zeroizing::new(json))
     }
+}
+
+/// The end of a text that takes at most so many bytes in a JSON string.
+fn end_in_json(text: &str, room: usize) -> &str {
+    let mut left = room;
+    let fits = text.char_indices().rev().take_while(|(_, character)| {
+        let bytes = match character {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..='\u{1f}' => 6,
+            _ => character.len_utf8(),
+        };
+        left.checked_sub(bytes).map(|rest| left = rest).is_some()
+    });
+    let start = fits.last().map_or(text.len(), |(start, _)| start);
+    &text[start..]
 }

@@ -143,12 +143,12 @@ fn bench() -> anyhow::Result<()> {
 }
 
 fn dist() -> anyhow::Result<()> {
-    give_away("manciple", "release")?;
+    give_away("manciple", "manciple", "release")?;
     Ok(())
 }
 
 fn agent() -> anyhow::Result<()> {
-    let size = give_away("manciple-agent", "agent")?;
+    let size = give_away("agent", "manciple-agent", "agent")?;
     eprintln!("{size} bytes");
     Ok(())
 }
@@ -157,10 +157,10 @@ fn agent() -> anyhow::Result<()> {
 ///
 /// Nothing of the machine that it runs on is needed but its kernel. The target is named so that what
 /// runs while building is not static too, which procedural macros cannot be.
-fn give_away(program: &str, profile: &str) -> anyhow::Result<u64> {
+fn give_away(package: &str, program: &str, profile: &str) -> anyhow::Result<u64> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     run(cargo()
-        .args(["build", "--profile", profile, "--bin", program, "--target", &target])
+        .args(["build", "--profile", profile, "-p", package, "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     std::fs::create_dir_all("target/dist")?;
     let this = std::env::current_exe().context("the path of this program")?;

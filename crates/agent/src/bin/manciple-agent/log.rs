@@ -40,8 +40,8 @@ pub(crate) struct Log {
     live: Option<Redactor>,
     /// Whether what was shown last ends in the middle of a line.
     within_line: bool,
-    /// What the pod's log may still grow by, in bytes.
-    room: usize,
+    /// What the pod's log may still grow by, in bytes; `None` once that was said.
+    room: Option<usize>,
 }
 
 impl Log {
@@ -55,7 +55,7 @@ impl Log {
             printed: 0,
             live,
             within_line: false,
-            room: MAX_SHOWN,
+            room: Some(MAX_SHOWN),
         }
     }
 
@@ -150,17 +150,9 @@ impl Log {
     }
 
     fn show_line(&mut self, line: &str) {
-        let line = match self.room.checked_sub(line.len() + LINE_COST) {
-            Some(room) => {
-                self.room = room;
-                line
-            }
-            None if self.room == 0 => return,
-            None => {
-                self.room = 0;
-                "[the rest is left out]"
-            }
-        };
+        let Some(room) = self.room else { return };
+        self.room = room.checked_sub(line.len() + LINE_COST);
+        let line = if self.room.is_some() { line } else { "[the rest is left out]" };
         let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
     }
 }
