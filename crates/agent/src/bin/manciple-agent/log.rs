@@ -113,7 +113,10 @@ impl Log {
                 None => return,
             };
             let piece = self.piece(end, redactor);
-            self.show(&piece);
+            // The end of a long line may be all that is left of it.
+            if !(self.within_line && piece.is_empty()) {
+                self.show_line(&piece);
+            }
             self.within_line = line.is_none();
             self.shown = if line.is_some() { end + 1 } else { end };
         }
@@ -132,24 +135,27 @@ impl Log {
         redactor.redact_cut(&piece, cut).into_owned()
     }
 
-    /// Writes what is redacted, in lines. A log that nobody takes keeps no run from its end.
+    /// Writes what is redacted. A log that nobody takes keeps no run from its end.
     fn show(&mut self, text: &str) {
-        for line in text.lines() {
-            let mut rest = line;
-            loop {
-                let end = (0..=rest.len().min(MAX_SHOWN_LINE)).rev();
-                let end = end.into_iter().find(|&end| rest.is_char_boundary(end));
-                let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
-                self.show_line(&escape(piece));
-                rest = after;
-                if rest.is_empty() {
-                    break;
-                }
+        text.lines().for_each(|line| self.show_line(line));
+    }
+
+    /// Writes a line, a long one as several.
+    fn show_line(&mut self, line: &str) {
+        let mut rest = line;
+        loop {
+            let end = (0..=rest.len().min(MAX_SHOWN_LINE)).rev();
+            let end = end.into_iter().find(|&end| rest.is_char_boundary(end));
+            let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
+            self.write_line(&escape(piece));
+            rest = after;
+            if rest.is_empty() {
+                return;
             }
         }
     }
 
-    fn show_line(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         let Some(room) = self.room else { return };
         self.room = room.checked_sub(line.len() + LINE_COST);
         let line = if self.room.is_some() { line } else { "[the rest is left out]" };
