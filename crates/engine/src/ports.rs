@@ -187,7 +187,7 @@ pub enum StartError {
 pub struct RunnerError(pub String);
 
 /// What a broker offers and can do.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Offer {
     /// The catalog, without keys that are meant for us.
     pub catalog: Value,

@@ -25,6 +25,7 @@ usage: cargo xtask <command>
   dist             the program as it is given away: static, into target/dist
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
+  agent            the agent that goes into pods: static and small, into target/dist
   docs             the man page and the completions, into target/docs
 ";
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         ["dist"] => dist(),
         ["cluster", "up"] => cluster::up().map(drop),
         ["cluster", "down"] => cluster::down(),
+        ["agent"] => agent(),
         ["docs"] => docs(),
         _ => {
             eprint!("{USAGE}");
@@ -157,19 +159,33 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))
 }
 
+fn dist() -> anyhow::Result<()> {
+    give_away("manciple", "manciple", "release")?;
+    Ok(())
+}
+
+fn agent() -> anyhow::Result<()> {
+    let size = give_away("agent", "manciple-agent", "agent")?;
+    eprintln!("{size} bytes");
+    Ok(())
+}
+
+/// Builds a program into `target/dist`, and says how large it is in bytes.
+///
 /// Nothing of the machine that it runs on is needed but its kernel. The target is named so that what
 /// runs while building is not static too, which procedural macros cannot be.
-fn dist() -> anyhow::Result<()> {
+fn give_away(package: &str, program: &str, profile: &str) -> anyhow::Result<u64> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     run(cargo()
-        .args(["build", "--release", "-p", "manciple", "--target", &target])
+        .args(["build", "--profile", profile, "-p", package, "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     std::fs::create_dir_all("target/dist")?;
     let this = std::env::current_exe().context("the path of this program")?;
     let folder = this.ancestors().nth(2).context("this program is in no target folder")?;
-    std::fs::copy(folder.join(target).join("release/manciple"), "target/dist/manciple")?;
-    eprintln!("target/dist/manciple");
-    Ok(())
+    let built = folder.join(target).join(profile).join(program);
+    let size = std::fs::copy(built, format!("target/dist/{program}"))?;
+    eprintln!("target/dist/{program}");
+    Ok(size)
 }
 
 fn docs() -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! What a broker is given: its command line and the variables of the contract.
 
-use osb::Work;
 use osb::jobs::contract::{self, Capability, flag, variable};
+use osb::{Action, Work};
 
 /// Variables that begin with this are the contract's: no key of a configuration shadows them.
 pub const RESERVED_PREFIX: &str = "OSB_";
@@ -26,6 +26,21 @@ pub fn arguments(work: &Work) -> Vec<String> {
         flag(flag::OPERATION, operation);
     }
     arguments
+}
+
+/// Whether the broker has declared the subcommand that the work needs: one that has not never sees it.
+///
+/// # Errors
+/// What it does not declare.
+pub fn declared(work: &Work, capabilities: &[Capability]) -> Result<(), &'static str> {
+    let can = |capability| capabilities.contains(&capability);
+    if work.action == Action::Update && !can(Capability::Update) {
+        return Err("the broker does not declare that it can update");
+    }
+    if work.external_operation.is_some() && !can(Capability::LastOperation) {
+        return Err("the broker no longer declares that it can be asked after external work");
+    }
+    Ok(())
 }
 
 /// The variables of the contract that are not paths; none for a broker that declares nothing.

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::failure::{Meaning, Reported, fail, fail_with_log};
-pub use self::given::{RESERVED_PREFIX, arguments, variable, variables};
+pub use self::given::{RESERVED_PREFIX, arguments, declared, variable, variables};
 pub use self::offer::offer;
 pub use self::said::with_log;
 use self::said::{MAX_DESCRIPTION_BYTES, said};

@@ -100,6 +100,8 @@ pub enum Cut {
     Start,
     /// Something came after.
     End,
+    /// It is a piece out of the middle.
+    Both,
 }
 
 /// Masks known values in text; see the [module](self) for what is known and in which forms.
@@ -166,7 +168,7 @@ impl Redactor {
         self.redact_cut(text, None)
     }
 
-    /// As [`Self::redact`], of a text that was cut off at one end: what may be a part of a secret
+    /// As [`Self::redact`], of a text that was cut off: what may be a part of a secret
     /// there is masked too.
     pub fn redact_cut<'t>(&self, text: &'t str, cut: Option<Cut>) -> Cow<'t, str> {
         let automaton = match &self.matcher {
@@ -178,14 +180,17 @@ impl Redactor {
             return Cow::Borrowed(MASK);
         };
         let mut spans = Spans::default();
-        if cut == Some(Cut::Start) {
+        if cut == Some(Cut::Both) && self.patterns.iter().any(|pattern| pattern.contains(text)) {
+            spans.add(0, text.len());
+        }
+        if matches!(cut, Some(Cut::Start | Cut::Both)) {
             let longest = self.patterns.iter().map(|pattern| begins_within(text, pattern)).max();
             spans.add(0, longest.unwrap_or(0));
         }
         for span in found {
             spans.add(span.start(), span.end());
         }
-        if cut == Some(Cut::End) {
+        if matches!(cut, Some(Cut::End | Cut::Both)) {
             let longest = self.patterns.iter().map(|pattern| ends_within(text, pattern)).max();
             spans.add(text.len() - longest.unwrap_or(0), text.len());
         }

@@ -135,6 +135,11 @@ fn a_secret_that_was_cut_off_is_masked() {
     assert_eq!(redactor.redact_cut("t-horse: ok", None), "t-horse: ok");
     assert_eq!(redactor.redact_cut("", Some(Cut::Start)), "");
     assert_eq!(redactor.redact_cut("correct-horse", Some(Cut::End)), MASK);
+    assert_eq!(
+        redactor.redact_cut("horse: ok: corr", Some(Cut::Both)),
+        "[redacted]: ok: [redacted]"
+    );
+    assert_eq!(redactor.redact_cut("rect-ho", Some(Cut::Both)), MASK, "the middle of a secret");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Files that survive a loss of power: written, synced, named, and the directory synced.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+
+pub(super) use child::files::read;
 
 /// Makes a directory for us alone; one that is there is left as it is.
 pub(super) fn create_dir(path: &Path) -> io::Result<()> {
@@ -67,23 +69,6 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 /// Removes a directory and what is in it; it may be gone already.
 pub(super) fn remove_all(path: &Path) -> io::Result<()> {
     absent_is_done(std::fs::remove_dir_all(path))
-}
-
-/// At most `limit` bytes of a regular file; `None` if there is none. A pipe or a device in its place
-/// could be read for ever.
-pub(super) fn read(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let mut content = Vec::new();
-    match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?.take(limit as u64).read_to_end(&mut content)?,
-    };
-    Ok(Some(content))
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {

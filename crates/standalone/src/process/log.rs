@@ -5,11 +5,11 @@
 //! `stderr.old`, so a broker may print for as long as it likes: no more than one and a half times the
 //! limit is ever kept, and nothing in memory.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use child::text;
 use engine::redact::{Cut, Redactor};
 
 use super::durable;
@@ -82,30 +82,11 @@ pub(super) fn read(
         printed.map(|printed| printed.saturating_sub((beginning.len() + end.len()) as u64));
     let left_out =
         left_out.map_or_else(|| "some of it".to_owned(), |bytes| format!("{bytes} bytes"));
-    let (beginning, end) = (without_half_a_character(&beginning), from_a_character(end));
+    let (beginning, end) =
+        (text::without_half_a_character(&beginning), text::from_a_character(end));
     let beginning = redactor.redact_cut(&beginning, Some(Cut::End));
     let end = redactor.redact_cut(&end, Some(Cut::Start));
     Ok(format!("{beginning}\n[{left_out} left out]\n{end}"))
-}
-
-/// The last `limit` bytes of a text, or a little less.
-pub(super) fn end(text: &str, limit: usize) -> &str {
-    let from = text.len().saturating_sub(limit);
-    let boundary = (from..text.len()).find(|&start| text.is_char_boundary(start));
-    &text[boundary.unwrap_or(text.len())..]
-}
-
-/// Redaction at the cut compares with the beginnings of secrets: a replacement character would hide one.
-fn without_half_a_character(bytes: &[u8]) -> Cow<'_, str> {
-    let whole = (0..=bytes.len().min(3))
-        .map(|cut| &bytes[..bytes.len() - cut])
-        .find(|bytes| std::str::from_utf8(bytes).is_ok());
-    String::from_utf8_lossy(whole.unwrap_or(bytes))
-}
-
-fn from_a_character(bytes: &[u8]) -> Cow<'_, str> {
-    let continued = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
-    String::from_utf8_lossy(&bytes[continued..])
 }
 
 fn next_tail(directory: &Path) -> io::Result<File> {
@@ -209,12 +190,5 @@ mod tests {
                 assert!(!kept.contains(part), "{shift}: {part} in {text}");
             }
         }
-    }
-
-    #[test]
-    fn the_end_of_a_text_is_text() {
-        assert_eq!(end("äöü", 3), "ü");
-        assert_eq!(end("abc", 10), "abc");
-        assert_eq!(end("", 10), "");
     }
 }

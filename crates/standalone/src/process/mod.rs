@@ -37,7 +37,6 @@
 mod directory;
 mod durable;
 mod ending;
-mod environment;
 mod exchange;
 mod identity;
 mod launch;

@@ -28,7 +28,7 @@ impl Refusal {
 
     /// By what the system says: short of something now, or wrong for good.
     pub(super) fn of(what: impl Display, error: &io::Error) -> Self {
-        Self { permanent: !passes(error), message: format!("{what}: {error}") }
+        Self { permanent: !child::passes(error), message: format!("{what}: {error}") }
     }
 
     /// A program that could not be executed.
@@ -55,24 +55,6 @@ impl Refusal {
         };
         Self::of(remedy, error)
     }
-}
-
-/// Whether it may be otherwise in a moment. `TXTBSY`: the executable is just being written.
-fn passes(error: &io::Error) -> bool {
-    let Some(code) = Errno::from_io_error(error) else { return true };
-    [
-        Errno::AGAIN,
-        Errno::NOMEM,
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::TXTBSY,
-        Errno::IO,
-        Errno::INTR,
-        Errno::BUSY,
-    ]
-    .contains(&code)
 }
 
 impl From<Refusal> for StartError {

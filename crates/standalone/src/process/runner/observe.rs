@@ -16,7 +16,6 @@ use super::Shared;
 use crate::process::directory::{RunDirectory, Standing};
 use crate::process::durable;
 use crate::process::ending::Ending;
-use crate::process::environment;
 use crate::process::exchange::Exchange;
 use crate::process::log;
 
@@ -116,7 +115,7 @@ impl Shared {
             secrets.extend(contract::secrets::of_output(&removed));
         }
         let directory = self.settings.secret_dir.as_deref();
-        if let Some(Ok(keys)) = directory.map(environment::read) {
+        if let Some(Ok(keys)) = directory.map(child::keys::read) {
             keys.values.iter().for_each(|value| secrets.add(value));
         }
         Redactor::new(&secrets)

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::contract;
 use engine::ports::Run;
+use osb::Work;
 use osb::jobs::contract::{CATALOG, Capability};
-use osb::{Action, Work};
 
 use super::Shared;
 use crate::process::order::{About, Order};
@@ -23,14 +23,7 @@ impl Shared {
     pub(super) fn order(&self, run: &Run) -> Result<Order, Refusal> {
         let Run { name, work, timeout, capabilities, removes } = run;
         let can = |capability| capabilities.contains(&capability);
-        // A broker that has not declared a subcommand never sees it.
-        if work.action == Action::Update && !can(Capability::Update) {
-            return Err(Refusal::permanent("the broker does not declare that it can update"));
-        }
-        if work.external_operation.is_some() && !can(Capability::LastOperation) {
-            let what = "the broker no longer declares that it can be asked after external work";
-            return Err(Refusal::permanent(what));
-        }
+        contract::declared(work, capabilities).map_err(Refusal::permanent)?;
         let created_at = seconds_since_1970();
         let deadline = work.deadline.unwrap_or(created_at.saturating_add(timeout.as_secs()));
         let request = can(Capability::RequestFile).then(|| Work {

@@ -6,12 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use child::keys::{self, KeyFiles};
 use engine::contract;
 use engine::redact::Secrets;
 use osb::jobs::contract::{Capability, variable};
 use rustix::process::Pid;
 
-use crate::process::environment::{self, KeyFiles};
 use crate::process::exchange::{Exchange, Files};
 use crate::process::identity::Identity;
 use crate::process::order::Order;
@@ -37,8 +37,8 @@ impl Broker {
 
 /// Starts the broker. Nothing is left of it if this fails, but for the exchange directory.
 pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given), Refusal> {
-    let config = keys("configuration", order.config_dir.as_deref())?;
-    let secret = keys("secret", order.secret_dir.as_deref())?;
+    let config = key_files("configuration", order.config_dir.as_deref())?;
+    let secret = key_files("secret", order.secret_dir.as_deref())?;
     exchange
         .create(&Files {
             request: order.request.as_ref(),
@@ -70,9 +70,9 @@ pub(super) fn start(order: &Order, exchange: &Exchange) -> Result<(Broker, Given
     Ok((Broker { pid: Pid::from_child(&child), child }, Given { secrets, notes }))
 }
 
-fn keys(what: &str, directory: Option<&OsStr>) -> Result<KeyFiles, Refusal> {
+fn key_files(what: &str, directory: Option<&OsStr>) -> Result<KeyFiles, Refusal> {
     let Some(directory) = directory.map(Path::new) else { return Ok(KeyFiles::default()) };
-    environment::read(directory)
+    keys::read(directory)
         .map_err(|error| Refusal::of(format!("the {what} in {}", directory.display()), &error))
 }
 

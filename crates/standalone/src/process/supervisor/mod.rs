@@ -172,7 +172,7 @@ async fn finish(
     let ending = Ending {
         exit: watched.exit,
         stdout: Bytes(watched.stdout),
-        log: log::end(&log, RESULT_LOG_BYTES).to_owned(),
+        log: child::text::end(&log, RESULT_LOG_BYTES).to_owned(),
         state: state.map(Bytes),
         secrets: match order.about.capabilities.is_empty() {
             true => Vec::new(),

@@ -3,12 +3,9 @@
 use std::time::Duration;
 use std::{io, mem};
 
+use child::group;
 use engine::contract::Exit;
-use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group,
-    test_kill_process_group, wait, waitid,
-};
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -65,7 +62,7 @@ impl Broker {
             let (cause, kill_at) = ended_by_us.unzip();
             let end = tokio::select! {
                 biased;
-                _ = signals.child.recv() => match reap(self.pid)? {
+                _ = signals.child.recv() => match group::reap(self.pid, Signal::KILL)? {
                     Some(status) => break status,
                     None => None,
                 },
@@ -76,7 +73,7 @@ impl Broker {
                     Some(Exit::TimedOut(timeout.as_secs()))
                 }
                 () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
-                    signal_group(self.pid, Signal::KILL);
+                    group::signal(self.pid, Signal::KILL);
                     ended_by_us = cause.map(|cause| (cause, Instant::now() + NEVER));
                     None
                 }
@@ -87,11 +84,9 @@ impl Broker {
             };
             // One that has just ended by itself was not ended by us.
             if let Some(exit) = end
-                && !has_ended(self.pid)?
+                && !group::has_ended(self.pid)?
             {
-                signal_group(self.pid, Signal::TERM);
-                // One that is stopped does not hear of it otherwise.
-                signal_group(self.pid, Signal::CONT);
+                group::ask_to_end(self.pid);
                 ended_by_us = Some((exit, Instant::now() + order.grace));
             }
         };
@@ -100,7 +95,7 @@ impl Broker {
         let exit = match ended_by_us {
             Some((exit, _)) => exit,
             None if output.is_too_much() => Exit::TooMuchOutput(order.output_limit as u64),
-            None => exit_of(status),
+            None => group::exit_of(status),
         };
         Ok(output.into_watched(exit))
     }
@@ -188,51 +183,10 @@ async fn read_some(pipe: &mut Option<impl AsyncRead + Unpin>, chunk: &mut [u8]) 
     }
 }
 
-/// Whether the process has ended; it is left to be reaped.
-fn has_ended(pid: Pid) -> io::Result<bool> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    Ok(waitid(WaitId::Pid(pid), options)?.is_some())
-}
-
-/// Reaps what has ended. If the broker is among it, its group is ended, and this is its status.
-fn reap(broker: Pid) -> io::Result<Option<WaitStatus>> {
-    // Before it is reaped, for until then the number of the group is certainly its own.
-    if has_ended(broker)? {
-        signal_group(broker, Signal::KILL);
-    }
-    let mut status = None;
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, ended))) if pid == broker => {
-                // Should it have ended just now.
-                signal_group(broker, Signal::KILL);
-                status = Some(ended);
-            }
-            Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) | Err(Errno::CHILD) => return Ok(status),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// Reaps the rest of the group, which was ended; what takes longer is left to the system.
 async fn reap_group(broker: Pid) {
     let until = Instant::now() + DRAIN;
-    while Instant::now() < until && test_kill_process_group(broker).is_ok() {
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    while Instant::now() < until && group::is_left(broker) {
         sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// A group that is gone needs no signal.
-fn signal_group(broker: Pid, signal: Signal) {
-    let _ = kill_process_group(broker, signal);
-}
-
-fn exit_of(status: WaitStatus) -> Exit {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(status), _) => Exit::Status(status),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Signal(0),
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use engine::contract;
 
-use super::durable;
+use crate::files;
 
 /// The kernel takes no longer one (`MAX_ARG_STRLEN`, with the terminating zero).
 const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 1;
@@ -19,17 +19,17 @@ const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// The keys of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct KeyFiles {
+pub struct KeyFiles {
     /// In the order of the keys' names.
-    pub(super) variables: Vec<(String, OsString)>,
+    pub variables: Vec<(String, OsString)>,
     /// Every value, whether or not it fits a variable.
-    pub(super) values: Vec<Vec<u8>>,
+    pub values: Vec<Vec<u8>>,
     /// Which keys are offered as files only, and why.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Reads the keys of a directory. Hidden entries are not keys, nor are directories.
-pub(super) fn read(directory: &Path) -> io::Result<KeyFiles> {
+pub fn read(directory: &Path) -> io::Result<KeyFiles> {
     let mut entries: Vec<_> = std::fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     let mut keys = KeyFiles::default();
@@ -38,7 +38,7 @@ pub(super) fn read(directory: &Path) -> io::Result<KeyFiles> {
         if name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        let Some(value) = durable::read(&entry.path(), MAX_FILE_BYTES + 1)? else { continue };
+        let Some(value) = files::read(&entry.path(), MAX_FILE_BYTES + 1)? else { continue };
         let variable = match name.to_str() {
             _ if value.len() > MAX_FILE_BYTES => Err("it is over 1 MiB"),
             Some(key) => variable(key, &value),

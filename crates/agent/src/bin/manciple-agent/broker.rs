@@ -1,0 +1,190 @@
+//! Starts the broker with what it is given.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use agent::Order;
+use child::keys::{self, KeyFiles};
+use engine::contract::{self, RESERVED_PREFIX};
+use engine::ports::RunFailure;
+use engine::record::Reason;
+use osb::jobs::contract::{CATALOG, Capability, variable};
+use osb::{Failure, FailureKind, Work};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::given::Given;
+use crate::run::not_started;
+
+/// Variables that begin with this are ours.
+const OURS: &str = "MANCIPLE_";
+
+/// The files of the contract, while a broker runs.
+pub(crate) struct Exchange(PathBuf);
+
+impl Exchange {
+    /// Makes the directory, which nobody has made before: a container that is started again must not
+    /// start a second broker.
+    pub(crate) fn create(path: PathBuf) -> Result<Self, RunFailure> {
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => Ok(Self(path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(RunFailure {
+                reason: Reason::Lost,
+                failure: Failure::failed(
+                    "the container was started a second time, and how the first ended is not known; \
+                     the broker was not started again",
+                ),
+            }),
+            Err(error) => Err(not_started(format!("{} cannot be made: {error}", path.display()))),
+        }
+    }
+
+    pub(crate) fn progress(&self) -> PathBuf {
+        self.0.join("progress")
+    }
+
+    pub(crate) fn state_out(&self) -> PathBuf {
+        self.0.join("state.out")
+    }
+
+    fn request(&self) -> PathBuf {
+        self.0.join("request.json")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+}
+
+/// The configuration, as it is mounted.
+#[derive(Default)]
+pub(crate) struct Configuration {
+    config: KeyFiles,
+    pub(crate) secret: KeyFiles,
+}
+
+impl Configuration {
+    pub(crate) fn read(order: &Order) -> Result<Self, RunFailure> {
+        let read = |what, directory: &Option<PathBuf>| {
+            let Some(directory) = directory else { return Ok(KeyFiles::default()) };
+            keys::read(directory).map_err(|error| {
+                let path = directory.display();
+                not_started(format!("the {what} in {path} cannot be read: {error}"))
+            })
+        };
+        Ok(Self {
+            config: read("configuration", &order.config_dir)?,
+            secret: read("secret", &order.secret_dir)?,
+        })
+    }
+
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &String> {
+        self.config.notes.iter().chain(&self.secret.notes)
+    }
+}
+
+/// Starts the broker. `deadline` is in seconds since 1970.
+pub(crate) fn start(
+    order: &Order,
+    given: Given,
+    configuration: &Configuration,
+    exchange: &Exchange,
+    deadline: u64,
+) -> Result<Child, RunFailure> {
+    let arguments = match &given.work {
+        Some(work) => contract::arguments(work),
+        None => vec![CATALOG.to_owned()],
+    };
+    let variables =
+        given.work.as_ref().map(|work| contract::variables(work, &order.capabilities, deadline));
+    let files = files(order, given, exchange, deadline)
+        .map_err(|error| not_started(format!("the files of the contract: {error}")))?;
+    // The image's own variables, but for what the contract and we have names for.
+    let inherited = std::env::vars_os().filter(|(name, _)| {
+        let name = name.as_encoded_bytes();
+        !name.starts_with(OURS.as_bytes()) && !name.starts_with(RESERVED_PREFIX.as_bytes())
+    });
+    // Later ones win.
+    let keys = configuration.config.variables.iter().chain(&configuration.secret.variables);
+    let variables = variables.into_iter().flatten();
+    Command::new(&order.program)
+        .args(arguments)
+        .env_clear()
+        .envs(inherited)
+        .envs(keys.map(|(name, value)| (name, value)))
+        .envs(variables)
+        .envs(files)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| refused(&order.program, &error))
+}
+
+/// Writes the files of the contract for those who have declared them, and says where they are.
+fn files(
+    order: &Order,
+    given: Given,
+    exchange: &Exchange,
+    deadline: u64,
+) -> io::Result<Vec<(&'static str, OsString)>> {
+    let mut files = Vec::new();
+    let mut file = |name, path: PathBuf| files.push((name, path.into_os_string()));
+    if let Some(work) = given.work.filter(|_| order.can(Capability::RequestFile)) {
+        write(&exchange.request(), &Work { deadline: Some(deadline), ..work })?;
+        file(variable::REQUEST_FILE, exchange.request());
+    }
+    if order.can(Capability::Progress) {
+        file(variable::PROGRESS_FILE, exchange.progress());
+    }
+    if order.can(Capability::State) {
+        if let Some(state) = &given.state {
+            write(&exchange.state(), state)?;
+        }
+        file(variable::STATE_FILE, exchange.state());
+        file(variable::STATE_OUT_FILE, exchange.state_out());
+    }
+    Ok(files)
+}
+
+fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(&serde_json::to_vec(content)?)
+}
+
+/// A program that could not be executed: mostly an image that is not what was meant.
+fn refused(program: &Path, error: &io::Error) -> RunFailure {
+    let path = program.display();
+    let what = match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR) if !program.exists() => {
+            format!("the image has no {path}")
+        }
+        Some(Errno::NOENT) => format!(
+            "{path} is in the image, and what interprets it is not: the shell that its first line \
+             names, or the dynamic linker that it was built for"
+        ),
+        Some(Errno::ACCESS | Errno::PERM) => {
+            format!("{path} in the image cannot be executed by this user: make it executable")
+        }
+        Some(Errno::NOEXEC) => format!(
+            "{path} in the image is neither a program for this machine ({}) nor a script that \
+             begins with #!",
+            std::env::consts::ARCH
+        ),
+        Some(Errno::TOOBIG) => {
+            format!("{path} cannot be executed: the configuration is too large for an environment")
+        }
+        _ => format!("{path} cannot be executed"),
+    };
+    let kind = if child::passes(error) { FailureKind::Transient } else { FailureKind::Failed };
+    RunFailure {
+        reason: Reason::NotStarted,
+        failure: Failure::new(kind, format!("{what} ({error})")),
+    }
+}

@@ -1,0 +1,171 @@
+//! What the broker prints on stderr: into the pod's log, redacted, and no more of it than the limit.
+//!
+//! ```text
+//! stderr ──▶ head (half the limit) ──whole lines, as they come──▶ the pod's log
+//!     └────▶ tail (half the limit, a ring) ──at the end──▶ the pod's log, the report
+//! ```
+//!
+//! Credentials and state that a broker makes are known only when it has ended. A run that can make
+//! some is not shown before: see [`Log::new`].
+
+use std::collections::VecDeque;
+use std::io::Write;
+
+use agent::escape;
+use child::text;
+use engine::redact::{Cut, Redactor};
+
+/// Longer lines are written in pieces. In the worst case each byte becomes three, and container
+/// runtimes break lines at 16 KiB.
+const MAX_LINE: usize = 4 * 1024;
+
+/// What is written as one line at most, in bytes.
+const MAX_SHOWN_LINE: usize = 8 * 1024;
+/// The most that the pod's log grows by, in bytes. With a report it stays under the 10 MiB at which a
+/// kubelet begins another file.
+const MAX_SHOWN: usize = 2 * 1024 * 1024;
+/// What a container runtime writes beside each line.
+const LINE_COST: usize = 64;
+
+/// A log while the broker runs.
+pub(crate) struct Log {
+    half: usize,
+    head: Vec<u8>,
+    /// How much of the head was written.
+    shown: usize,
+    tail: VecDeque<u8>,
+    /// Everything that was printed.
+    printed: u64,
+    /// Knows what the broker was given. `None`: nothing is shown before the end.
+    live: Option<Redactor>,
+    /// Whether what was shown last ends in the middle of a line.
+    within_line: bool,
+    /// What the pod's log may still grow by, in bytes; `None` once that was said.
+    room: Option<usize>,
+}
+
+impl Log {
+    /// A log of about `limit` bytes, shown as it comes where there is a redactor.
+    pub(crate) fn new(limit: usize, live: Option<Redactor>) -> Self {
+        Self {
+            half: (limit / 2).max(1),
+            head: Vec::new(),
+            shown: 0,
+            tail: VecDeque::new(),
+            printed: 0,
+            live,
+            within_line: false,
+            room: Some(MAX_SHOWN),
+        }
+    }
+
+    /// Adds what was printed.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.printed += bytes.len() as u64;
+        let begun = bytes.len().min(self.half - self.head.len());
+        self.head.extend_from_slice(&bytes[..begun]);
+        let rest = &bytes[begun..];
+        let rest = &rest[rest.len().saturating_sub(self.half)..];
+        let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
+        self.tail.drain(..over);
+        self.tail.extend(rest);
+        if let Some(redactor) = self.live.take() {
+            self.show_lines(&redactor);
+            self.live = Some(redactor);
+        }
+    }
+
+    /// Shows the rest, now that everything secret is known, and gives the whole as it is kept.
+    pub(crate) fn end(mut self, redactor: &Redactor) -> String {
+        let tail: Vec<u8> = self.tail.drain(..).collect();
+        let kept = (self.head.len() + tail.len()) as u64;
+        if kept == self.printed {
+            self.head.extend(tail);
+            self.show_lines(redactor);
+            let rest = self.piece(self.head.len(), redactor);
+            self.show(&rest);
+            return redactor.redact(&String::from_utf8_lossy(&self.head)).into_owned();
+        }
+        let left_out = self.printed - kept;
+        let end =
+            redactor.redact_cut(&text::from_a_character(&tail), Some(Cut::Start)).into_owned();
+        let note = format!("[{left_out} bytes left out]");
+        self.show_lines(redactor);
+        let cut = if self.within_line { Cut::Both } else { Cut::End };
+        let rest = text::without_half_a_character(&self.head[self.shown..]);
+        let rest = redactor.redact_cut(&rest, Some(cut)).into_owned();
+        for shown in [&rest, &note, &end] {
+            self.show(shown);
+        }
+        let head = text::without_half_a_character(&self.head);
+        let head = redactor.redact_cut(&head, Some(Cut::End));
+        format!("{head}\n{note}\n{end}")
+    }
+
+    /// Shows what of the head is whole lines, or too long to wait for the end of its line.
+    fn show_lines(&mut self, redactor: &Redactor) {
+        loop {
+            let rest = &self.head[self.shown..];
+            let line = rest.iter().take(MAX_LINE).position(|&byte| byte == b'\n');
+            let end = match line {
+                Some(newline) => self.shown + newline,
+                None if rest.len() > MAX_LINE => self.shown + boundary(&rest[..MAX_LINE]),
+                None => return,
+            };
+            let piece = self.piece(end, redactor);
+            // The end of a long line may be all that is left of it.
+            if !(self.within_line && piece.is_empty()) {
+                self.show_line(&piece);
+            }
+            self.within_line = line.is_none();
+            self.shown = if line.is_some() { end + 1 } else { end };
+        }
+    }
+
+    /// What is not shown yet up to here, redacted.
+    fn piece(&self, end: usize, redactor: &Redactor) -> String {
+        let ends_line = self.head.get(end).is_none_or(|&byte| byte == b'\n');
+        let cut = match (self.within_line, ends_line) {
+            (false, true) => None,
+            (false, false) => Some(Cut::End),
+            (true, true) => Some(Cut::Start),
+            (true, false) => Some(Cut::Both),
+        };
+        let piece = String::from_utf8_lossy(&self.head[self.shown..end]);
+        redactor.redact_cut(&piece, cut).into_owned()
+    }
+
+    /// Writes what is redacted. A log that nobody takes keeps no run from its end.
+    fn show(&mut self, text: &str) {
+        text.lines().for_each(|line| self.show_line(line));
+    }
+
+    /// Writes a line, a long one as several.
+    fn show_line(&mut self, line: &str) {
+        let mut rest = line;
+        loop {
+            let end = (0..=rest.len().min(MAX_SHOWN_LINE)).rev();
+            let end = end.into_iter().find(|&end| rest.is_char_boundary(end));
+            let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
+            self.write_line(&escape(piece));
+            rest = after;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn write_line(&mut self, line: &str) {
+        let Some(room) = self.room else { return };
+        self.room = room.checked_sub(line.len() + LINE_COST);
+        let line = if self.room.is_some() { line } else { "[the rest is left out]" };
+        let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// Where a piece can end: between characters.
+fn boundary(piece: &[u8]) -> usize {
+    let continued = piece.iter().rev().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
+    let last = piece.len() - continued - 1;
+    if piece[last] & 0xc0 == 0xc0 { last } else { piece.len() }
+}

@@ -1,0 +1,64 @@
+//! How far the broker is, as it says in a file: each change a sealed line in the log.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use agent::{Line, Order, Purpose, Sealed};
+use engine::contract;
+use engine::redact::Redactor;
+
+/// The most that is read of the file, in bytes.
+const MAX_FILE_BYTES: usize = 16 * 1024;
+const POLL: Duration = Duration::from_millis(200);
+/// A line is not written sooner than after this part of the time that the run has taken: ten for each
+/// second at first, about a thousand in a day.
+const PART: u32 = 100;
+
+pub(crate) struct Progress<'o> {
+    order: &'o Order,
+    file: PathBuf,
+    redactor: Redactor,
+    began: Instant,
+    looked: Instant,
+    modified: Option<SystemTime>,
+    said: Option<String>,
+}
+
+impl<'o> Progress<'o> {
+    /// Redacted by what the broker was given.
+    pub(crate) fn watch(order: &'o Order, file: PathBuf, redactor: Redactor) -> Self {
+        let now = Instant::now();
+        Self { order, file, redactor, began: now, looked: now, modified: None, said: None }
+    }
+
+    /// When to look next.
+    pub(crate) fn next(&self) -> Instant {
+        self.looked + POLL.max(self.began.elapsed() / PART)
+    }
+
+    /// Looks, if it is time.
+    pub(crate) fn look(&mut self) {
+        if Instant::now() < self.next() {
+            return;
+        }
+        self.looked = Instant::now();
+        let modified = self.file.metadata().and_then(|file| file.modified()).ok();
+        if modified.is_none() || modified == self.modified {
+            return;
+        }
+        self.modified = modified;
+        let Ok(Some(text)) = child::files::read(&self.file, MAX_FILE_BYTES) else { return };
+        let text = String::from_utf8_lossy(&text);
+        let Some(progress) = contract::progress(&text, &self.redactor) else { return };
+        if self.said.as_ref() == Some(&progress) {
+            return;
+        }
+        let Order { run, key, .. } = self.order;
+        if let Ok(sealed) = Sealed::seal(key, Purpose::Progress, run, progress.as_bytes()) {
+            let line = format!("{}\n", Line::Progress(sealed));
+            let _ = std::io::stdout().write_all(line.as_bytes());
+        }
+        self.said = Some(progress);
+    }
+}

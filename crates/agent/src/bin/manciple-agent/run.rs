@@ -1,0 +1,158 @@
+//! Runs the broker of an order.
+//!
+//! ```text
+//! order ─▶ claim ─▶ given, configuration ─▶ start ─▶ watch ─▶ interpret ─▶ report, sealed
+//! ```
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use agent::{Answer, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, ORDER_VARIABLE, Order, Report};
+use child::text;
+use engine::contract::{self, Ended, Exit};
+use engine::ports::RunFailure;
+use engine::record::Reason;
+use engine::redact::{Redactor, Secrets};
+use osb::jobs::contract::{Capability, MAX_STATE_BYTES};
+use osb::{Action, Failure};
+use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
+
+use crate::broker::{self, Configuration, Exchange};
+use crate::deliver;
+use crate::given::Given;
+use crate::log::Log;
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::watch::{Watched, watch};
+
+/// How much of a log is looked at for a report, in bytes.
+const REPORT_LOG_BYTES: usize = 8 * 1024;
+/// How many notes go into a report.
+const MAX_NOTES: usize = 10;
+
+/// Runs the broker and leaves its report.
+pub(crate) fn run() -> ExitCode {
+    // What is given is in our memory: nothing that runs as the same user looks into it.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Outside of a container orphans would go to somebody else.
+    let _ = set_child_subreaper(Some(getpid()));
+    let prepared = Signals::catch()
+        .map_err(|error| format!("signals cannot be caught: {error}"))
+        .and_then(|signals| Ok((signals, order()?, directory()?)));
+    let (mut signals, order, directory) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => return deliver::broken(&why),
+    };
+    let (result, log, notes) = match ran(&order, &directory, &mut signals) {
+        Ok(ran) => ran,
+        Err(failure) => (Err(failure), String::new(), Vec::new()),
+    };
+    let answer = match (result, order.action) {
+        (Ok(answer), _) => answer,
+        (Err(failure), Some(_)) => Answer::Work(Err(failure)),
+        (Err(failure), None) => Answer::Offer(Err(failure)),
+    };
+    deliver::deliver(&order, Report { run: order.run.clone(), answer, log, notes })
+}
+
+/// Not started for a reason that stays.
+pub(crate) fn not_started(why: impl Into<String>) -> RunFailure {
+    RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) }
+}
+
+fn order() -> Result<Order, String> {
+    let order = std::env::var(ORDER_VARIABLE);
+    let order = order.map_err(|_| format!("{ORDER_VARIABLE} is not set, or not UTF-8"))?;
+    serde_json::from_str(&order).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        format!(
+            "{ORDER_VARIABLE} is no order of this version (line {line}, column {column}): are \
+             controller and agent of the same image?"
+        )
+    })
+}
+
+/// Where the agent was installed.
+fn directory() -> Result<PathBuf, String> {
+    let agent = std::env::current_exe();
+    let agent = agent.map_err(|error| format!("where the agent is cannot be seen: {error}"))?;
+    Ok(agent.parent().map(PathBuf::from).unwrap_or_default())
+}
+
+type Ran = (Result<Answer, RunFailure>, String, Vec<String>);
+
+fn ran(
+    order: &Order,
+    directory: &std::path::Path,
+    signals: &mut Signals,
+) -> Result<Ran, RunFailure> {
+    let exchange = order.exchange.clone().unwrap_or_else(|| directory.join(EXCHANGE_DIRECTORY));
+    let exchange = Exchange::create(exchange)?;
+    let given = Given::take(order, &directory.join(GIVEN_DIRECTORY))?;
+    let configuration = Configuration::read(order)?;
+    let mut secrets = given.secrets();
+    configuration.secret.values.iter().for_each(|value| secrets.add(value));
+    let mut log = Log::new(order.log_limit, live(order, &secrets));
+    configuration.notes().for_each(|note| log.write(format!("manciple: {note}\n").as_bytes()));
+    let notes = configuration.notes().take(MAX_NOTES).cloned().collect();
+
+    let watched = match signals.end() {
+        true => Watched { exit: Exit::Halted, stdout: Vec::new(), log },
+        false => {
+            let deadline = seconds_since_1970().saturating_add(order.timeout.as_secs());
+            let mut broker = broker::start(order, given, &configuration, &exchange, deadline)?;
+            drop(configuration);
+            let progress = order
+                .can(Capability::Progress)
+                .then(|| Progress::watch(order, exchange.progress(), Redactor::new(&secrets)));
+            let watched = watch(&mut broker, order, signals, log, progress);
+            watched.map_err(|error| RunFailure {
+                reason: Reason::Lost,
+                failure: Failure::failed(format!("the broker could not be watched: {error}")),
+            })?
+        }
+    };
+    let (answer, log) = interpret(order, &exchange, watched, secrets);
+    Ok((Ok(answer), log, notes))
+}
+
+/// What shows the log as it comes; none for a run that can make secrets, which its broker may print
+/// before they are known.
+fn live(order: &Order, secrets: &Secrets) -> Option<Redactor> {
+    let makes_secrets = order.action == Some(Action::Bind) || order.can(Capability::State);
+    (!makes_secrets).then(|| Redactor::new(secrets))
+}
+
+fn interpret(
+    order: &Order,
+    exchange: &Exchange,
+    watched: Watched,
+    mut secrets: Secrets,
+) -> (Answer, String) {
+    let state = match order.can(Capability::State) {
+        true => child::files::read(&exchange.state_out(), MAX_STATE_BYTES + 1).unwrap_or_default(),
+        false => None,
+    };
+    secrets.extend(contract::secrets::of_output(&watched.stdout));
+    state.iter().for_each(|state| secrets.add(state));
+    let redactor = Redactor::new(&secrets);
+    let log = watched.log.end(&redactor);
+    let log = text::end(&log, REPORT_LOG_BYTES);
+    let ended = Ended {
+        exit: watched.exit,
+        stdout: &watched.stdout,
+        log,
+        state: state.as_deref(),
+        redactor: &redactor,
+    };
+    let answer = match order.action {
+        Some(_) => Answer::Work(contract::interpret(&order.asked(), &ended)),
+        None => Answer::Offer(contract::offer(&ended)),
+    };
+    (answer, log.to_owned())
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

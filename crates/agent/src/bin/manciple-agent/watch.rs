@@ -1,0 +1,128 @@
+//! Watches a broker to its end, and to that of everything it leaves.
+
+use std::io;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use agent::Order;
+use child::group;
+use engine::contract::Exit;
+use rustix::process::{Pid, Signal, getpid};
+
+use crate::log::Log;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::signals::Signals;
+
+/// How long what was killed may take to be gone, and then the pipes are read: outside of a container,
+/// what has left the group may hold them open for ever.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How often what is left is looked for: not all of it are children of ours.
+const LOOK: Duration = Duration::from_millis(10);
+/// Thirty years: a time that does not come.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// How it went.
+pub(crate) struct Watched {
+    pub(crate) exit: Exit,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) log: Log,
+}
+
+/// Watches until the broker has ended, by itself or by us, and nothing is left of it.
+pub(crate) fn watch(
+    broker: &mut Child,
+    order: &Order,
+    signals: &mut Signals,
+    log: Log,
+    mut progress: Option<Progress<'_>>,
+) -> io::Result<Watched> {
+    let pid = Pid::from_child(broker);
+    let mut output = Output::of(broker, order.output_limit, log);
+    let deadline = Instant::now() + order.timeout.min(NEVER);
+    let mut ended_by_us = None;
+    let mut kill_at = None;
+    let status = loop {
+        let wake = match (kill_at, ended_by_us) {
+            (Some(kill_at), _) => kill_at,
+            (None, Some(_)) => Instant::now() + NEVER,
+            (None, None) => deadline,
+        };
+        let next = progress.as_ref().map_or(wake, |progress| progress.next().min(wake));
+        output.read(signals, next)?;
+        if signals.child()
+            && let Some(status) = group::reap(pid, Signal::TERM)?
+        {
+            break status;
+        }
+        if let Some(progress) = &mut progress {
+            progress.look();
+        }
+        let (now, asked_to_end) = (Instant::now(), signals.end());
+        if kill_at.is_some_and(|kill_at| kill_at <= now) {
+            group::signal(pid, Signal::KILL);
+            kill_at = None;
+        }
+        let end = match ended_by_us {
+            Some(_) => None,
+            None if asked_to_end => Some(Exit::Halted),
+            None if output.is_too_much() => Some(Exit::TooMuchOutput(order.output_limit as u64)),
+            None if deadline <= now => Some(Exit::TimedOut(order.timeout.as_secs())),
+            None => None,
+        };
+        // One that has just ended by itself was not ended by us.
+        if let Some(exit) = end
+            && !group::has_ended(pid)?
+        {
+            group::ask_to_end(pid);
+            ended_by_us = Some(exit);
+            kill_at = Some(now + order.grace.min(NEVER));
+        }
+    };
+    let grace = match ended_by_us {
+        Some(_) => kill_at.unwrap_or_else(Instant::now),
+        None => Instant::now() + order.grace.min(NEVER),
+    };
+    end_leftovers(pid, grace, signals, &mut output)?;
+    let exit = match ended_by_us {
+        Some(exit) => exit,
+        None if output.is_too_much() => Exit::TooMuchOutput(order.output_limit as u64),
+        None => group::exit_of(status),
+    };
+    let (stdout, log) = output.into_parts();
+    Ok(Watched { exit, stdout, log })
+}
+
+/// Ends what the broker has left: of its group, and in a container whatever there is.
+fn end_leftovers(
+    broker: Pid,
+    grace: Instant,
+    signals: &mut Signals,
+    output: &mut Output,
+) -> io::Result<()> {
+    let is_left = || match getpid() {
+        Pid::INIT => group::are_children_left(),
+        _ => group::is_left(broker),
+    };
+    // To the first process, its own group is everything there is.
+    let leftovers = if getpid() == Pid::INIT { Pid::INIT } else { broker };
+    if is_left() {
+        group::ask_to_end(leftovers);
+    }
+    let mut wait = |until: Instant| -> io::Result<()> {
+        while is_left() && Instant::now() < until {
+            output.read(signals, until.min(Instant::now() + LOOK))?;
+            signals.pass_over();
+        }
+        Ok(())
+    };
+    wait(grace)?;
+    group::signal(leftovers, Signal::KILL);
+    wait(Instant::now() + DRAIN)?;
+    let until = Instant::now() + DRAIN;
+    while output.is_open() && Instant::now() < until {
+        output.read(signals, until)?;
+        signals.pass_over();
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Runs a `/bin/broker` in a pod and brings its result home sealed: no network, no token, nothing to
+//! read for those who may look at pods and logs.
+//!
+//! ```text
+//! controller                      pod
+//!  Order::of ──▶ MANCIPLE_ORDER ──▶ manciple-agent run ──▶ /bin/broker
+//!            ──▶ Secret ──install──▶ given/, unlinked         │ stdout, stderr, state
+//!  Report ◀── Sealed::open ◀── Message::parse ◀── termination message
+//!                └──────────── Logged::read  ◀── its log, for what does not fit
+//! ```
+//!
+//! This library is both ends of what goes in and out: [`Order`] and [`Given`] on the way in; [`Message`],
+//! [`Line`] and [`Report`] on the way out; [`KeyPair`] and [`KeySet`] for the seal. The program
+//! `manciple-agent` is the middle. What everything means is decided by [`engine::contract`], as it is
+//! for the process runner. `docs/agent.md` is the protocol on a page.
+
+mod error;
+mod keys;
+mod line;
+mod message;
+mod order;
+mod report;
+mod seal;
+
+pub use error::Error;
+pub use keys::{KeyPair, KeySet, PublicKey};
+pub use line::{Line, escape};
+pub use message::{Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, Message};
+pub use order::{
+    AGENT_FILE, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, GIVEN_VARIABLE, Given, GivenFile,
+    ORDER_VARIABLE, Order,
+};
+pub use report::{Answer, Report};
+pub use seal::{Purpose, Sealed};

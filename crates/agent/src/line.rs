@@ -1,0 +1,92 @@
+//! The agent's own lines in the log of its container, among those that the broker printed.
+//!
+//! ```text
+//! #MANCIPLE1 report <16 hex digits of the digest> <index, from 0> <base64>
+//! #MANCIPLE1 progress <key id> <base64>
+//! ```
+//!
+//! A broker's lines that look like one are written with a space before them ([`escape`]).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use data_encoding::BASE64;
+
+use crate::Error;
+use crate::message;
+use crate::seal::Sealed;
+
+/// How much of a report goes into a line, in bytes: container runtimes break lines at 16 KiB.
+pub(crate) const CHUNK: usize = 6 * 1024;
+
+const MARK: &str = "#MANCIPLE";
+const FIRST: &str = "#MANCIPLE1";
+
+/// A line of the agent's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A part of a report that does not fit into the termination message.
+    Report {
+        /// The beginning of its SHA-256 digest, in hexadecimal.
+        digest: String,
+        /// Which part.
+        index: usize,
+        /// The part, of what is sealed.
+        bytes: Vec<u8>,
+    },
+    /// How far the run is: [`Sealed::progress`].
+    Progress(Sealed),
+}
+
+impl Line {
+    /// Reads a line of a log; `None` if it is not the agent's.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`]: nothing an agent of this version wrote.
+    pub fn parse(line: &str) -> Option<Result<Self, Error>> {
+        let rest = line.trim_end().strip_prefix(FIRST)?.strip_prefix(' ')?;
+        let words: Vec<&str> = rest.splitn(5, ' ').collect();
+        Some(match words.as_slice() {
+            &["report", digest, index, text] => Self::report(digest, index, text),
+            &["progress", key, text] => message::sealed(key, text).map(Self::Progress),
+            _ => Err(Error::Malformed("a line of the log is of another version, or cut")),
+        })
+    }
+
+    fn report(digest: &str, index: &str, text: &str) -> Result<Self, Error> {
+        let malformed = |_| Error::Malformed("a line of the report is cut, or was changed");
+        let index =
+            index.parse().map_err(|_| Error::Malformed("a line of the report has no number"))?;
+        let bytes = BASE64.decode(text.as_bytes()).map_err(malformed)?;
+        Ok(Self::Report { digest: digest.to_owned(), index, bytes })
+    }
+
+    /// The last progress in the text of a log that opens for this run.
+    pub fn last_progress(log: &str, keys: &crate::KeySet, run: &str) -> Option<String> {
+        log.rsplit('\n').find_map(|line| match Self::parse(line)?.ok()? {
+            Self::Progress(sealed) => sealed.progress(keys, run).ok(),
+            Self::Report { .. } => None,
+        })
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Report { digest, index, bytes } => {
+                write!(f, "{FIRST} report {digest} {index} {}", BASE64.encode(bytes))
+            }
+            Self::Progress(Sealed { key, bytes }) => {
+                write!(f, "{FIRST} progress {key} {}", BASE64.encode(bytes))
+            }
+        }
+    }
+}
+
+/// A broker's line, so that it is not taken for the agent's.
+pub fn escape(line: &str) -> Cow<'_, str> {
+    match line.starts_with(MARK) {
+        true => Cow::Owned(format!(" {line}")),
+        false => Cow::Borrowed(line),
+    }
+}

@@ -1,0 +1,187 @@
+//! The termination message: what the agent leaves for the kubelet to put into the pod's status.
+//!
+//! ```text
+//! MANCIPLE1 sealed <key id> <base64>                 the report itself
+//! MANCIPLE1 logged <key id> <SHA-256> <bytes>        it is in the log: see Line
+//! MANCIPLE1 broken <why>                             there is none: the order could not be read
+//! ```
+
+use std::fmt;
+
+use data_encoding::{BASE64, HEXLOWER};
+use sha2::{Digest, Sha256};
+
+use crate::keys::{KeySet, is_id};
+use crate::line::{CHUNK, Line};
+use crate::seal::Sealed;
+use crate::{Error, Report};
+
+/// The longest termination message that a kubelet takes.
+pub const MAX_MESSAGE_BYTES: usize = 4096;
+
+/// The longest sealed report that is put into a log, in bytes: with all else that an agent prints it
+/// stays under the 10 MiB at which a kubelet begins a new file, and the old one can be read no more.
+pub const MAX_LOGGED_BYTES: usize = 5 * 1024 * 1024;
+
+const FIRST: &str = "MANCIPLE1";
+/// `MANCIPLE1 sealed 0123456789abcdef `, with what a newline takes.
+const HEAD: usize = 35;
+/// The longest sealed text that fits into a message.
+pub(crate) const MAX_SEALED_IN_MESSAGE: usize = (MAX_MESSAGE_BYTES - HEAD) / 4 * 3;
+
+const DIGEST_BYTES: usize = 32;
+
+/// What an agent left in the termination message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The report.
+    Sealed(Sealed),
+    /// Where the report is.
+    Logged(Logged),
+    /// Nothing was run, and there is no report: why. Written by whoever could write the message, and
+    /// not redacted: for operators.
+    Broken(String),
+}
+
+impl Message {
+    /// Of a sealed report: itself if it fits, else where it will be.
+    pub fn of(sealed: &Sealed) -> Self {
+        match sealed.bytes.len() {
+            ..=MAX_SEALED_IN_MESSAGE => Self::Sealed(sealed.clone()),
+            _ => Self::Logged(Logged::of(sealed)),
+        }
+    }
+
+    /// Reads a termination message.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`], [`Error::Malformed`]: whatever stands in it.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let text = text.trim();
+        let rest = text.strip_prefix(FIRST).and_then(|rest| rest.strip_prefix(' '));
+        let (kind, rest) = rest.and_then(|rest| rest.split_once(' ')).ok_or(Error::NotOurs)?;
+        if text.len() > MAX_MESSAGE_BYTES {
+            return Err(Error::Malformed("the termination message is longer than one can be"));
+        }
+        if kind == "broken" {
+            return Ok(Self::Broken(rest.to_owned()));
+        }
+        let words: Vec<&str> = rest.split(' ').collect();
+        match (kind, words.as_slice()) {
+            ("sealed", &[key, text]) => sealed(key, text).map(Self::Sealed),
+            ("logged", &[key, digest, length]) => {
+                Logged::parse(key, digest, length).map(Self::Logged)
+            }
+            _ => Err(Error::Malformed("the termination message is of another version, or cut")),
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sealed(Sealed { key, bytes }) => {
+                write!(f, "{FIRST} sealed {key} {}", BASE64.encode(bytes))
+            }
+            Self::Logged(Logged { key, digest, length }) => {
+                write!(f, "{FIRST} logged {key} {} {length}", HEXLOWER.encode(digest))
+            }
+            Self::Broken(why) => {
+                let why = why.replace(char::is_control, " ");
+                let most = MAX_MESSAGE_BYTES - HEAD;
+                let end = (0..=most.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
+                write!(f, "{FIRST} broken {}", &why[..end.unwrap_or_default()])
+            }
+        }
+    }
+}
+
+/// Reads a key's id and what is sealed to it, of a message or a line.
+pub(crate) fn sealed(key: &str, text: &str) -> Result<Sealed, Error> {
+    if !is_id(key) {
+        return Err(Error::Malformed("no key has such an id"));
+    }
+    let bytes = BASE64.decode(text.as_bytes());
+    let bytes = bytes.map_err(|_| Error::Malformed("what is sealed is not base64, or cut"))?;
+    Ok(Sealed { key: key.to_owned(), bytes })
+}
+
+/// A report in a log, by its digest: lines that anybody else put there have another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logged {
+    key: String,
+    digest: [u8; DIGEST_BYTES],
+    length: usize,
+}
+
+impl Logged {
+    fn of(sealed: &Sealed) -> Self {
+        let digest = Sha256::digest(&sealed.bytes).into();
+        Self { key: sealed.key.clone(), digest, length: sealed.bytes.len() }
+    }
+
+    fn parse(key: &str, digest: &str, length: &str) -> Result<Self, Error> {
+        let decoded = HEXLOWER.decode(digest.as_bytes()).ok().and_then(|it| it.try_into().ok());
+        let digest = decoded.ok_or(Error::Malformed("what it names is no SHA-256 digest"))?;
+        let length = length.parse().ok().filter(|length| (1..=MAX_LOGGED_BYTES).contains(length));
+        let length = length.ok_or(Error::Malformed("no report is of such a length"))?;
+        if !is_id(key) {
+            return Err(Error::Malformed("no key has such an id"));
+        }
+        Ok(Self { key: key.to_owned(), digest, length })
+    }
+
+    /// The lines that the log gets.
+    pub fn lines(sealed: &Sealed) -> impl Iterator<Item = Line> {
+        let digest = Self::of(sealed).short();
+        sealed.bytes.chunks(CHUNK).enumerate().map(move |(index, bytes)| Line::Report {
+            digest: digest.clone(),
+            index,
+            bytes: bytes.to_vec(),
+        })
+    }
+
+    /// Finds the report in the text of the log, whatever else is there.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`], [`Error::OtherDigest`].
+    pub fn read(&self, log: &str) -> Result<Sealed, Error> {
+        let total = self.length.div_ceil(CHUNK);
+        let short = self.short();
+        let mut found: Vec<Option<Vec<u8>>> = vec![None; total];
+        for line in log.split('\n') {
+            match Line::parse(line) {
+                // One that is there twice was read twice.
+                Some(Ok(Line::Report { digest, index, bytes })) if digest == short => {
+                    if let Some(place) = found.get_mut(index) {
+                        place.get_or_insert(bytes);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let missing = found.iter().filter(|chunk| chunk.is_none()).count();
+        if missing > 0 {
+            return Err(Error::Incomplete { missing, total });
+        }
+        let bytes: Vec<u8> = found.into_iter().flatten().flatten().collect();
+        let sealed = Sealed { key: self.key.clone(), bytes };
+        if sealed.bytes.len() != self.length || Self::of(&sealed).digest != self.digest {
+            return Err(Error::OtherDigest);
+        }
+        Ok(sealed)
+    }
+
+    /// Finds the report in the text of the log and opens it.
+    ///
+    /// # Errors
+    /// As [`Self::read`] and [`Sealed::report`].
+    pub fn report(&self, log: &str, keys: &KeySet, run: &str) -> Result<Report, Error> {
+        self.read(log)?.report(keys, run)
+    }
+
+    /// Enough of the digest to tell the report's lines from all others.
+    fn short(&self) -> String {
+        HEXLOWER.encode(&self.digest[..8])
+    }
+}

@@ -1,0 +1,243 @@
+//! What comes home is read whatever stands in it: hostile messages and logs are errors, never panics.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+use agent::{
+    Answer, Error, KeyPair, KeySet, Line, Logged, MAX_MESSAGE_BYTES, Message, PublicKey, Purpose,
+    Report, Sealed, escape,
+};
+use engine::ports::Offer;
+use osb::{Output, Sensitive};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn keys() -> (KeyPair, KeySet) {
+    let pair = KeyPair::generate();
+    (pair.clone(), KeySet::from_iter([KeyPair::generate(), pair]))
+}
+
+fn report(output_bytes: usize, log: &str) -> Report {
+    let state = Sensitive::new(json!("x".repeat(output_bytes)));
+    let output = Output { state: Some(state), ..Output::default() };
+    Report {
+        run: "provision-a-1".to_owned(),
+        answer: Answer::Work(Ok(output)),
+        log: log.to_owned(),
+        notes: Vec::new(),
+    }
+}
+
+/// A sealed report that goes into a log, and the lines.
+fn logged(pair: &KeyPair, bytes: usize) -> (Logged, Vec<String>) {
+    let sealed = report(bytes, "").seal(pair.public()).unwrap();
+    let Message::Logged(logged) = Message::of(&sealed) else { panic!() };
+    (logged, Logged::lines(&sealed).map(|line| line.to_string()).collect())
+}
+
+#[test]
+fn every_size_comes_home_in_a_message_that_fits() {
+    let (pair, keys) = keys();
+    for bytes in (2700..3100).chain([0, 1, 100_000]) {
+        let sent = report(bytes, "\"the\nlog\"\n");
+        let sealed = sent.clone().seal(pair.public()).unwrap();
+        let message = Message::of(&sealed).to_string();
+        assert!(message.len() <= MAX_MESSAGE_BYTES, "{bytes}: {}", message.len());
+        let read = match Message::parse(&message).unwrap() {
+            Message::Sealed(sealed) => sealed.report(&keys, &sent.run).unwrap(),
+            Message::Logged(logged) => {
+                let log: Vec<_> = Logged::lines(&sealed).map(|line| line.to_string()).collect();
+                logged.report(&log.join("\n"), &keys, &sent.run).unwrap()
+            }
+            Message::Broken(why) => panic!("{why}"),
+        };
+        assert_eq!(read.answer, sent.answer);
+        assert!(sent.log.ends_with(&read.log));
+    }
+}
+
+#[test]
+fn a_log_is_cut_to_keep_a_report_in_the_message() {
+    let (pair, keys) = keys();
+    for log in ["plain text\n".repeat(900), "\"\\\n\u{1}".repeat(2000), "äöü€🦀".repeat(999)]
+    {
+        let sealed = report(0, &log).seal(pair.public()).unwrap();
+        assert!(matches!(Message::of(&sealed), Message::Sealed(_)));
+        let read = sealed.report(&keys, "provision-a-1").unwrap();
+        assert!(log.ends_with(&read.log) && read.log.len() > 300, "{}", read.log.len());
+    }
+}
+
+#[test]
+fn an_offer_comes_home() {
+    let (pair, keys) = keys();
+    let offer = Offer { catalog: json!({"services": []}), capabilities: Vec::new() };
+    let sent = Report { answer: Answer::Offer(Ok(offer)), ..report(0, "") };
+    let sealed = sent.clone().seal(pair.public()).unwrap();
+    assert_eq!(sealed.report(&keys, &sent.run), Ok(sent));
+}
+
+#[test]
+fn hostile_messages_are_errors() {
+    let id = KeyPair::generate().public().id();
+    let digest = "0".repeat(64);
+    let malformed = [
+        "MANCIPLE1 sealed".to_owned() + " ",
+        format!("MANCIPLE1 sealed {id}"),
+        format!("MANCIPLE1 sealed {id} not base64!"),
+        format!("MANCIPLE1 sealed {id} AAA"),
+        format!("MANCIPLE1 sealed {id} AAAA AAAA"),
+        "MANCIPLE1 sealed ../../etc AAAA".to_owned(),
+        format!("MANCIPLE1 logged {id} {digest} 0"),
+        format!("MANCIPLE1 logged {id} {digest} -1"),
+        format!("MANCIPLE1 logged {id} {digest} 99999999999999999999999999"),
+        format!("MANCIPLE1 logged {id} {digest} 18446744073709551615"),
+        format!("MANCIPLE1 logged {id} {} 5000", &digest[1..]),
+        format!("MANCIPLE1 logged short {digest} 5000"),
+        format!("MANCIPLE1 other {id}"),
+        format!("MANCIPLE1 sealed {id} {}", "A".repeat(5000)),
+    ];
+    for text in malformed {
+        let found = Message::parse(&text);
+        assert!(matches!(found, Err(Error::Malformed(_) | Error::NotOurs)), "{text}: {found:?}");
+    }
+    for text in ["", "\n", "panic: out of memory", "MANCIPLE1", "MANCIPLE2 sealed a b", "MANCIPLE"]
+    {
+        assert_eq!(Message::parse(text), Err(Error::NotOurs), "{text:?}");
+    }
+    let Ok(Message::Sealed(empty)) = Message::parse(&format!("MANCIPLE1 sealed {id} ")) else {
+        return;
+    };
+    assert!(empty.report(&KeySet::default(), "a").is_err());
+}
+
+#[test]
+fn a_message_that_was_cut_or_changed_does_not_open() {
+    let (pair, keys) = keys();
+    let sealed = report(10, "").seal(pair.public()).unwrap();
+    let message = Message::of(&sealed).to_string();
+    for end in 0..message.len() {
+        if let Ok(Message::Sealed(cut)) = Message::parse(&message[..end]) {
+            assert_eq!(cut.report(&keys, "provision-a-1"), Err(Error::NotOpened), "{end}");
+        }
+    }
+    for at in 34..message.len() {
+        let mut changed = message.clone().into_bytes();
+        changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+        if let Ok(Message::Sealed(sealed)) = Message::parse(str::from_utf8(&changed).unwrap()) {
+            assert_eq!(sealed.report(&keys, "provision-a-1"), Err(Error::NotOpened), "{at}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_told_whole_or_cut() {
+    for why in ["no order", "two\nlines\u{1b}[1m", &"ä".repeat(5000)] {
+        let message = Message::Broken(why.to_owned()).to_string();
+        assert!(message.len() <= MAX_MESSAGE_BYTES && !message.contains(char::is_control));
+        assert!(matches!(Message::parse(&message), Ok(Message::Broken(_))));
+    }
+}
+
+#[test]
+fn a_report_is_found_among_anything() {
+    let (pair, keys) = keys();
+    let (logged, lines) = logged(&pair, 40_000);
+    let forged = lines[0].replace(" 0 ", " 1 ").replace("AAAA", "BBBB");
+    let other = forged.replacen("report ", "report 0000000000000000", 1);
+    let mut log = vec!["a broker's line".to_owned(), escape(&lines[1]).into_owned(), other];
+    log.extend(["#MANCIPLE1 report".to_owned(), "#MANCIPLE1".to_owned(), "\u{fffd}".repeat(9)]);
+    for line in lines.iter().rev() {
+        log.extend([line.clone(), "between".to_owned()]);
+    }
+    // Read twice, as after a reconnection, with the line ends of Windows.
+    log.extend(lines.clone());
+    for end in ["\n", "\r\n"] {
+        let read = logged.report(&log.join(end), &keys, "provision-a-1");
+        assert_eq!(read, Ok(report(40_000, "")));
+    }
+}
+
+#[test]
+fn a_log_without_all_of_the_report_says_what_is_missing() {
+    let (pair, keys) = keys();
+    let (logged, lines) = logged(&pair, 40_000);
+    let total = lines.len();
+    for kept in 0..total {
+        let found = logged.read(&lines[..kept].join("\n"));
+        assert_eq!(found, Err(Error::Incomplete { missing: total - kept, total }));
+    }
+    // The last line is cut: it is not base64 any more, or too short.
+    let log = lines.join("\n");
+    for cut in 1..50 {
+        let found = logged.report(&log[..log.len() - cut], &keys, "provision-a-1");
+        assert!(matches!(found, Err(Error::Incomplete { .. } | Error::OtherDigest)), "{found:?}");
+    }
+    let huge = log.replacen(" 0 ", " 99999999999999999999999999999 ", 1);
+    assert_eq!(logged.read(&huge), Err(Error::Incomplete { missing: 1, total }));
+    let forged = format!("{}\n{log}", lines[0].replacen(' ', " ", 1).replace("A", "B"));
+    assert!(matches!(logged.read(&forged), Err(Error::OtherDigest) | Ok(_)));
+}
+
+#[test]
+fn keys_survive_a_secret_and_show_nothing() {
+    let pair = KeyPair::generate();
+    let text = pair.to_base64();
+    let read = KeyPair::from_base64(&format!("{}\n", text.as_str())).unwrap();
+    assert_eq!(read.public(), pair.public());
+    let keys = KeySet::from_iter([read]);
+    let sealed = Sealed::seal(pair.public(), Purpose::Progress, "a", b"half way").unwrap();
+    assert_eq!(sealed.progress(&keys, "a").unwrap(), "half way");
+    assert!(!format!("{pair:?} {keys:?}").contains(text.as_str()));
+    for text in ["", "AAAA", "not base64", &"A".repeat(400)] {
+        let error = KeyPair::from_base64(text).unwrap_err();
+        assert!(matches!(error, Error::NotAKey(_)));
+    }
+}
+
+#[test]
+fn a_public_key_and_its_id_belong_together() {
+    let written = serde_json::to_value(KeyPair::generate().public()).unwrap();
+    assert!(serde_json::from_value::<PublicKey>(written.clone()).is_ok());
+    let other = KeyPair::generate().public().id();
+    for changed in [json!({"id": other, "key": written["key"]}), json!({"id": "", "key": "AAAA"})] {
+        assert!(serde_json::from_value::<PublicKey>(changed).is_err());
+    }
+}
+
+#[test]
+fn only_what_looks_like_the_agents_is_escaped() {
+    for line in ["", "text", "# MANCIPLE1", " #MANCIPLE1 report", "a #MANCIPLE1 report"] {
+        assert_eq!(escape(line), line);
+    }
+    for line in ["#MANCIPLE1 report x", "#MANCIPLE1", "#MANCIPLE", "#MANCIPLE7\u{fffd}"] {
+        assert!(Line::parse(&escape(line)).is_none(), "{line}");
+        assert!(escape(line).ends_with(line));
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_reading_panic(text in "\\PC{0,200}", words in "[ A-Za-z0-9+/=#-]{0,120}") {
+        let keys = KeySet::default();
+        for text in [text.clone(), format!("MANCIPLE1 {words}"), format!("MANCIPLE1 sealed {words}"),
+                     format!("MANCIPLE1 logged {words}")] {
+            if let Ok(Message::Sealed(sealed)) = Message::parse(&text) {
+                prop_assert!(sealed.report(&keys, "a").is_err());
+            }
+        }
+        for line in [text, format!("#MANCIPLE1 {words}"), format!("#MANCIPLE1 report {words}")] {
+            let _ = Line::parse(&line);
+            prop_assert!(Line::parse(&escape(&line)).is_none());
+        }
+    }
+
+    #[test]
+    fn nothing_but_what_was_sealed_opens(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let (pair, keys) = keys();
+        let id = pair.public().id();
+        bytes.truncate(bytes.len() / 3 * 3);
+        let text = format!("MANCIPLE1 sealed {id} {}", data_encoding::BASE64.encode(&bytes));
+        if let Ok(Message::Sealed(sealed)) = Message::parse(&text) {
+            prop_assert_eq!(sealed.report(&keys, "a"), Err(Error::NotOpened));
+        }
+    }
+}
