@@ -23,6 +23,9 @@ pub(crate) enum CallError {
     /// 429: the server has too much to do.
     #[error("the API server has too much to do: {0}")]
     Overloaded(String),
+    /// 400 or 422: it will never take it.
+    #[error("the API server refused it as invalid: {0}")]
+    Invalid(String),
     /// Anything else that the server said.
     #[error("the API server refused: {0}")]
     Refused(String),
@@ -69,6 +72,7 @@ fn failed(error: &kube::Error) -> CallError {
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,
         409 => CallError::Conflict,
+        400 | 422 => CallError::Invalid(said),
         429 => CallError::Overloaded(said),
         _ => CallError::Refused(said),
     }

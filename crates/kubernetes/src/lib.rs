@@ -1,4 +1,5 @@
-//! The engine's ports on Kubernetes: [`KubernetesStore`] keeps records as resources.
+//! The engine's ports on Kubernetes: [`KubernetesStore`] keeps records as resources, [`JobRunner`] runs
+//! brokers as Jobs.
 //!
 //! ```text
 //! ServiceInstance ──owns──▶ Secret      what was ordered and what was made, as far as it is confidential
@@ -14,8 +15,10 @@ mod calls;
 mod client;
 pub mod names;
 pub mod resources;
+mod runner;
 mod split;
 mod store;
 
 pub use self::client::{ClientError, client};
+pub use self::runner::{JobRunner, JobSettings, OpenError, PodPolicy};
 pub use self::store::{KubernetesStore, Settings};

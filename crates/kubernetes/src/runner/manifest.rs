@@ -1,0 +1,226 @@
+//! A run as a Job.
+//!
+//! ```text
+//! init container, our image      agent ──▶ volume ──▶ broker's container, the broker's image
+//!                                given ──▶                /manciple/agent run ──▶ /bin/broker
+//! ```
+//!
+//! The pod has no token and needs no network to us. Everything that is confidential comes by a Secret that
+//! only the init container mounts.
+
+use std::time::Duration;
+
+use agent::{AGENT_FILE, GIVEN_VARIABLE, ORDER_VARIABLE, Order};
+use engine::ports::{Run, StartError};
+use engine::record::Key;
+use serde_json::{Map, Value, json};
+
+use super::settings::{JobSettings, PodPolicy};
+use crate::names;
+
+/// The run that a Job or a pod is of: a label.
+pub(super) const RUN: &str = "manciple.dev/run";
+/// The record that a run is for: annotations.
+pub(super) const INSTANCE_ID: &str = "manciple.dev/instance-id";
+pub(super) const BINDING_ID: &str = "manciple.dev/binding-id";
+/// A Job with this annotation has a Secret of its name.
+pub(super) const GIVEN: &str = "manciple.dev/given";
+/// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
+pub(super) const RELEASED: &str = "manciple.dev/released-until";
+
+/// The broker's container.
+pub(super) const BROKER_CONTAINER: &str = "broker";
+/// The one before it.
+pub(super) const AGENT_CONTAINER: &str = "agent";
+
+const VOLUME: &str = "manciple";
+const DIRECTORY: &str = "/manciple";
+const CONFIG: &str = "/config";
+const SECRET: &str = "/secret";
+/// What a pod needs beside the time of its broker.
+const MARGIN: Duration = Duration::from_secs(30);
+/// Between the end of the broker's grace and that of the pod's: for the report.
+const REPORT: Duration = Duration::from_secs(5);
+
+/// A Job that is to be made, and what is confidential.
+pub(super) struct Manifest {
+    pub(super) job: Value,
+    /// Contents of the Secret of the same name, by key; empty if none is needed.
+    pub(super) given: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// Of a run.
+pub(super) fn of_run(
+    settings: &JobSettings,
+    key: &agent::PublicKey,
+    run: &Run,
+) -> Result<Manifest, StartError> {
+    let (order, given) = Order::of(run, key.clone())?;
+    let record = match &run.work.binding_id {
+        Some(binding) => Key::Binding(run.work.instance_id.clone(), binding.clone()),
+        None => Key::Instance(run.work.instance_id.clone()),
+    };
+    let mut annotations = Map::new();
+    annotations.insert(INSTANCE_ID.to_owned(), json!(record.instance()));
+    annotations.extend(record.binding().map(|id| (BINDING_ID.to_owned(), json!(id))));
+    manifest(settings, order, annotations, given.files().collect())
+}
+
+/// Of a question for the catalog.
+pub(super) fn of_catalog(
+    settings: &JobSettings,
+    key: &agent::PublicKey,
+    name: &str,
+) -> Result<Manifest, StartError> {
+    let order = Order::catalog(name, settings.catalog_timeout, key.clone());
+    manifest(settings, order, Map::new(), Vec::new())
+}
+
+fn manifest(
+    settings: &JobSettings,
+    mut order: Order,
+    mut annotations: Map<String, Value>,
+    given: Vec<(&'static str, Vec<u8>)>,
+) -> Result<Manifest, StartError> {
+    order.grace = settings.grace;
+    order.config_dir = settings.config_map.as_ref().map(|_| CONFIG.into());
+    order.secret_dir = settings.secret.as_ref().map(|_| SECRET.into());
+    let variable =
+        order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
+    if !given.is_empty() {
+        annotations.insert(GIVEN.to_owned(), json!("true"));
+    }
+    let lifetime = settings.start_timeout + order.timeout + settings.grace + MARGIN;
+    let mut labels = settings.pod.labels.clone();
+    labels.extend(labels_of(settings, &order.run));
+    let mut metadata = json!({"labels": labels});
+    annotations.extend(settings.pod.annotations.clone());
+    metadata["annotations"] = Value::Object(annotations);
+    let pod = json!({
+        "metadata": metadata,
+        "spec": pod(settings, &order.run, &variable, !given.is_empty()),
+    });
+    let mut job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "backoffLimit": 0,
+            "parallelism": 1,
+            "completions": 1,
+            "activeDeadlineSeconds": lifetime.as_secs(),
+            // A pod that is deleted counts as one that failed: nothing is started a second time. Servers
+            // before 1.28 do not know this; see `fence`.
+            "podReplacementPolicy": "Failed",
+            "template": pod,
+        },
+    });
+    job["metadata"]["name"] = json!(order.run);
+    Ok(Manifest { job, given })
+}
+
+fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {
+    [
+        (names::MANAGED_BY.0, json!(names::MANAGED_BY.1)),
+        (names::BROKER, json!(names::broker_label(&settings.broker))),
+        (RUN, json!(run)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+}
+
+fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
+    let policy = &settings.pod;
+    let context = policy.container_security_context.clone().unwrap_or_else(restricted);
+    let ours = json!({"name": VOLUME, "mountPath": DIRECTORY});
+    let mut volumes = vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})];
+    let mut mounts = vec![ours.clone()];
+    for (name, path, source) in [
+        ("config", CONFIG, settings.config_map.as_ref().map(|name| json!({"configMap": {"name": name}}))),
+        ("secret", SECRET, settings.secret.as_ref().map(|name| json!({"secret": {"secretName": name}}))),
+    ] {
+        let Some(mut volume) = source else { continue };
+        volume["name"] = json!(name);
+        volumes.push(volume);
+        mounts.push(json!({"name": name, "mountPath": path, "readOnly": true}));
+    }
+    let mut agent = json!({
+        "name": AGENT_CONTAINER,
+        "image": settings.agent_image,
+        "command": [settings.agent_path, "install", DIRECTORY],
+        "securityContext": context,
+        "volumeMounts": [ours],
+        "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+    });
+    if given {
+        volumes.push(json!({"name": "given", "secret": {"secretName": run}}));
+        agent["env"] = json!([{"name": GIVEN_VARIABLE, "value": "/given"}]);
+        agent["volumeMounts"] =
+            json!([ours, {"name": "given", "mountPath": "/given", "readOnly": true}]);
+    }
+    let mut environment = policy.env.clone();
+    environment.push(json!({"name": ORDER_VARIABLE, "value": order}));
+    mounts.extend(policy.volume_mounts.clone());
+    volumes.extend(policy.volumes.clone());
+    let mut broker = json!({
+        "name": BROKER_CONTAINER,
+        "image": settings.image,
+        "command": [format!("{DIRECTORY}/{AGENT_FILE}"), "run"],
+        "env": environment,
+        "securityContext": context,
+        "volumeMounts": mounts,
+    });
+    set(&mut broker, "imagePullPolicy", policy.image_pull_policy.as_ref().map(|it| json!(it)));
+    set(&mut broker, "resources", policy.resources.clone());
+    let mut pod = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": (settings.grace + REPORT).as_secs(),
+        "securityContext": policy.security_context.clone().unwrap_or_else(nobody),
+        "initContainers": [agent],
+        "containers": [broker],
+        "volumes": volumes,
+    });
+    choose(&mut pod, policy);
+    pod
+}
+
+fn choose(pod: &mut Value, policy: &PodPolicy) {
+    let secrets: Vec<_> = policy.image_pull_secrets.iter().map(|name| json!({"name": name})).collect();
+    let some = |values: &[Value]| (!values.is_empty()).then(|| json!(values));
+    for (name, value) in [
+        ("serviceAccountName", policy.service_account_name.as_ref().map(|it| json!(it))),
+        ("imagePullSecrets", some(&secrets)),
+        ("nodeSelector", policy.node_selector.clone()),
+        ("affinity", policy.affinity.clone()),
+        ("tolerations", some(&policy.tolerations)),
+        ("priorityClassName", policy.priority_class_name.as_ref().map(|it| json!(it))),
+    ] {
+        set(pod, name, value);
+    }
+}
+
+fn set(object: &mut Value, name: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        object[name] = value;
+    }
+}
+
+/// Any image can run as this user; one that must be root needs another policy.
+fn nobody() -> Value {
+    json!({
+        "runAsNonRoot": true,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "fsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// As the pod security standard "restricted" asks.
+fn restricted() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+    })
+}

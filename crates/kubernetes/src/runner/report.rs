@@ -1,0 +1,143 @@
+//! What comes home: a report out of a termination message or a log, progress, and the log itself.
+
+use std::time::Duration;
+
+use agent::{Answer, Line, Message, Report};
+use engine::names::RunName;
+use engine::ports::{Offer, RunFailure, RunState, RunnerError};
+use engine::record::Reason;
+use kube::api::LogParams;
+use osb::Failure;
+
+use super::manifest::BROKER_CONTAINER;
+use super::standing::Standing;
+use super::watch::Seen;
+use super::{CHANGED, Shared};
+use crate::calls::{CallError, find};
+
+/// How much of a log is read, in bytes: a report, and what stands around it.
+const LOG_BYTES: i64 = 12 * 1024 * 1024;
+/// How often a run is asked for its progress.
+const ASK: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// What a message says came of a run.
+    pub(super) async fn reported(
+        &self,
+        name: &RunName,
+        seen: &Seen,
+        message: &str,
+    ) -> Result<RunState, RunnerError> {
+        let report = match self.report(name, seen, message).await? {
+            Ok(report) => report,
+            Err(why) => return Ok(RunState::Lost { why }),
+        };
+        Ok(match report.answer {
+            Answer::Work(result) => RunState::Finished(result),
+            Answer::Offer(_) => RunState::Lost { why: "it answered another question".to_owned() },
+        })
+    }
+
+    /// The report of a run; the words why there is none, if there will never be one.
+    async fn report(
+        &self,
+        name: &RunName,
+        seen: &Seen,
+        message: &str,
+    ) -> Result<Result<Report, String>, RunnerError> {
+        let unavailable = |error: &dyn std::fmt::Display| RunnerError(error.to_string());
+        let sealed = match Message::parse(message) {
+            Ok(Message::Sealed(sealed)) => sealed,
+            Ok(Message::Logged(logged)) => {
+                let log = self.whole_log(seen).await.map_err(|error| unavailable(&error))?;
+                match log.map(|log| logged.read(&log)) {
+                    Some(Ok(sealed)) => sealed,
+                    Some(Err(error)) => return Ok(Err(error.to_string())),
+                    None => return Ok(Err("its report was in a log that is gone".to_owned())),
+                }
+            }
+            Ok(Message::Broken(why)) => return Ok(Err(why)),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let mut opened = sealed.report(&self.keys.all(), name.as_str());
+        if matches!(opened, Err(agent::Error::UnknownKey(_))) {
+            self.keys.reload().await.map_err(|error| unavailable(&error))?;
+            opened = sealed.report(&self.keys.all(), name.as_str());
+        }
+        Ok(opened.map_err(|error| error.to_string()))
+    }
+
+    /// Waits for what a catalog's run offers.
+    pub(super) async fn offered(&self, name: &RunName) -> Result<Offer, RunFailure> {
+        let failed = |reason, why: String| RunFailure { reason, failure: Failure::failed(why) };
+        loop {
+            let seen = self.known.get(name);
+            let why = match self.standing(&seen) {
+                Standing::Going { .. } => {
+                    self.known.changed(name, CHANGED, |_| false).await;
+                    continue;
+                }
+                Standing::Reported(message) => {
+                    let report = self.report(name, &seen, &message).await;
+                    match report.map_err(|error| failed(Reason::Lost, error.to_string()))? {
+                        Ok(Report { answer: Answer::Offer(offer), .. }) => return offer,
+                        Ok(_) => "it answered another question".to_owned(),
+                        Err(why) => why,
+                    }
+                }
+                Standing::NeverBegan(why) | Standing::Hopeless(why) => {
+                    return Err(failed(Reason::NotStarted, why));
+                }
+                Standing::TimedOut(why) => return Err(failed(Reason::Timeout, why)),
+                Standing::Lost(why) => why,
+                Standing::Absent | Standing::Halted => "its Job was removed".to_owned(),
+            };
+            return Err(failed(Reason::Lost, why));
+        }
+    }
+
+    /// What the broker last said of its progress.
+    pub(super) async fn progress(&self, name: &RunName, seen: &Seen) -> Option<String> {
+        let log = self.tail(seen).await.ok().flatten()?;
+        let said = Line::last_progress(&log, &self.keys.all(), name.as_str());
+        said.or_else(|| seen.progress.clone())
+    }
+
+    /// A run's log, without the agent's own lines.
+    pub(super) async fn log(&self, name: &RunName) -> Result<Option<String>, CallError> {
+        let mut seen = self.known.get(name);
+        if seen.pods.is_empty() {
+            let selector = format!("{}={name}", super::manifest::RUN);
+            let pods = self.pods();
+            let found = find(pods.list(&kube::api::ListParams::default().labels(&selector))).await?;
+            let found = found.into_iter().flatten();
+            seen.pods = found.filter_map(|pod| super::seen::SeenPod::of(&pod)).collect();
+        }
+        let Some(log) = self.whole_log(&seen).await? else { return Ok(None) };
+        let lines = log.split_inclusive('\n').filter(|line| Line::parse(line).is_none());
+        Ok(Some(lines.collect()))
+    }
+
+    async fn whole_log(&self, seen: &Seen) -> Result<Option<String>, CallError> {
+        self.read_log(seen, LogParams { limit_bytes: Some(LOG_BYTES), ..LogParams::default() }).await
+    }
+
+    async fn tail(&self, seen: &Seen) -> Result<Option<String>, CallError> {
+        let since = i64::try_from(ASK.as_secs()).unwrap_or(1) * 10;
+        self.read_log(
+            seen,
+            LogParams {
+                tail_lines: Some(200),
+                since_seconds: Some(since),
+                ..LogParams::default()
+            },
+        )
+        .await
+    }
+
+    async fn read_log(&self, seen: &Seen, params: LogParams) -> Result<Option<String>, CallError> {
+        let Some(pod) = seen.pods.first() else { return Ok(None) };
+        let params = LogParams { container: Some(BROKER_CONTAINER.to_owned()), ..params };
+        find(self.pods().logs(&pod.name, &params)).await
+    }
+}

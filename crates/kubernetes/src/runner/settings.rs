@@ -1,0 +1,109 @@
+//! What runs look like on a cluster.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// How the runs of a broker are made.
+#[derive(Debug, Clone)]
+pub struct JobSettings {
+    /// Where Jobs are made.
+    pub namespace: String,
+    /// The broker: names of labels derive from it.
+    pub broker: String,
+    /// The image that has `/bin/broker`.
+    pub image: String,
+    /// The image that has the agent: Manciple's own.
+    pub agent_image: String,
+    /// Where the agent is in that image.
+    pub agent_path: String,
+    /// Mounted at `/config`.
+    pub config_map: Option<String>,
+    /// Mounted at `/secret`.
+    pub secret: Option<String>,
+    /// What an operator says of the pods.
+    pub pod: PodPolicy,
+    /// How long a pod may take to begin: until its image is there, and what it mounts.
+    pub start_timeout: Duration,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// How long a question for the catalog may take.
+    pub catalog_timeout: Duration,
+    /// How long the Job of a run that succeeded is kept, with its log.
+    pub keep_succeeded: Duration,
+    /// The same of one that did not.
+    pub keep_failed: Duration,
+}
+
+impl JobSettings {
+    /// The settings of an image, the rest as by default.
+    pub fn new(namespace: &str, broker: &str, image: &str, agent_image: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            broker: broker.to_owned(),
+            image: image.to_owned(),
+            agent_image: agent_image.to_owned(),
+            agent_path: "/manciple-agent".to_owned(),
+            config_map: None,
+            secret: None,
+            pod: PodPolicy::default(),
+            start_timeout: Duration::from_secs(5 * 60),
+            grace: Duration::from_secs(10),
+            catalog_timeout: Duration::from_secs(5 * 60),
+            keep_succeeded: Duration::ZERO,
+            keep_failed: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
+/// What an operator says of a broker's pods: fragments of a pod, spelled as in one.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodPolicy {
+    /// The service account; its token is not mounted all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// Secrets for the image's registry, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<String>,
+    /// When the image is pulled. Default: as Kubernetes has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<String>,
+    /// Requests and limits of the broker's container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Value>,
+    /// The pod's security context, instead of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<Value>,
+    /// The containers' security context, instead of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_security_context: Option<Value>,
+    /// On which nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<Value>,
+    /// On which nodes, at more length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Value>,
+    /// Which taints do not matter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Value>,
+    /// How important it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Further variables of the broker's container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<Value>,
+    /// Further volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Value>,
+    /// Where the broker's container has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<Value>,
+    /// Further labels of Jobs and pods.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub labels: Map<String, Value>,
+    /// Further annotations of Jobs and pods.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub annotations: Map<String, Value>,
+}
