@@ -1,6 +1,7 @@
 //! What a broker offers: its catalog, and the extensions it declares in it.
 
 use osb::jobs::contract::{Capability, EXTENSION_KEY};
+use osb::{INTEGER_BITS, rounded_integers};
 use serde_json::Value;
 
 use super::failure::{fail, fail_with_log};
@@ -23,6 +24,9 @@ pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     };
     let wrong = |what: String| fail(Reason::WrongShape, format!("catalog: {what}"));
     At::root(&catalog).map_err(wrong)?;
+    if let Some(path) = rounded_integers(ended.stdout, &catalog).first() {
+        return Err(wrong(format!("{path} {INTEGER_BITS}")));
+    }
     let jobs = catalog.as_object_mut().and_then(|members| members.remove(EXTENSION_KEY));
     let capabilities = declared(jobs.as_ref()).map_err(wrong)?;
     Ok(Offer { catalog, capabilities })
