@@ -11,6 +11,7 @@ use engine::Engine;
 use http::{HeaderMap, StatusCode, header};
 use osb::Backend;
 use osb::server::Authentication;
+use standalone::store::EmbeddedStore;
 
 use super::metrics::Metrics;
 use crate::admin::refusal::explain_method;
@@ -19,12 +20,13 @@ use crate::admin::refusal::explain_method;
 #[derive(Clone)]
 pub(crate) struct Probes {
     pub(crate) engine: Engine,
+    pub(crate) store: Arc<EmbeddedStore>,
     pub(crate) metrics: Arc<Metrics>,
     /// Who may read the metrics; `None`: everybody.
     pub(crate) authentication: Option<Authentication>,
 }
 
-/// The routes. The first two answer everybody, and say nothing but yes or no.
+/// The routes. The first two answer everybody: yes, or no and why in words without any name.
 pub(crate) fn routes(probes: Probes) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -34,14 +36,15 @@ pub(crate) fn routes(probes: Probes) -> Router {
         .with_state(probes)
 }
 
-/// Ready once there is a catalog to serve.
+/// Ready once there is a catalog to serve, while orders can be recorded.
 async fn ready(State(probes): State<Probes>) -> Response {
-    match probes.engine.catalog() {
-        Some(_) => "ok\n".into_response(),
-        None => {
-            let words = "the broker's catalog was not read yet\n";
-            (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
-        }
+    let no = |words: String| (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
+    if probes.engine.catalog().is_none() {
+        return no("the broker's catalog was not read yet\n".to_owned());
+    }
+    match probes.store.refusing() {
+        Some(why) => no(format!("the store cannot be written: {why}; see the log\n")),
+        None => "ok\n".into_response(),
     }
 }
 
