@@ -14,7 +14,7 @@ use osb::server::Authentication;
 use standalone::store::EmbeddedStore;
 
 use super::metrics::Metrics;
-use crate::admin::refusal::explain_method;
+use crate::admin::refusal::{explain_method, unwelcome};
 
 /// What the probes look at.
 #[derive(Clone)]
@@ -50,10 +50,9 @@ async fn ready(State(probes): State<Probes>) -> Response {
 
 async fn metrics(State(probes): State<Probes>, headers: HeaderMap) -> Response {
     if let Some(authentication) = &probes.authentication
-        && authentication.principal(&headers).await.is_err()
+        && let Err(error) = authentication.principal(&headers).await
     {
-        let challenge = [(header::WWW_AUTHENTICATE, authentication.challenge())];
-        return (StatusCode::UNAUTHORIZED, challenge, "credentials are needed\n").into_response();
+        return unwelcome(error, authentication);
     }
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = probes.metrics.text(probes.engine.in_progress());
