@@ -209,6 +209,12 @@ fn an_integer_that_would_be_rounded_is_refused_where_it_is_kept() {
     let case = Case::of(Action::Provision, "{}").with(&[State]);
     Case { state: Some(huge.as_bytes().to_vec()), ..case }
         .fails_saying(Reason::WrongShape, "OSB_STATE_OUT_FILE: pin[1]");
+    let stdout = "{\"\\u001b[31mplans\": [18446744073709551616]}".as_bytes();
+    let (exit, redactor) = (Exit::Status(0), &Redactor::default());
+    let failure = offer(&Ended { exit, stdout, log: "", state: None, redactor }).unwrap_err();
+    let said = failure.failure.description;
+    assert!(said.contains("plans[0] must be an integer"), "{said}");
+    assert!(!said.contains(char::is_control), "{said:?}");
     // Nothing of these is read.
     let other = format!("{{\"debug\": {huge}}}");
     Case::of(Action::Provision, other.as_str()).good();
