@@ -147,7 +147,7 @@ async fn update_beside_bindings(seed: u64) -> (Spans, Vec<(Action, bool)>) {
     world.runner.script(move |work| {
         let last = Duration::from_millis(20);
         seen.lock().unwrap().push((work.action, Instant::now(), Instant::now() + last));
-        let fails = seed % 3 == 0 && work.attempt == 1;
+        let fails = seed.is_multiple_of(3) && work.attempt == 1;
         let failure = Failure::new(FailureKind::Transient, "not yet");
         let failed = RunFailure { reason: Reason::Reported, failure };
         Act::End(last, if fails { Err(failed) } else { Ok(fitting_output(work)) })
