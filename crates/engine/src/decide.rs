@@ -9,6 +9,8 @@
 //! Nothing here depends on how the state was reached, so a start after a crash decides as the
 //! process that died would have.
 
+use std::time::Duration;
+
 use osb::{Action, FailureKind, Output};
 
 use crate::names::RunName;
@@ -32,19 +34,18 @@ pub struct State<'a> {
     pub refused_start: Option<RefusedStart>,
 }
 
-/// What an operation has to agree with: a binding with its instance, a deprovision with bindings.
+/// What an operation has to agree with: a binding with its instance, an instance with its bindings.
 ///
-/// Each side writes its own record before it looks at the other's, so of a bind and a deprovision
-/// that race at least one sees the other, without a transaction over both.
+/// Each side writes its own record before it looks at the other's, so of two that race at least one
+/// sees the other, without a transaction over both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Around {
     /// Nothing, or nothing that matters any more.
     Nothing,
-    /// The instance of a binding: whether it is there and stays.
-    Instance {
-        /// Neither being made, nor going, nor gone.
-        usable: bool,
-    },
+    /// The instance of a binding that is to be made or removed.
+    Instance(Parent),
+    /// Whether a binding of an instance that is to be updated is being made or removed.
+    Busy(bool),
     /// The bindings of an instance that is to go.
     Bindings {
         /// Those that are live.
@@ -53,6 +54,20 @@ pub enum Around {
         stuck: Option<String>,
     },
 }
+
+/// How the instance of a binding stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent {
+    /// It is there, and nothing is being done to it that a binding minds.
+    Usable,
+    /// It is being updated.
+    Updating,
+    /// It is being made, or going, or gone.
+    Unusable,
+}
+
+/// How long an unbind waits before it looks again at an instance that is being updated.
+const UPDATED: Duration = Duration::from_millis(200);
 
 /// A start that the runner refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,38 +164,63 @@ fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
 }
 
 fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> Step {
-    let record = state.record;
-    match &state.around {
-        Around::Instance { usable: false } if record.operation.action == Action::Bind => {
-            return fail(
-                state,
-                Reason::Refused,
-                "the instance is being deprovisioned; the binding was not made",
-                true,
-                now,
-            );
-        }
-        Around::Bindings { live, stuck } if !live.is_empty() => {
-            return match (policy.bound, stuck) {
-                (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
-                (OnBound::Cascade, None) => Step::Unbind(live.clone()),
-                (OnBound::Refuse, _) => fail(
-                    state,
-                    Reason::Refused,
-                    "the instance has bindings; unbind them first",
-                    true,
-                    now,
-                ),
-            };
-        }
-        _ => {}
+    if let Some(step) = give_way(policy, state, now) {
+        return step;
     }
+    let record = state.record;
     match &state.refused_start {
         Some(refused) if refused.permanent || refused.times >= STARTS => {
             fail(state, Reason::NotStarted, &refused.why, record.operation.attempt == 1, now)
         }
         _ => Step::Start { run, poll: None },
     }
+}
+
+/// What to do instead of a start because of what goes on around. An update fails for a binding that
+/// is busy, and a bind for an update; an unbind may not fail, for it may be all that removes a binding
+/// that nobody knows of: it waits until the update, which may have looked before, has ended.
+fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> {
+    let operation = &state.record.operation;
+    let first = operation.attempt == 1;
+    match (&state.around, operation.action) {
+        (Around::Instance(Parent::Unusable), Action::Bind) => {
+            let words = "the instance is being deprovisioned; the binding was not made";
+            Some(fail(state, Reason::Refused, words, true, now))
+        }
+        // Whoever has had an attempt looked before that one: it is seen, and the other gives way.
+        (Around::Instance(Parent::Updating), Action::Bind) if first => {
+            let words = "the instance is being updated; ask again when that has ended";
+            Some(fail(state, Reason::Busy, words, true, now))
+        }
+        (Around::Instance(Parent::Updating), Action::Unbind) if first => {
+            Some(Step::WaitUntil(now.plus(UPDATED)))
+        }
+        (Around::Busy(true), Action::Update) if first => Some(unchanged(state, now)),
+        (Around::Bindings { live, stuck }, _) if !live.is_empty() => {
+            Some(match (policy.bound, stuck) {
+                (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
+                (OnBound::Cascade, None) => Step::Unbind(live.clone()),
+                (OnBound::Refuse, _) => {
+                    let words = "the instance has bindings; unbind them first";
+                    fail(state, Reason::Refused, words, true, now)
+                }
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The end of an update that was not begun.
+fn unchanged(state: &State<'_>, now: Timestamp) -> Step {
+    let failure = OperationFailure {
+        reason: Reason::Busy,
+        description: "a service binding of the instance is being made or removed; ask again when \
+                      that has ended"
+            .to_owned(),
+        instance_usable: Some(true),
+        update_repeatable: Some(true),
+    };
+    write(transition::failed(state.record, failure, false, now), ended_runs(state))
 }
 
 fn external(

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use osb::{Action, Work};
+use osb::{Action, InstanceId, Work};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::decide::{Around, RefusedStart, State, Step, decide};
+use crate::decide::{Around, Parent, RefusedStart, State, Step, decide};
 use crate::engine::Shared;
 use crate::failpoint;
 use crate::names::RunName;
@@ -269,24 +269,16 @@ async fn observe<'a>(
     let starting = matches!(operation.phase, Phase::Pending { .. }) && run == RunState::Absent;
     let around = match (&record.key, operation.action) {
         _ if !starting => Around::Nothing,
-        (Key::Binding(instance, _), Action::Bind) => {
+        (Key::Binding(instance, _), Action::Bind | Action::Unbind) => {
             let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
-            let usable = instance.is_some_and(|stored| {
-                stored.record.lifecycle == Lifecycle::Ready
-                    && !(stored.record.is_busy()
-                        && stored.record.operation.action == Action::Deprovision)
-            });
-            Around::Instance { usable }
+            Around::Instance(parent(instance.as_ref().map(|stored| &*stored.record)))
+        }
+        (Key::Instance(instance), Action::Update) => {
+            let query = bindings(instance, Filter::Busy, 1);
+            Around::Busy(!shared.store.list(&query).await?.is_empty())
         }
         (Key::Instance(instance), Action::Deprovision) => {
-            let query = Query {
-                kind: Kind::Bindings,
-                instance: Some(instance.clone()),
-                filter: Filter::Live,
-                after: None,
-                limit: 64,
-            };
-            let bindings = shared.store.list(&query).await?;
+            let bindings = shared.store.list(&bindings(instance, Filter::Live, 64)).await?;
             let stuck = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
             let live = bindings.into_iter().map(|stored| stored.record.key.clone()).collect();
             Around::Bindings { live, stuck }
@@ -294,6 +286,21 @@ async fn observe<'a>(
         _ => Around::Nothing,
     };
     Ok(State { record, run, halted, around, refused_start: hands.refused.clone() })
+}
+
+fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {
+    Query { kind: Kind::Bindings, instance: Some(instance.clone()), filter, after: None, limit }
+}
+
+fn parent(instance: Option<&Record>) -> Parent {
+    let Some(record) = instance.filter(|record| record.lifecycle == Lifecycle::Ready) else {
+        return Parent::Unusable;
+    };
+    match record.operation.action {
+        Action::Update if record.is_busy() => Parent::Updating,
+        Action::Deprovision if record.is_busy() => Parent::Unusable,
+        _ => Parent::Usable,
+    }
 }
 
 /// Why a binding could not be removed since the deprovision was asked for.

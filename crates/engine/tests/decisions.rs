@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use engine::Policy;
-use engine::decide::{Around, RefusedStart, STARTS, State, Step, decide};
+use engine::decide::{Around, Parent, RefusedStart, STARTS, State, Step, decide};
 use engine::names::RunName;
 use engine::policy::{OnBound, OnLost};
 use engine::ports::{RunFailure, RunState, Store};
@@ -185,8 +185,8 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
         decide(policy, &State { around, ..seen(record, RunState::Absent) }, NOW)
     };
     let start = |record: &Record| Step::Start { run: run(record), poll: None };
-    assert_eq!(look(&refuse, &bind, Around::Instance { usable: true }), start(&bind));
-    let next = written(look(&refuse, &bind, Around::Instance { usable: false }));
+    assert_eq!(look(&refuse, &bind, Around::Instance(Parent::Usable)), start(&bind));
+    let next = written(look(&refuse, &bind, Around::Instance(Parent::Unusable)));
     assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Refused), Lifecycle::Deleted));
 
     let remove = removing(creating().await);
@@ -202,6 +202,45 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
     assert_eq!(look(&cascade, &remove, bindings(one, None)), Step::Unbind(vec![key.clone()]));
     let next = written(look(&cascade, &remove, bindings(one, Some("b is stuck"))));
     assert_eq!(reason(&next), Some(Reason::Refused));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_and_what_its_bindings_do_give_way_to_each_other() {
+    let policy = Policy::default();
+    let of = |action, mut record: Record| {
+        record.operation.action = action;
+        record.lifecycle =
+            if action == Action::Bind { Lifecycle::Creating } else { Lifecycle::Ready };
+        record
+    };
+    let look = |record: &Record, around: Around| {
+        decide(&policy, &State { around, ..seen(record, RunState::Absent) }, NOW)
+    };
+    let updating = || Around::Instance(Parent::Updating);
+    let instance = creating().await;
+    let bind = of(Action::Bind, binding(instance.clone()));
+    let unbind = of(Action::Unbind, binding(instance.clone()));
+    let update = of(Action::Update, instance);
+    let start = |record: &Record| Step::Start { run: run(record), poll: None };
+
+    let next = written(look(&bind, updating()));
+    assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Busy), Lifecycle::Deleted));
+    assert!(matches!(look(&unbind, updating()), Step::WaitUntil(when) if when > NOW));
+    let next = written(look(&update, Around::Busy(true)));
+    assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Busy), Lifecycle::Ready));
+    let Phase::Failed(failure) = &next.operation.phase else { panic!("{next:?}") };
+    assert_eq!((failure.instance_usable, failure.update_repeatable), (Some(true), Some(true)));
+
+    assert_eq!(look(&unbind, Around::Instance(Parent::Usable)), start(&unbind));
+    assert_eq!(look(&unbind, Around::Instance(Parent::Unusable)), start(&unbind));
+    assert_eq!(look(&update, Around::Busy(false)), start(&update));
+    // What has had an attempt goes on: the other sees it.
+    for (mut record, around) in
+        [(bind, updating()), (unbind, updating()), (update, Around::Busy(true))]
+    {
+        record.operation.attempt = 2;
+        assert_eq!(look(&record, around), start(&record));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,24 +16,10 @@ use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, fitting_output};
 use osb::{Action, Backend, Error, ErrorKind, OperationState, Reply};
 use serde_json::json;
-use support::{World, asynchronous, bind, binding_id, deprovision, id, provision, query, unbind};
+use support::{
+    Random, World, asynchronous, bind, binding_id, deprovision, id, provision, query, unbind,
+};
 use tokio::sync::watch;
-
-/// A generator that is the same everywhere: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
-    }
-}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench -p manciple --bench serve                 all of it, about two minutes
 //! cargo bench -p manciple --bench serve -- requests     one part: requests, start, memory, provisions
-//! SERVE_SECONDS=10 SERVE_CONNECTIONS=64 SERVE_BINARY=target/dist/manciple cargo bench …
+//! SERVE_SECONDS=10 SERVE_CONNECTIONS=64 SERVE_BINARY=$PWD/target/dist/manciple cargo bench …
 //! ```
 //!
 //! CPU is user and system time of the server's process alone, from `/proc`, by request: it holds on a

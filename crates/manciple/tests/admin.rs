@@ -61,6 +61,22 @@ fn a_method_that_a_route_does_not_have_is_405_naming_those_it_has() {
 }
 
 #[test]
+fn who_is_not_known_is_401_with_a_body_and_a_challenge() {
+    let mut site = Site::new(BROKER);
+    site.write("password", "hunter2");
+    site.settings = "auth: {users: [{name: u, password_file: password}]}\n".to_owned();
+    let server = site.serve();
+    order::ready(&server);
+    for path in ["/metrics", "/admin/v1/instances", "/v2/catalog"] {
+        let answer = http::get(&server.address, path).unwrap();
+        refused(path, &answer, 401, "Unauthorized", "Authorization");
+        let head = answer.head.to_lowercase();
+        assert!(head.contains("www-authenticate: basic"), "{path}: {answer:?}");
+        assert!(head.contains("content-type: application/json"), "{path}: {answer:?}");
+    }
+}
+
+#[test]
 fn a_query_that_cannot_be_read_is_400_naming_the_parameter() {
     let (_site, server) = serve();
     for (path, words) in [

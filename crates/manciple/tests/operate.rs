@@ -464,9 +464,20 @@ fn on_a_full_disk_nothing_acknowledged_is_lost_and_all_goes_on_when_there_is_spa
     let unknown = http::get(&server.address, &format!("{}/last_operation", order::path(&refused)));
     assert_eq!(unknown.unwrap().status, 404, "what was refused is not recorded");
 
+    // Whoever asks whether it is ready is told, and more than once.
+    fill(&filler);
+    for _ in 0..30 {
+        let told = http::get(&server.address, "/readyz").unwrap();
+        assert_eq!(told.status, 503, "{told:?}");
+        let why = told.body.as_str().unwrap_or_default();
+        assert!(why.contains("the disk is full"), "{why}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+
     site.write("go", "");
     std::thread::sleep(std::time::Duration::from_secs(1));
     std::fs::remove_file(&filler).unwrap();
+    order::ready(&server);
     println!("accepted on a full disk: {}", accepted.len() - 1);
     let ended = order::settled(&server, "before");
     assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());

@@ -20,7 +20,7 @@ use engine::ports::{RunFailure, RunState};
 use engine::record::{Reason, Record};
 use engine::redact::Redactor;
 use osb::jobs::contract::{Capability, EXTENSION_KEY};
-use osb::{Action, Output, is_too_deep};
+use osb::{Action, Output, is_too_deep, rounded_integers};
 use serde_json::{Value, json};
 
 use crate::records::assert_next;
@@ -63,7 +63,7 @@ pub fn broker_output(input: &[u8]) {
     let result = interpret(&asked, &ended);
     assert_eq!(interpret(&asked, &ended), result);
     match &result {
-        Ok(output) => assert_output(&asked, output, secret),
+        Ok(output) => assert_output(&asked, output, run.state, secret),
         Err(failure) => assert_failure(run.exit, failure, secret),
     }
     let run_state = RunState::Finished(result);
@@ -86,9 +86,10 @@ pub fn broker_output(input: &[u8]) {
     }
 }
 
-fn assert_output(asked: &Asked<'_>, output: &Output, secret: &[&str]) {
+fn assert_output(asked: &Asked<'_>, output: &Output, state: &[u8], secret: &[&str]) {
     assert_kept(output);
     assert!(!is_too_deep(&json!(output.state)));
+    assert!(output.state.is_none() || !is_rounded(state));
     if let Some(said) = &output.description {
         assert_said(said, MAX_DESCRIPTION, secret);
     }
@@ -102,6 +103,12 @@ fn assert_output(asked: &Asked<'_>, output: &Output, secret: &[&str]) {
         }
         None => assert_eq!(output.retry_after, None),
     }
+}
+
+/// Whether what a broker left holds a number that is another once it is read.
+fn is_rounded(state: &[u8]) -> bool {
+    let value = serde_json::from_slice(state).unwrap_or_default();
+    !rounded_integers(state, &value).is_empty()
 }
 
 fn assert_failure(exit: Exit, failure: &RunFailure, secret: &[&str]) {

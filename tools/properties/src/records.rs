@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::Policy;
-use engine::decide::{Around, RefusedStart, STARTS, State, Step, decide};
+use engine::decide::{Around, Parent, RefusedStart, STARTS, State, Step, decide};
 use engine::policy::{OnBound, OnLost};
 use engine::ports::{RunFailure, RunState};
 use engine::record::{Key, Reason, Record, Timestamp};
@@ -96,7 +96,9 @@ fn situations() -> Vec<Situation> {
     vec![
         (Around::Nothing, None, Some(RunState::Absent)),
         (Around::Nothing, refused(false, u32::MAX), Some(running)),
-        (Around::Instance { usable: false }, refused(true, 1), None),
+        (Around::Instance(Parent::Unusable), refused(true, 1), None),
+        (Around::Instance(Parent::Updating), None, None),
+        (Around::Busy(true), None, None),
         (Around::Bindings { live: live.clone(), stuck: None }, None, None),
         (Around::Bindings { live, stuck }, refused(false, STARTS), None),
     ]

@@ -18,8 +18,8 @@ use axum::Router;
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::BodyExt as _;
-use osb::Backend;
 use osb::server::{Authentication, Credentials, Settings, router};
+use osb::{Backend, rounded_integers};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tower_service::Service as _;
@@ -37,6 +37,7 @@ pub fn requests(input: &[u8]) {
     let path = request.uri().path().to_owned();
     let bodiless = *request.method() == Method::HEAD;
     let changes = !bodiless && *request.method() != Method::GET;
+    let reads_a_body = matches!(*request.method(), Method::PUT | Method::PATCH);
     let (status, json, heard) = SERVER.with(|server| server.get_or_init(Server::new).ask(request));
     let told = String::from_utf8_lossy(&json);
     let context = format!("{status} for {path}: {told}");
@@ -44,6 +45,7 @@ pub fn requests(input: &[u8]) {
     assert!(heard <= usize::from(status < 300), "{context}");
     if status < 300 {
         assert!(!changes || heard == 1, "{context}");
+        assert!(!reads_a_body || !is_rounded(body), "{context}");
     }
     // The answer to a HEAD loses its body here or on its way out.
     if status == 304 || (bodiless && json.is_empty()) {
@@ -58,6 +60,12 @@ pub fn requests(input: &[u8]) {
     if is_a_value_only(body) {
         assert!(!told.contains(PLANTED), "{context}");
     }
+}
+
+/// Whether the body holds a number that is not what was written, once it is read.
+fn is_rounded(body: &[u8]) -> bool {
+    let value = serde_json::from_slice(body).unwrap_or_default();
+    !rounded_integers(body, &value).is_empty()
 }
 
 /// Whether the planted secret stands in a body as a value, and nowhere as a name: names are told.

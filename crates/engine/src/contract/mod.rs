@@ -30,7 +30,7 @@ mod tests;
 use osb::jobs::contract::{
     CATALOG, Capability, LAST_OPERATION, MAX_STATE_BYTES, variable::STATE_OUT_FILE,
 };
-use osb::{Action, Output, is_too_deep};
+use osb::{Action, INTEGER_BITS, Output, is_too_deep, rounded_integers};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -260,6 +260,16 @@ fn read(asked: &Asked<'_>, ended: &Ended<'_>, document: &Value) -> Result<Output
 
 /// The members that have a meaning for the action.
 fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output, shape::Wrong> {
+    let kept: &[&str] = match asked.action {
+        Some(Action::Provision | Action::Update) => &["metadata"],
+        Some(Action::Bind) => &["credentials", "metadata", "volume_mounts"],
+        Some(Action::Unbind | Action::Deprovision) | None => &[],
+    };
+    // What is passed over may hold what it likes.
+    let kept = |path: &String| kept.iter().any(|member| path.starts_with(member));
+    if let Some(path) = rounded_integers(ended.stdout, root.value()).into_iter().find(kept) {
+        return Err(format!("{path} {INTEGER_BITS}"));
+    }
     let mut output = Output::default();
     match asked.action {
         Some(Action::Provision | Action::Update) => {
@@ -344,7 +354,7 @@ fn state(
         let what = format!("the state in {} is over {limit} bytes", STATE_OUT_FILE);
         return Err(fail(Reason::OutputTooLarge, what));
     }
-    let state = serde_json::from_slice(left).map_err(|error| {
+    let state: Value = serde_json::from_slice(left).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let file = STATE_OUT_FILE;
         let what = format!("the state in {file} is not JSON (line {line}, column {column})");
@@ -352,6 +362,11 @@ fn state(
     })?;
     if is_too_deep(&state) {
         let what = format!("the state in {STATE_OUT_FILE} is JSON {TOO_DEEP}");
+        return Err(fail(Reason::WrongShape, what));
+    }
+    if let Some(path) = rounded_integers(left, &state).first() {
+        let what = format!("the state in {STATE_OUT_FILE}: {path} {INTEGER_BITS}");
+        let what = said(&what, ended.redactor, MAX_DESCRIPTION_BYTES).unwrap_or_default();
         return Err(fail(Reason::WrongShape, what));
     }
     Ok(Some(osb::Sensitive::new(state)))

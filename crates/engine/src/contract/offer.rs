@@ -1,9 +1,11 @@
 //! What a broker offers: its catalog, and the extensions it declares in it.
 
 use osb::jobs::contract::{Capability, EXTENSION_KEY};
+use osb::{INTEGER_BITS, rounded_integers};
 use serde_json::Value;
 
 use super::failure::{fail, fail_with_log};
+use super::said::{MAX_DESCRIPTION_BYTES, said};
 use super::shape::At;
 use super::{Asked, Ended, completed, document};
 use crate::ports::{Offer, RunFailure};
@@ -23,6 +25,11 @@ pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     };
     let wrong = |what: String| fail(Reason::WrongShape, format!("catalog: {what}"));
     At::root(&catalog).map_err(wrong)?;
+    if let Some(path) = rounded_integers(ended.stdout, &catalog).first() {
+        // A broker chooses the names of members.
+        let what = said(&format!("{path} {INTEGER_BITS}"), ended.redactor, MAX_DESCRIPTION_BYTES);
+        return Err(wrong(what.unwrap_or_default()));
+    }
     let jobs = catalog.as_object_mut().and_then(|members| members.remove(EXTENSION_KEY));
     let capabilities = declared(jobs.as_ref()).map_err(wrong)?;
     Ok(Offer { catalog, capabilities })

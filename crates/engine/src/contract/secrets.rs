@@ -18,21 +18,61 @@ pub fn of_work(work: &Work) -> Secrets {
     secrets
 }
 
-/// What is secret in an output, even in one that has text around it: credentials, the addresses of a
-/// binding, and what mounts a volume.
+/// The members of an output whose values are secret.
+const SECRET: [&str; 3] = ["credentials", "syslog_drain_url", "route_service_url"];
+
+/// What is secret in an output: credentials, the addresses of a binding, and what mounts a volume. Also
+/// in one that is no JSON, for then above all its log is shown: it may have text around it, an error in
+/// it, or be cut.
 pub fn of_output(stdout: &[u8]) -> Secrets {
-    let Some(start) = stdout.iter().position(|&byte| byte == b'{') else {
-        return Secrets::default();
-    };
-    let mut documents = serde_json::Deserializer::from_slice(&stdout[start..]).into_iter();
-    documents.next().and_then(Result::ok).as_ref().map(of_binding).unwrap_or_default()
+    match serde_json::from_slice(stdout) {
+        Ok(binding @ Value::Object(_)) => of_binding(&binding),
+        _ => of_broken(stdout),
+    }
+}
+
+/// Looks for the members by their names alone.
+fn of_broken(stdout: &[u8]) -> Secrets {
+    let mut secrets = Secrets::default();
+    // From there on every string counts, and none has to be looked at twice.
+    let mut broken_at = stdout.len();
+    for name in SECRET.iter().chain(&["mount_config"]) {
+        let name = format!("\"{name}\"");
+        let mut rest = stdout;
+        while let Some(at) = rest.windows(name.len()).position(|window| window == name.as_bytes()) {
+            rest = &rest[at + name.len()..];
+            let Some(value) = rest.trim_ascii_start().strip_prefix(b":") else { continue };
+            match serde_json::Deserializer::from_slice(value).into_iter().next() {
+                Some(Ok(value)) => secrets.add_json(&value),
+                _ => broken_at = broken_at.min(stdout.len() - value.len()),
+            }
+        }
+    }
+    strings(&stdout[broken_at..]).for_each(|value| secrets.add_json(&value));
+    secrets
+}
+
+/// The strings in what is no JSON, but for names of members.
+fn strings(mut text: &[u8]) -> impl Iterator<Item = Value> {
+    std::iter::from_fn(move || {
+        loop {
+            text = &text[text.iter().position(|&byte| byte == b'"')?..];
+            let mut found = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+            let string = found.next()?.ok();
+            text = &text[if string.is_some() { found.byte_offset() } else { 1 }..];
+            match string {
+                Some(string) if !text.trim_ascii_start().starts_with(b":") => return Some(string),
+                _ => {}
+            }
+        }
+    })
 }
 
 /// What is secret in a binding, as it was printed or as it is kept.
 pub fn of_binding(binding: &Value) -> Secrets {
     let mut secrets = Secrets::default();
     let Value::Object(output) = binding else { return secrets };
-    for member in ["credentials", "syslog_drain_url", "route_service_url"] {
+    for member in SECRET {
         output.get(member).into_iter().for_each(|value| secrets.add_json(value));
     }
     let mounts = output.get("volume_mounts").and_then(Value::as_array);

@@ -87,7 +87,7 @@ pub(crate) fn requests(plan: &Plan) {
         ("GET last_operation", "GET", format!("{instance}/last_operation"), ""),
         ("GET instance", "GET", instance.to_owned(), ""),
     ];
-    row("resident, after one order", server.memory("VmRSS"), "MiB");
+    row("resident, after one order", server.memory("VmRSS"), "MB");
     for (name, method, path, body) in kinds {
         let request = request(method, &path, body);
         let answer = ask(&server, &request);
@@ -102,7 +102,7 @@ pub(crate) fn requests(plan: &Plan) {
         row(&format!("{name}: p50"), seen.latency(0.5), "µs");
         row(&format!("{name}: p99"), seen.latency(0.99), "µs");
     }
-    row("resident, after all that", server.memory("VmRSS"), "MiB");
+    row("resident, after all that", server.memory("VmRSS"), "MB");
 }
 
 /// From the start of the process to the first 200 of `/readyz`.
@@ -143,7 +143,7 @@ pub(crate) fn memory(plan: &Plan) {
         site.fill((0..records).map(settled));
         let server = site.serve();
         wait_ready(&server);
-        row(&format!("resident, started with {records} settled"), server.memory("VmRSS"), "MiB");
+        row(&format!("resident, started with {records} settled"), server.memory("VmRSS"), "MB");
         if records > 0 {
             let get = move |n| {
                 // Each of them, in an order that is not theirs.
@@ -152,7 +152,7 @@ pub(crate) fn memory(plan: &Plan) {
             };
             let (_, seen) = measured(plan, &server, 200, get);
             let name = format!("resident, after {} reads all over {records}", seen.count);
-            row(&name, server.memory("VmRSS"), "MiB");
+            row(&name, server.memory("VmRSS"), "MB");
         }
     }
     let site = Site::new();
@@ -168,7 +168,7 @@ pub(crate) fn memory(plan: &Plan) {
             }
         });
         ordered = count;
-        row(&format!("resident, after {count} orders carried out"), server.memory("VmRSS"), "MiB");
+        row(&format!("resident, after {count} orders carried out"), server.memory("VmRSS"), "MB");
     }
 }
 
@@ -199,7 +199,7 @@ fn provisions_beside_commits(plan: &Plan, sync: Duration) -> f64 {
     row("  CPU of the server for each", cpu, "µs");
     row("  p50", seen.latency(0.5), "µs");
     row("  p99", seen.latency(0.99), "µs");
-    row("  resident, all of them in progress", server.memory("VmRSS"), "MiB");
+    row("  resident, all of them in progress", server.memory("VmRSS"), "MB");
     row("  the store's own commits by second, as many writers", commits, "/s");
     seen.rate() / commits * 100.0
 }

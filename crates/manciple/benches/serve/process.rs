@@ -168,7 +168,7 @@ impl Server {
         Duration::from_millis(ticks * 10)
     }
 
-    /// A line of `/proc/PID/status`, in MiB.
+    /// A line of `/proc/PID/status`, in MB: millions of bytes, as the aim is.
     pub(crate) fn memory(&self, line: &str) -> f64 {
         let status = self.proc("status");
         let kib = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();

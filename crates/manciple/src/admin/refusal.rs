@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
-use osb::server::error_response;
+use osb::server::{Authentication, error_response};
 use osb::{Error, ErrorKind};
 
 /// An [`Error`] as an answer.
@@ -18,6 +18,16 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         error_response(self.0)
     }
+}
+
+/// An answer to somebody who may not: with 401, how to say who one is.
+pub(crate) fn unwelcome(error: Error, authentication: &Authentication) -> Response {
+    let unknown = error.kind == ErrorKind::Unauthorized;
+    let mut response = error_response(error);
+    if unknown {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, authentication.challenge());
+    }
+    response
 }
 
 /// Gives the router's own 405 a body; `Allow` stays.

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{RawQuery, Request, State};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use engine::Engine;
@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
-use super::refusal::{Refusal, explain_method};
+use super::refusal::{Refusal, explain_method, unwelcome};
 use super::request::{BODY_LIMIT, Members, parameters, required, target_of_body, target_of_query};
 use crate::serve::Role;
 
@@ -71,15 +71,7 @@ async fn operators_only(
     request: Request,
     next: Next,
 ) -> Result<Response, Response> {
-    let refuse = |error: Error| {
-        let unknown = error.kind == ErrorKind::Unauthorized;
-        let mut response = Refusal(error).into_response();
-        if unknown {
-            let challenge = admin.authentication.challenge();
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        response
-    };
+    let refuse = |error: Error| unwelcome(error, &admin.authentication);
     match admin.authentication.principal(request.headers()).await {
         Err(error) => Err(refuse(error)),
         Ok(Some(principal)) if &*principal.role != Role::Operator.as_str() => {

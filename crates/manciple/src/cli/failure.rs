@@ -152,8 +152,22 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
+/// What `openssl req -x509` makes unless it is told otherwise is refused by name.
+const CERTIFICATE_OF_A_CA: &str = "the broker's certificate says that it is an authority (CA:TRUE), \
+    as openssl's self-signed ones do by default, and such a one is not accepted as a server's. Make \
+    another for the broker and name it: --ca-file tls.crt\n  \
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN=HOST \
+    -addext subjectAltName=DNS:HOST -addext basicConstraints=critical,CA:FALSE \
+    -keyout tls.key -out tls.crt";
+
 fn transport_hint(sent: bool, cause: &str) -> &'static str {
-    if cause.contains("certificate") || cause.contains("UnknownIssuer") {
+    if cause.contains("CaUsedAsEndEntity") {
+        CERTIFICATE_OF_A_CA
+    } else if cause.contains("certificate not valid for name") {
+        "--url must name the broker by a name or an address that its certificate holds"
+    } else if cause.contains("certificate expired") || cause.contains("not valid yet") {
+        "the broker needs a new certificate, or the clock of one of the machines is wrong"
+    } else if cause.contains("certificate") || cause.contains("UnknownIssuer") {
         "name the authority that signed the broker's certificate: --ca-file FILE"
     } else if sent {
         "the broker may have received the request; look at the status before you repeat it"

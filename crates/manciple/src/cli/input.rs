@@ -4,7 +4,7 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 
-use osb::{Object, Sensitive};
+use osb::{INTEGER_BITS, Object, Sensitive, rounded_integers};
 use serde_json::Value;
 
 use super::failure::Failure;
@@ -26,6 +26,10 @@ pub(crate) async fn object(
         },
     };
     match serde_json::from_str(&text) {
+        Ok(value @ Value::Object(_)) if !rounded_integers(text.as_bytes(), &value).is_empty() => {
+            let paths = rounded_integers(text.as_bytes(), &value).join(", ");
+            Err(Failure::usage(format!("{option}: {paths} {INTEGER_BITS}")))
+        }
         Ok(Value::Object(object)) => Ok(Some(object.into())),
         Ok(_) => Err(Failure::usage(format!("{option} must be a JSON object"))),
         Err(error) => Err(Failure::usage(format!(
@@ -104,6 +108,16 @@ mod tests {
             assert_eq!(failure.exit.code(), 2);
             assert!(!failure.to_string().contains("hunter2"), "{failure}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_integer_that_would_be_rounded_is_refused_before_it_is_sent() {
+        let given = r#"{"a": {"b": 18446744073709551616}}"#;
+        let failure = object("--parameters", Some(given)).await.unwrap_err();
+        assert_eq!(failure.exit.code(), 2);
+        let said = failure.to_string();
+        assert!(said.contains("--parameters: a.b must be") && said.contains("string"), "{said}");
+        assert!(!said.contains("1844"), "{said}");
     }
 
     #[test]

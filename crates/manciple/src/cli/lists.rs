@@ -24,7 +24,7 @@ pub(crate) async fn instances(connection: Connection, args: InstancesArgs) -> Re
     }
     let catalog = connection.catalog().await.ok();
     let rows = page.items.iter().map(|record| {
-        let mut row = vec![record.instance_id.clone()];
+        let mut row = vec![connection.out.id(&record.instance_id)];
         row.extend(columns(catalog.as_ref(), record));
         row
     });
@@ -45,7 +45,8 @@ pub(crate) async fn bindings(connection: Connection, args: BindingsArgs) -> Resu
     }
     let catalog = connection.catalog().await.ok();
     let rows = page.items.iter().map(|record| {
-        let mut row = vec![record.instance_id.clone(), binding(record)];
+        let out = connection.out;
+        let mut row = vec![out.id(&record.instance_id), out.id(&binding(record))];
         row.extend(columns(catalog.as_ref(), record));
         row
     });
@@ -82,8 +83,8 @@ pub(crate) async fn operations(
             times::ago(&operation.created_at, now),
             operation.action.clone(),
             operation.state.clone(),
-            done.instance_id.clone(),
-            done.binding_id.clone().unwrap_or_default(),
+            out.id(&done.instance_id),
+            out.id(&done.binding_id.clone().unwrap_or_default()),
             operation.took(),
             operation.run.clone(),
             operation.why(),

@@ -1,6 +1,7 @@
 //! What is printed. Results go to stdout, everything else to stderr, so that a pipe gets results
 //! only.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 
 use comfy_table::{Cell, Row, Table, presets};
@@ -42,17 +43,21 @@ impl Output {
         written(writeln!(stdout, "{text}").and_then(|()| stdout.flush()))
     }
 
-    /// Text of somebody else, as it is; control characters only if no terminal would obey them.
+    /// Text of somebody else, as it is; on a terminal, which would obey them, control characters are
+    /// written out.
     pub(crate) fn foreign(self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
-        let harmless;
-        let text = if stdout.is_terminal() {
-            harmless = text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "?");
-            &harmless
-        } else {
-            text
+        let text = match stdout.is_terminal() {
+            true => Cow::Owned(escaped(text)),
+            false => Cow::Borrowed(text),
         };
         written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    }
+
+    /// An id in a table: on a terminal a long one loses its middle, so that the rest can be read.
+    #[allow(clippy::unused_self, reason = "all that is printed goes through this type")]
+    pub(crate) fn id(self, id: &str) -> String {
+        if io::stdout().is_terminal() { shortened(id) } else { id.to_owned() }
     }
 
     /// A table with a heading.
@@ -112,6 +117,35 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// Control characters as they are usually written: `^[`, or `\u{9b}` for those that have no such name.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => escaped.push(c),
+            '\0'..='\x1f' | '\x7f' => {
+                escaped.push('^');
+                escaped.push(char::from(c as u8 ^ 0x40));
+            }
+            c if c.is_control() => escaped.extend(c.escape_unicode()),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The longest id that a table shows whole, in characters: a UUID and something before it.
+const LONGEST_ID: usize = 48;
+
+fn shortened(id: &str) -> String {
+    let length = id.chars().count();
+    if length <= LONGEST_ID {
+        return id.to_owned();
+    }
+    let (before, after) = (LONGEST_ID / 2, LONGEST_ID - LONGEST_ID / 2 - 1);
+    id.chars().take(before).chain(['…']).chain(id.chars().skip(length - after)).collect()
+}
+
 fn table(heading: Option<&[&str]>, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -147,6 +181,22 @@ mod tests {
             table(Some(&["ID", "NAME"]), rows),
             "ID        NAME\none       a\nthirteen  b [31m c"
         );
+    }
+
+    #[test]
+    fn no_terminal_obeys_a_log() {
+        let log = "a\u{1b}[31mb\tc\r\n\u{7}\u{7f}é\u{9b}2J\0";
+        assert_eq!(escaped(log), "a^[[31mb\tc^M\n^G^?é\\u{9b}2J^@");
+    }
+
+    #[test]
+    fn a_long_id_loses_its_middle() {
+        let fits = "é".repeat(LONGEST_ID);
+        assert_eq!(shortened(&fits), fits);
+        let long = format!("begin{}end", "é".repeat(300));
+        let short = shortened(&long);
+        assert_eq!(short.chars().count(), LONGEST_ID);
+        assert!(short.starts_with("begin") && short.ends_with("end") && short.contains("é…é"));
     }
 
     #[test]

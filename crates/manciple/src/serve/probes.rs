@@ -11,20 +11,22 @@ use engine::Engine;
 use http::{HeaderMap, StatusCode, header};
 use osb::Backend;
 use osb::server::Authentication;
+use standalone::store::EmbeddedStore;
 
 use super::metrics::Metrics;
-use crate::admin::refusal::explain_method;
+use crate::admin::refusal::{explain_method, unwelcome};
 
 /// What the probes look at.
 #[derive(Clone)]
 pub(crate) struct Probes {
     pub(crate) engine: Engine,
+    pub(crate) store: Arc<EmbeddedStore>,
     pub(crate) metrics: Arc<Metrics>,
     /// Who may read the metrics; `None`: everybody.
     pub(crate) authentication: Option<Authentication>,
 }
 
-/// The routes. The first two answer everybody, and say nothing but yes or no.
+/// The routes. The first two answer everybody: yes, or no and why in words without any name.
 pub(crate) fn routes(probes: Probes) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -34,23 +36,23 @@ pub(crate) fn routes(probes: Probes) -> Router {
         .with_state(probes)
 }
 
-/// Ready once there is a catalog to serve.
+/// Ready once there is a catalog to serve, while orders can be recorded.
 async fn ready(State(probes): State<Probes>) -> Response {
-    match probes.engine.catalog() {
-        Some(_) => "ok\n".into_response(),
-        None => {
-            let words = "the broker's catalog was not read yet\n";
-            (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
-        }
+    let no = |words: String| (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
+    if probes.engine.catalog().is_none() {
+        return no("the broker's catalog was not read yet\n".to_owned());
+    }
+    match probes.store.refusing() {
+        Some(why) => no(format!("the store cannot be written: {why}; see the log\n")),
+        None => "ok\n".into_response(),
     }
 }
 
 async fn metrics(State(probes): State<Probes>, headers: HeaderMap) -> Response {
     if let Some(authentication) = &probes.authentication
-        && authentication.principal(&headers).await.is_err()
+        && let Err(error) = authentication.principal(&headers).await
     {
-        let challenge = [(header::WWW_AUTHENTICATE, authentication.challenge())];
-        return (StatusCode::UNAUTHORIZED, challenge, "credentials are needed\n").into_response();
+        return unwelcome(error, authentication);
     }
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = probes.metrics.text(probes.engine.in_progress());

@@ -166,6 +166,7 @@ fn router(
     let open = config.http.open_metrics;
     let probes = Probes {
         engine: engine.clone(),
+        store: Arc::clone(store),
         metrics: Arc::clone(metrics),
         authentication: (!open).then(|| known.authentication()),
     };

@@ -169,3 +169,37 @@ fn a_certificate_is_trusted_only_by_name() {
     assert_eq!(run.code, 3, "{run:?}");
     assert!(run.stderr.contains("hint: name the authority"), "{run:?}");
 }
+
+#[test]
+fn a_certificate_that_does_not_fit_is_refused_with_what_to_do_about_it() {
+    use rcgen::{BasicConstraints, IsCa, date_time_ymd};
+    type Spoil = fn(&mut rcgen::CertificateParams);
+    let cases: [(&str, Spoil, &[&str]); 3] = [
+        (
+            "an authority's, as openssl makes it",
+            |made| made.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+            &["CA:TRUE", "basicConstraints=critical,CA:FALSE", "--ca-file tls.crt"],
+        ),
+        (
+            "for another name",
+            |made| made.subject_alt_names.truncate(0),
+            &["hint: --url must name the broker by a name"],
+        ),
+        (
+            "expired",
+            |made| made.not_after = date_time_ymd(2020, 1, 1),
+            &["hint: the broker needs a new certificate"],
+        ),
+    ];
+    for (case, spoil, hints) in cases {
+        let (stub, certificate) = Stub::over_tls_with(spoil);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.pem");
+        std::fs::write(&path, certificate).unwrap();
+        let run = stub.run(&["catalog", "--ca-file", path.to_str().unwrap()]);
+        assert_eq!(run.code, 3, "{case}: {run:?}");
+        for hint in hints {
+            assert!(run.stderr.contains(hint), "{case}: {run:?}");
+        }
+    }
+}

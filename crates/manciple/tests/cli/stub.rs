@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+use rcgen::CertificateParams;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
@@ -63,21 +64,29 @@ impl Stub {
 
     /// A broker that does all at once, over TLS, and the certificate to trust it by.
     pub(crate) fn over_tls() -> (Self, String) {
-        let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
+        Self::over_tls_with(|_| {})
+    }
+
+    /// The same, with something else in its certificate.
+    pub(crate) fn over_tls_with(change: impl Fn(&mut CertificateParams)) -> (Self, String) {
+        let mut made = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        change(&mut made);
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let certificate = made.self_signed(&pair).unwrap();
+        let key = PrivateKeyDer::try_from(pair.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![signed.cert.der().clone()], key)
+            .with_single_cert(vec![certificate.der().clone()], key)
             .unwrap();
         let config = Arc::new(config);
         let accept = move |stream| {
             let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
             Some(StreamOwned::new(connection, stream))
         };
-        (Self::serving("https://localhost", |_| None, accept), signed.cert.pem())
+        (Self::serving("https://localhost", |_| None, accept), certificate.pem())
     }
 
     fn serving<S: Read + Write + 'static>(

@@ -10,6 +10,7 @@ mod identity;
 mod ids;
 mod instance;
 mod last_operation;
+mod number;
 mod sensitive;
 
 pub use binding::{
@@ -30,6 +31,7 @@ pub use instance::{
     ProvisionedBody, UpdateRequest,
 };
 pub use last_operation::{LastOperation, LastOperationQuery, OperationState};
+pub use number::{INTEGER_BITS, rounded_integers};
 pub use sensitive::Sensitive;
 
 /// A JSON object.

@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use crate::error::{Error, ErrorKind};
 use crate::fields::{Faults, Fields, Path};
-use crate::model::{MAX_DEPTH, Object, is_too_deep};
+use crate::model::{INTEGER_BITS, MAX_DEPTH, Object, is_too_deep, rounded_integers};
+
+/// So many integers that would be rounded are named: there may be one for every 21 bytes.
+const MAX_ROUNDED: usize = 16;
 
 /// Reads a body to its end.
 ///
@@ -46,7 +49,12 @@ pub(super) fn open<'p>(body: &Bytes, path: &'p Path<'p>, faults: &'p Faults) -> 
             faults.add("body", format!("must not be nested more than {MAX_DEPTH} levels deep"));
             None
         }
-        Ok(value @ Value::Object(_)) => Fields::open(value, path, faults),
+        Ok(value @ Value::Object(_)) => {
+            for path in rounded_integers(body, &value).into_iter().take(MAX_ROUNDED) {
+                faults.add(path, INTEGER_BITS);
+            }
+            Fields::open(value, path, faults)
+        }
         Ok(_) => {
             faults.add("body", "must be a JSON object");
             None

@@ -9,7 +9,7 @@ use super::settings::MissingVersion;
 use crate::API_VERSION;
 use crate::error::{Error, ErrorKind};
 use crate::fields::Faults;
-use crate::model::{OriginatingIdentity, is_too_deep};
+use crate::model::{OriginatingIdentity, is_too_deep, rounded_integers};
 
 pub(super) const VERSION: HeaderName = HeaderName::from_static("x-broker-api-version");
 pub(super) const ORIGINATING_IDENTITY: HeaderName =
@@ -91,7 +91,8 @@ pub(super) fn originating_identity(
     if parsed.is_none() {
         faults.add(
             NAME,
-            "must be the platform's name, a space, and a JSON object of at most 64 levels in Base64",
+            "must be the platform's name, a space, and a JSON object of at most 64 levels, and with no \
+             integer of more than 64 bits, in Base64",
         );
     }
     parsed
@@ -106,6 +107,9 @@ fn parse_identity(sent: &[u8]) -> Option<OriginatingIdentity> {
     }
     let json = BASE64_NOPAD.decode(value).ok()?;
     let value = serde_json::from_slice(&json).ok().filter(|value| !is_too_deep(value))?;
+    if !rounded_integers(&json, &value).is_empty() {
+        return None;
+    }
     let Value::Object(value) = value else { return None };
     Some(OriginatingIdentity { platform: platform.to_owned(), value: value.into() })
 }

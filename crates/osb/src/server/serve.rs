@@ -141,7 +141,20 @@ async fn connection(
 ) {
     // Answers are small and whole: waiting for more to send only delays them.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return exchanges(stream, router, limits, stopped).await };
+    match tls {
+        None => exchanges(stream, router, limits, stopped).await,
+        // Apart, as it is larger than all the rest of a connection without it.
+        Some(tls) => Box::pin(over_tls(stream, &tls, router, limits, stopped)).await,
+    }
+}
+
+async fn over_tls(
+    stream: TcpStream,
+    tls: &TlsSource,
+    router: Router,
+    limits: Limits,
+    stopped: watch::Receiver<()>,
+) {
     match timeout(limits.handshake, TlsAcceptor::from(tls()).accept(stream)).await {
         Ok(Ok(stream)) => Box::pin(exchanges(stream, router, limits, stopped)).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),

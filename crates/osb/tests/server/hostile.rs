@@ -303,6 +303,37 @@ async fn what_is_nested_too_deep_to_be_kept_is_400() {
     }
 }
 
+#[tokio::test]
+async fn an_integer_that_would_be_rounded_is_400_by_its_path() {
+    let rig = Rig::new();
+    let body = |size: &str| {
+        let body =
+            provision_with(json!({"plan_id": "large", "parameters": {"a": ["SIZE", 1e300]}}));
+        body.to_string().replace("\"SIZE\"", size)
+    };
+    for (size, status) in [
+        ("18446744073709551615", 201),
+        ("18446744073709551616", 400),
+        ("-9223372036854775809", 400),
+    ] {
+        rig.heard();
+        let ask = Ask::new(Method::PUT, INSTANCE).body(body(size));
+        let answer = rig.send(ask).await;
+        assert_eq!(answer.status, status, "{size}");
+        if status == 400 {
+            let description = answer.names(&["parameters.a[0]"]);
+            assert!(description.contains("send a larger one as a string"), "{description}");
+            assert!(!answer.json().to_string().contains(&size[1..]));
+            assert_eq!(rig.heard(), []);
+        }
+    }
+    let identity = data_encoding::BASE64.encode(b"{\"user\": 18446744073709551616}");
+    let ask = put(INSTANCE, &provision_with(json!({})))
+        .header("x-broker-api-originating-identity", format!("kubernetes {identity}"));
+    let told = rig.send(ask).await.names(&["X-Broker-API-Originating-Identity"]);
+    assert!(told.contains("64 bits"), "{told}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

@@ -198,6 +198,17 @@ pub(super) fn explain(error: &rusqlite::Error) -> String {
     format!("{error}{code}{remedy}")
 }
 
+/// The same for everybody: without a name or a number of this machine.
+pub(super) fn in_short(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "the disk is full",
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            "its files cannot be written to"
+        }
+        _ => "the disk or the database failed",
+    }
+}
+
 /// As an error of the port.
 pub(super) fn unavailable(what: &str, error: &rusqlite::Error) -> StoreError {
     StoreError::Unavailable(format!("{what}: {}", explain(error)))

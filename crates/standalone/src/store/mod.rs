@@ -158,6 +158,12 @@ impl EmbeddedStore {
         self.status.stats(self.queue.as_ref().map_or(0, Queue::waiting))
     }
 
+    /// Why the last write failed, in words that everybody may read; `None` if it did not. While it
+    /// is so, a write that changes nothing is tried once a second: it turns by itself.
+    pub fn refusing(&self) -> Option<&'static str> {
+        self.status.refusing()
+    }
+
     /// How far a change of key is.
     pub fn rotation(&self) -> Rotation {
         self.status.rotation_now()

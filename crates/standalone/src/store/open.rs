@@ -187,6 +187,7 @@ pub(super) fn open(
         rotator,
         // What the process before this one removed may still be in the log.
         unclean: true,
+        refusing: false,
         troubled: false,
     };
     let writer = std::thread::Builder::new()

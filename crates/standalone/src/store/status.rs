@@ -46,6 +46,7 @@ pub(super) struct Status {
     transactions: AtomicU64,
     micros: AtomicU64,
     failures: AtomicU64,
+    refusing: Mutex<Option<&'static str>>,
     rotation: Mutex<Rotation>,
 }
 
@@ -59,6 +60,15 @@ impl Status {
 
     pub(super) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Why the last write failed; `None` if it did not.
+    pub(super) fn set_refusing(&self, why: Option<&'static str>) {
+        *self.refusing.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    pub(super) fn refusing(&self) -> Option<&'static str> {
+        *self.refusing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn rotation(&self, active_key: i64, retiring: usize, rotator: Option<&Rotator>) {

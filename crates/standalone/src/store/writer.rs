@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use engine::ports::StoreError;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use super::error::unavailable;
+use super::error::{in_short, unavailable};
 use super::keys::{self, Keyring};
 use super::queue::{Answer, Change, Next, Order, Orders, Patience, What};
 use super::recent::Recent;
@@ -40,7 +40,7 @@ const GATHERING: u32 = 4;
 const GATHERING_AT_MOST: Duration = Duration::from_millis(5);
 /// So long must nothing come before the log is cleared of what was removed.
 const QUIET: Duration = Duration::from_secs(1);
-/// After a fault in the background, so long until it is tried again.
+/// After a fault, so long until the background, or a write that changes nothing, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How many changes come together, and how long a commit takes, lately.
@@ -82,6 +82,8 @@ pub(super) struct Writer {
     pub(super) rotator: Option<Rotator>,
     /// The log may hold what was removed since.
     pub(super) unclean: bool,
+    /// The last write failed.
+    pub(super) refusing: bool,
     /// The background met a fault; it waits before it goes on.
     pub(super) troubled: bool,
 }
@@ -138,6 +140,7 @@ impl Writer {
                 let took = begun.elapsed();
                 self.pace.committed(batch.len(), took);
                 self.status.committed(batch.len(), took);
+                self.wrote(None);
                 for (change, answer) in batch.into_iter().zip(answers) {
                     if let Ok(version) = answer {
                         keep(&self.recent, &change.what, version);
@@ -148,19 +151,58 @@ impl Writer {
             Err(error) => {
                 let why = unavailable("writing", &error).to_string();
                 self.status.failed();
+                self.wrote(Some(in_short(&error)));
                 tracing::error!(
                     error = why,
                     changes = batch.len(),
                     "the store could not be written"
                 );
-                if !self.connection.is_autocommit() {
-                    let _ = self.connection.execute_batch("ROLLBACK");
-                }
+                self.roll_back();
                 for change in batch {
                     change.answer(Err(unavailable("writing", &error)));
                 }
             }
         }
+    }
+
+    /// Notes whether writing works.
+    fn wrote(&mut self, refused: Option<&'static str>) {
+        if refused.is_some() || std::mem::take(&mut self.refusing) {
+            self.refusing = refused.is_some();
+            self.status.set_refusing(refused);
+        }
+    }
+
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit() {
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+    }
+
+    /// Whether writing works again, though nobody asks for anything: whoever looks whether we are
+    /// ready sends no orders until we are.
+    fn probe(&mut self) {
+        match self.try_probe() {
+            Ok(()) => {
+                tracing::info!("the store can be written again");
+                self.wrote(None);
+            }
+            Err(error) => {
+                self.roll_back();
+                self.wrote(Some(in_short(&error)));
+            }
+        }
+    }
+
+    /// Leaves a version out: to write the same again would be to write nothing.
+    fn try_probe(&mut self) -> rusqlite::Result<()> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let version = self.last_version + 1;
+        transaction.execute("UPDATE store SET last_version = ?1", [version])?;
+        transaction.commit()?;
+        self.last_version = version;
+        Ok(())
     }
 
     fn try_commit(&mut self, batch: &[Change]) -> rusqlite::Result<Vec<Answer>> {
@@ -214,6 +256,7 @@ impl Writer {
     /// How long to wait for orders before the background has its turn; `None` if it has nothing to do.
     fn pause_before_background(&self) -> Option<Duration> {
         match &self.rotator {
+            _ if self.refusing => Some(RETRY),
             Some(_) if self.troubled => Some(RETRY),
             Some(_) => Some(Duration::ZERO),
             None if self.unclean => Some(QUIET),
@@ -222,6 +265,9 @@ impl Writer {
     }
 
     fn work_in_background(&mut self) {
+        if self.refusing {
+            return self.probe();
+        }
         let worked = match &mut self.rotator {
             Some(rotator) => rotator.step(&mut self.connection, &self.ring),
             None => rotate::clear_log(&self.connection).map(|cleared| {

@@ -176,7 +176,29 @@ fn what_is_secret_in_an_output_is_found_with_text_around_it() {
         let values: Vec<&[u8]> = secrets.iter().collect();
         assert_eq!(values, ["hunter22", "mount-key", "syslog://drain"].map(str::as_bytes));
     }
-    for stdout in ["", "text", "{", "[]", "5"] {
+    let object = output.to_string();
+    for stdout in [
+        format!("{{not}} JSON {{\"a\": 1}} {object}"),
+        format!("{{\"progress\": 50}}\n{object}"),
+        format!("[{object}]"),
+        format!("{},}}", &object[..object.len() - 1]),
+        format!("{{oops, \"nested\": {object}"),
+    ] {
+        let secrets = secrets::of_output(stdout.as_bytes());
+        let values: Vec<&[u8]> = secrets.iter().collect();
+        let expected = ["hunter22", "mount-key", "syslog://drain"].map(str::as_bytes);
+        assert_eq!(values, expected, "{stdout}");
+    }
+    for stdout in [
+        r#"{"credentials": {"password": "hunter22", "port": 54"#,
+        r#"{"credentials": {"password": "hunter22""#,
+        r#"{"credentials": {"port": "hunter22", "user" "#,
+        "{\"credentials\": {'user': \"hunter22\"}}",
+    ] {
+        let secrets = secrets::of_output(stdout.as_bytes());
+        assert!(secrets.iter().any(|value| value == b"hunter22"), "{stdout}");
+    }
+    for stdout in ["", "text", "{", "[]", "5", "\"credentials\"", "\"credentials\": {\"a"] {
         assert_eq!(secrets::of_output(stdout.as_bytes()).iter().count(), 0);
     }
 }

@@ -194,6 +194,33 @@ fn what_is_nested_too_deep_to_be_kept_is_refused() {
     with_state(osb::MAX_DEPTH + 1).fails_saying(Reason::WrongShape, "OSB_STATE_OUT_FILE");
 }
 
+#[test]
+fn an_integer_that_would_be_rounded_is_refused_where_it_is_kept() {
+    let huge = "{\"pin\": [0, 18446744073709551616]}";
+    let bound = format!("{{\"credentials\": {huge}}}");
+    let case = Case::of(Action::Bind, bound.as_str());
+    case.fails_saying(
+        Reason::WrongShape,
+        "credentials.pin[1] must be an integer of at most 64 bits",
+    );
+    let made = format!("{{\"metadata\": {{\"attributes\": {huge}}}}}");
+    let case = Case::of(Action::Provision, made.as_str());
+    case.fails_saying(Reason::WrongShape, "metadata.attributes.pin[1]");
+    let case = Case::of(Action::Provision, "{}").with(&[State]);
+    Case { state: Some(huge.as_bytes().to_vec()), ..case }
+        .fails_saying(Reason::WrongShape, "OSB_STATE_OUT_FILE: pin[1]");
+    let stdout = "{\"\\u001b[31mplans\": [18446744073709551616]}".as_bytes();
+    let (exit, redactor) = (Exit::Status(0), &Redactor::default());
+    let failure = offer(&Ended { exit, stdout, log: "", state: None, redactor }).unwrap_err();
+    let said = failure.failure.description;
+    assert!(said.contains("plans[0] must be an integer"), "{said}");
+    assert!(!said.contains(char::is_control), "{said:?}");
+    // Nothing of these is read.
+    let other = format!("{{\"debug\": {huge}}}");
+    Case::of(Action::Provision, other.as_str()).good();
+    Case::of(Action::Unbind, bound.as_str()).good();
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let secret = Just(Value::from("hunter22"));
     let leaf = prop_oneof![secret, Just(json!(null)), Just(json!(1)), Just(json!(true))];

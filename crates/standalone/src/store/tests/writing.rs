@@ -187,6 +187,38 @@ async fn a_full_disk_fails_writes_until_there_is_space() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_refuses_says_why_until_it_could_write_without_being_asked_to() {
+    let home = Home::new();
+    let store = home.open();
+    let version = put(&store, with_parameter("i", "before")).await;
+    assert_eq!(store.refusing(), None);
+    let read_only = |on: bool| {
+        store.queue().unwrap().hook(move |connection| {
+            connection.pragma_update(None, "query_only", on).unwrap();
+        });
+    };
+    read_only(true);
+    let refused = store.write(Arc::new(with_parameter("i", "x")), Some(&version)).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    assert_eq!(store.refusing(), Some("its files cannot be written to"));
+    // It is tried, and fails.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(store.refusing(), Some("its files cannot be written to"));
+    read_only(false);
+    while store.refusing().is_some() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let next = store.write(Arc::new(with_parameter("i", "y")), Some(&version)).await.unwrap();
+    assert_ne!(next, version);
+    // One that succeeds by itself is as good.
+    read_only(true);
+    store.write(Arc::new(with_parameter("i", "x")), Some(&next)).await.unwrap_err();
+    read_only(false);
+    store.write(Arc::new(with_parameter("i", "z")), Some(&next)).await.unwrap();
+    assert_eq!(store.refusing(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn closing_writes_out_what_waits() {
     let home = Home::new();
     let store = Arc::new(home.open());
