@@ -5,6 +5,9 @@ use std::path::PathBuf;
 /// An image with a shell and the usual small tools, in the cluster of `cargo xtask cluster up`.
 pub const SHELL_IMAGE: &str = "manciple.test/busybox:1";
 
+/// The image that runs get the agent from, once `cargo xtask images` has loaded it.
+pub const AGENT_IMAGE: &str = "manciple.test/agent:1";
+
 /// The folder that `cargo xtask cluster` keeps: programs and, while it is up, the cluster's state.
 pub fn folder() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());

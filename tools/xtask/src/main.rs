@@ -23,6 +23,7 @@ usage: cargo xtask <command>
                    each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
   dist             the program as it is given away: static, into target/dist
+  images           the container images, and into the test cluster if it is up
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
   agent            the agent that goes into pods: static and small, into target/dist
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds, target] => fuzz::run(seconds, Some(target)),
         ["bench"] => bench(),
         ["dist"] => dist(),
+        ["images"] => images(),
         ["cluster", "up"] => cluster::up().map(drop),
         ["cluster", "down"] => cluster::down(),
         ["agent"] => agent(),
@@ -82,7 +84,7 @@ fn test() -> anyhow::Result<()> {
     packages::install_for_tests()?;
     lint()?;
     let (kubeconfig, ours) = cluster::for_tests()?;
-    let result = tests(&kubeconfig);
+    let result = images().and_then(|()| tests(&kubeconfig));
     if ours {
         cluster::down()?;
     }
@@ -168,6 +170,19 @@ fn agent() -> anyhow::Result<()> {
     let size = give_away("agent", "manciple-agent", "agent")?;
     eprintln!("{size} bytes");
     Ok(())
+}
+
+/// The image that runs get the agent from, as an archive that `docker load` and its like read.
+fn images() -> anyhow::Result<()> {
+    agent()?;
+    std::fs::create_dir_all("target/images")?;
+    let archive = std::path::Path::new("target/images/agent.tar");
+    image::Image::new(testkit::cluster::AGENT_IMAGE)
+        .file("/manciple-agent", std::path::Path::new("target/dist/manciple-agent"))
+        .command(&["/manciple-agent"])
+        .write(archive)?;
+    eprintln!("{}", archive.display());
+    cluster::load(archive)
 }
 
 /// Builds a program into `target/dist`, and says how large it is in bytes.

@@ -27,6 +27,8 @@ pub(super) const BINDING_ID: &str = "manciple.dev/binding-id";
 pub(super) const GIVEN: &str = "manciple.dev/given";
 /// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
 pub(super) const RELEASED: &str = "manciple.dev/released-until";
+/// Why a Job may have no pods any more: an annotation, [`Ended`](super::seen::Ended) as JSON.
+pub(super) const ENDED: &str = "manciple.dev/ended";
 
 /// The broker's container.
 pub(super) const BROKER_CONTAINER: &str = "broker";

@@ -35,8 +35,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use self::keys::Keys;
-use self::manifest::{Manifest, RELEASED};
-use self::seen::{SeenJob, SeenPod};
+use self::manifest::{ENDED, Manifest, RELEASED};
+use self::seen::{Ended, SeenJob, SeenPod, Stage};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
 use self::watch::{Known, Seen};
@@ -47,6 +47,12 @@ use crate::names;
 const CHANGED: Duration = Duration::from_secs(2);
 /// How often Jobs that were kept long enough are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
+/// How long a pod may take to go, beside the grace of its broker.
+const OVER: Duration = Duration::from_secs(20);
+/// How long a pod is waited for that is about to begin.
+const BEGUN: Duration = Duration::from_secs(10);
+/// How long after its time a pod may still be there, in seconds.
+const LATE: i64 = 2;
 const PAGE: u32 = 100;
 
 /// Runs brokers as Jobs of a namespace. A cheap handle; several processes may use the same runs.
@@ -118,17 +124,16 @@ impl Runner for JobRunner {
         let now = self.shared.known.get(name);
         let version = |seen: &Seen| {
             let pods: u64 = seen.pods.iter().map(|pod| pod.version).sum();
-            (seen.job.as_ref().map(|job| job.version), pods, seen.progress.clone())
+            (seen.job.as_ref().map(|job| job.version), pods)
         };
         let was = version(&now);
         self.shared.known.changed(name, CHANGED, |seen| version(seen) != was).await;
     }
 
     async fn cancel(&self, name: &RunName) -> Result<(), RunnerError> {
-        match self.shared.fence(name).await {
-            Ok(()) | Err(CallError::NotFound) => Ok(()),
-            Err(error) => Err(RunnerError(error.to_string())),
-        }
+        self.shared.find(name).await?;
+        let ended = self.shared.fence(name, &Ended::Cancelled).await;
+        ended.map_err(|error| RunnerError(error.to_string()))
     }
 
     async fn release(&self, name: &RunName) -> Result<(), RunnerError> {
@@ -202,12 +207,15 @@ impl Shared {
     /// a second time: the Job is fenced off before that one's image has begun to run.
     fn guard(self: Arc<Self>, pod: &SeenPod) {
         let seen = self.known.get(&pod.run);
-        let ended = seen.job.as_ref().is_some_and(|job| job.ended || job.going);
+        let ended = seen.job.as_ref().is_some_and(|job| {
+            job.ended.is_some() || job.going || job.released.is_some()
+        });
         let second = seen.pods.iter().any(|other| other.uid != pod.uid);
-        if !ended && (pod.going || second) {
+        if !ended && (pod.going.is_some() || second) {
             let run = pod.run.clone();
             tokio::spawn(async move {
-                if let Err(error) = self.fence(&run).await {
+                let why = "its pod was deleted: by hand, or because its node was drained";
+                if let Err(error) = self.fence(&run, &Ended::Lost(why.to_owned())).await {
                     tracing::warn!(%run, %error, "a second pod of a run may not be fenced off");
                 }
             });
@@ -286,6 +294,7 @@ impl Shared {
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
         let seen = self.known.get(name);
+        self.remind(&seen).await.map_err(|error| RunnerError(error.to_string()))?;
         let failed = |reason, why: &str| {
             let failure = Failure::failed(why);
             RunState::Finished(Err(RunFailure { reason, failure }))
@@ -302,8 +311,9 @@ impl Shared {
             Standing::Reported(message) => self.reported(name, &seen, &message).await?,
             Standing::NeverBegan(why) => failed(Reason::NotStarted, &why),
             Standing::Hopeless(why) => {
-                self.fence(name).await.map_err(|error| RunnerError(error.to_string()))?;
-                failed(Reason::NotStarted, &why)
+                let fenced = self.fence(name, &Ended::Hopeless(why)).await;
+                fenced.map_err(|error| RunnerError(error.to_string()))?;
+                RunState::Running { progress: None }
             }
             Standing::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
             Standing::TimedOut(said) => failed(Reason::Timeout, &format!("its time was up: {said}")),
@@ -325,14 +335,60 @@ impl Shared {
         warning.map(|message| format!("Kubernetes makes no pod for it: {message}")).or(said)
     }
 
-    /// Lets no pod of a run go on, and none begin: those there are, are ended politely.
-    async fn fence(&self, name: &RunName) -> Result<(), CallError> {
-        if self.known.get(name).job.is_some_and(|job| job.ended) {
+    /// Lets no pod of a run go on, and none begin: those there are, are ended politely. The first reason
+    /// stays. What is not there needs no end.
+    async fn fence(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
+        if *why == Ended::Cancelled {
+            self.until_begun(name).await;
+        }
+        let Some(job) = self.known.get(name).job else { return Ok(()) };
+        if job.ended.is_some() || job.released.is_some() {
             return Ok(());
         }
-        let patch = Patch::Merge(json!({"spec": {"parallelism": 0}}));
-        let patched = self.patch(name, &patch).await?;
-        patched.into_iter().for_each(|job| self.known.learn(job));
+        let why = serde_json::to_string(why).unwrap_or_default();
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": job.uid, "annotations": {ENDED: why}},
+            "spec": {"parallelism": 0},
+        }));
+        match self.patch(name, &patch).await {
+            Ok(patched) => patched.into_iter().for_each(|job| self.known.learn(job)),
+            Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Waits until a pod has begun, or does not for a reason: a kubelet of 1.20 may leave alone for ever what
+    /// is deleted while it is being made.
+    async fn until_begun(&self, name: &RunName) {
+        let begun = async {
+            loop {
+                let seen = self.known.get(name);
+                let making = |pod: &SeenPod| pod.stage == Stage::Waiting(None);
+                let over = seen.job.as_ref().is_none_or(|job| job.ended.is_some() || job.failed.is_some());
+                if over || seen.pods.first().is_some_and(|pod| !making(pod)) {
+                    return;
+                }
+                self.known.changed(name, CHANGED, |_| false).await;
+            }
+        };
+        let _ = tokio::time::timeout(BEGUN, begun).await;
+    }
+
+    /// A kubelet of 1.20 takes a pod that is deleted in the moment in which its container begins for one that
+    /// has ended, and leaves it alone until the pod changes: it is deleted again.
+    async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
+        let late = |pod: &&SeenPod| {
+            let over = pod.going.is_some_and(|end| now() > end.saturating_add(LATE));
+            over && matches!(pod.stage, Stage::Running | Stage::Waiting(_))
+        };
+        for pod in seen.pods.iter().filter(late) {
+            let params = DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() };
+            match call(self.pods().delete(&pod.name, &params)).await {
+                Ok(_) | Err(CallError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
@@ -354,6 +410,10 @@ impl Shared {
         if job.released.is_some() {
             return Ok(());
         }
+        if matches!(self.standing(&seen), Standing::Going { .. }) {
+            self.fence(name, &Ended::Cancelled).await?;
+            self.until_over(name).await?;
+        }
         let kept = match self.standing(&seen) {
             Standing::Absent | Standing::Going { .. } => Duration::ZERO,
             Standing::Reported(_) if succeeded(&seen) => self.settings.keep_succeeded,
@@ -373,6 +433,20 @@ impl Shared {
             Err(error) => return Err(error),
         }
         if job.given { self.take_back(name).await } else { Ok(()) }
+    }
+
+    /// Waits for the end of a run that was fenced off.
+    async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
+        let patience = self.settings.grace + OVER;
+        let over = async {
+            while matches!(self.standing(&self.known.get(name)), Standing::Going { .. }) {
+                self.known.changed(name, CHANGED, |_| false).await;
+                self.remind(&self.known.get(name)).await?;
+            }
+            Ok(())
+        };
+        let late = |_| CallError::Refused(format!("the run {name} does not end"));
+        tokio::time::timeout(patience, over).await.map_err(late)?
     }
 
     /// Deletes a Job, with its pods, and what was given to it.
@@ -413,7 +487,7 @@ impl Shared {
 
 fn succeeded(seen: &Seen) -> bool {
     seen.pods.iter().any(|pod| {
-        matches!(&pod.stage, seen::Stage::Ended(end) if end.exit_code == 0)
+        matches!(&pod.stage, Stage::Ended(end) if end.exit_code == 0)
     })
 }
 

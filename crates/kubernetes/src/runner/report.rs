@@ -1,7 +1,5 @@
 //! What comes home: a report out of a termination message or a log, progress, and the log itself.
 
-use std::time::Duration;
-
 use agent::{Answer, Line, Message, Report};
 use engine::names::RunName;
 use engine::ports::{Offer, RunFailure, RunState, RunnerError};
@@ -10,6 +8,7 @@ use kube::api::LogParams;
 use osb::Failure;
 
 use super::manifest::BROKER_CONTAINER;
+use super::seen::Ended;
 use super::standing::Standing;
 use super::watch::Seen;
 use super::{CHANGED, Shared};
@@ -17,8 +16,8 @@ use crate::calls::{CallError, find};
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
-/// How often a run is asked for its progress.
-const ASK: Duration = Duration::from_secs(1);
+/// How many lines of a log are looked through for progress.
+const TAIL: i64 = 200;
 
 impl Shared {
     /// What a message says came of a run.
@@ -32,9 +31,15 @@ impl Shared {
             Ok(report) => report,
             Err(why) => return Ok(RunState::Lost { why }),
         };
-        Ok(match report.answer {
-            Answer::Work(result) => RunState::Finished(result),
-            Answer::Offer(_) => RunState::Lost { why: "it answered another question".to_owned() },
+        Ok(match (report.answer, seen.job.as_ref().and_then(|job| job.ended.clone())) {
+            // The agent knows that it was ended, and not by whom.
+            (Answer::Work(Err(failure)), Some(Ended::Lost(why)))
+                if failure.reason == Reason::Halted =>
+            {
+                RunState::Lost { why }
+            }
+            (Answer::Work(result), _) => RunState::Finished(result),
+            (Answer::Offer(_), _) => RunState::Lost { why: "it answered another question".to_owned() },
         })
     }
 
@@ -99,8 +104,7 @@ impl Shared {
     /// What the broker last said of its progress.
     pub(super) async fn progress(&self, name: &RunName, seen: &Seen) -> Option<String> {
         let log = self.tail(seen).await.ok().flatten()?;
-        let said = Line::last_progress(&log, &self.keys.all(), name.as_str());
-        said.or_else(|| seen.progress.clone())
+        Line::last_progress(&log, &self.keys.all(), name.as_str())
     }
 
     /// A run's log, without the agent's own lines.
@@ -123,16 +127,7 @@ impl Shared {
     }
 
     async fn tail(&self, seen: &Seen) -> Result<Option<String>, CallError> {
-        let since = i64::try_from(ASK.as_secs()).unwrap_or(1) * 10;
-        self.read_log(
-            seen,
-            LogParams {
-                tail_lines: Some(200),
-                since_seconds: Some(since),
-                ..LogParams::default()
-            },
-        )
-        .await
+        self.read_log(seen, LogParams { tail_lines: Some(TAIL), ..LogParams::default() }).await
     }
 
     async fn read_log(&self, seen: &Seen, params: LogParams) -> Result<Option<String>, CallError> {

@@ -5,9 +5,10 @@ use engine::record::Key;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use osb::{BindingId, InstanceId};
+use serde::{Deserialize, Serialize};
 
 use super::manifest::{
-    AGENT_CONTAINER, BINDING_ID, BROKER_CONTAINER, GIVEN, INSTANCE_ID, RELEASED, RUN,
+    AGENT_CONTAINER, BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, RELEASED, RUN,
 };
 
 /// Of a Job.
@@ -23,11 +24,23 @@ pub(super) struct SeenJob {
     pub(super) given: bool,
     /// Until when it is kept, if it is no longer needed.
     pub(super) released: Option<i64>,
-    /// No pod of it may go on: it was cancelled, or fenced off.
-    pub(super) ended: bool,
+    /// No pod of it may go on, and why.
+    pub(super) ended: Option<Ended>,
     /// Why Kubernetes gave it up: the reason and the message of its condition.
     pub(super) failed: Option<(String, String)>,
     pub(super) going: bool,
+}
+
+/// Why no pod of a run may go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Ended {
+    /// Somebody asked for it.
+    Cancelled,
+    /// Its pod was taken away.
+    Lost(String),
+    /// It would never have begun.
+    Hopeless(String),
 }
 
 /// Of a pod.
@@ -37,8 +50,8 @@ pub(super) struct SeenPod {
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) uid: String,
-    /// Somebody asked for it to go.
-    pub(super) going: bool,
+    /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
+    pub(super) going: Option<i64>,
     pub(super) stage: Stage,
 }
 
@@ -101,7 +114,7 @@ impl SeenJob {
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             given: annotation(GIVEN).is_some(),
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
-            ended: job.spec.as_ref().is_some_and(|spec| spec.parallelism == Some(0)),
+            ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
             failed,
             going: metadata.deletion_timestamp.is_some(),
         })
@@ -117,7 +130,7 @@ impl SeenPod {
             name: metadata.name.clone()?,
             version: version(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
-            going: metadata.deletion_timestamp.is_some(),
+            going: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
             stage: pod.status.as_ref().map_or(Stage::Waiting(None), stage),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::seen::{End, SeenJob, SeenPod, Stage};
+use super::seen::{End, Ended, SeenJob, SeenPod, Stage};
 
 /// Where a run stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,13 +36,12 @@ pub(super) fn standing(
     if let Some(said) = pods.iter().find_map(message) {
         return Standing::Reported(said);
     }
+    if let Some(why) = &job.ended {
+        return ended(why, pods);
+    }
     // More than one only where a server made another for one that was deleted: the first is ours.
     let Some(pod) = pods.first() else { return without_pod(job, now) };
     match &pod.stage {
-        _ if pod.going && !job.ended && !job.going => Standing::Lost(
-            "its pod was deleted: by hand, or because the node was drained".to_owned(),
-        ),
-        Stage::Waiting(_) if job.ended => Standing::Going { said: None, broker: false },
         Stage::Waiting(waits) => {
             let late = now.saturating_sub(job.created) > seconds(start_timeout);
             match waits {
@@ -59,7 +58,6 @@ pub(super) fn standing(
         }
         Stage::Running => Standing::Going { said: None, broker: true },
         Stage::NeverBegan(why) => Standing::NeverBegan(why.clone()),
-        Stage::Ended(_) if job.ended => Standing::Halted,
         Stage::Ended(end) => Standing::Lost(without_message(end)),
     }
 }
@@ -72,10 +70,19 @@ fn message(pod: &SeenPod) -> Option<String> {
     }
 }
 
-fn without_pod(job: &SeenJob, now: i64) -> Standing {
-    if job.ended {
-        return Standing::Halted;
+/// A run that was ended goes on until its pods are gone: they may have an effect to the last.
+fn ended(why: &Ended, pods: &[SeenPod]) -> Standing {
+    if pods.iter().any(|pod| matches!(pod.stage, Stage::Running | Stage::Waiting(_))) {
+        return Standing::Going { said: None, broker: false };
     }
+    match why {
+        Ended::Cancelled => Standing::Halted,
+        Ended::Lost(why) => Standing::Lost(why.clone()),
+        Ended::Hopeless(why) => Standing::NeverBegan(why.clone()),
+    }
+}
+
+fn without_pod(job: &SeenJob, now: i64) -> Standing {
     match &job.failed {
         Some((reason, said)) if reason == "DeadlineExceeded" => Standing::TimedOut(said.clone()),
         Some((reason, said)) => Standing::Lost(format!("its pod is gone: {reason}: {said}")),

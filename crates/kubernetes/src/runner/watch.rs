@@ -27,10 +27,6 @@ pub(super) struct Seen {
     pub(super) job: Option<SeenJob>,
     /// In the order in which they were first seen.
     pub(super) pods: Vec<SeenPod>,
-    /// What the broker said of its progress.
-    pub(super) progress: Option<String>,
-    /// What Kubernetes says of a Job that has no pod.
-    pub(super) event: Option<String>,
 }
 
 /// One of the two things that are watched.
@@ -195,13 +191,13 @@ pub(super) async fn follow<K, W: Watched>(
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Apply(object)) => {
-                for watched in read(&object) {
+                if let Some(watched) = read(&object) {
                     seen(&watched);
                     known.learn(watched);
                 }
             }
             Ok(Event::InitApply(object)) => {
-                for watched in read(&object) {
+                if let Some(watched) = read(&object) {
                     listing.push(watched.uid().to_owned());
                     known.learn(watched);
                 }

@@ -33,7 +33,24 @@ impl Cluster {
         Self { client, namespace }
     }
 
+    /// As [`Self::remove`], where nothing of ours holds the namespace and nobody waits.
+    #[allow(dead_code, reason = "not every test does")]
+    pub(crate) fn abandon(&self) {
+        let kubeconfig = testkit::cluster::kubeconfig();
+        let namespace = self.namespace.clone();
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let client = kubernetes::client(Some(&kubeconfig.unwrap())).await.unwrap();
+                let namespaces = Api::<Namespace>::all(client);
+                let _ = namespaces.delete(&namespace, &DeleteParams::background()).await;
+            });
+        });
+        let _ = removal.join();
+    }
+
     /// Removes the namespace, and what would hold it.
+    #[allow(dead_code, reason = "not every test does")]
     pub(crate) async fn remove(self) {
         for kind in Kind::ALL {
             let api: Api<DynamicObject> =

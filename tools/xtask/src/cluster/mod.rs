@@ -124,6 +124,12 @@ pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
     Ok((up()?, !was_up))
 }
 
+/// Loads an image, as an OCI archive, into the cluster's container runtime, if it is up.
+pub(crate) fn load(archive: &Path) -> anyhow::Result<()> {
+    let place = Place::of_this_machine()?;
+    if ready(&place) { import(&place, archive) } else { Ok(()) }
+}
+
 fn stop(place: &Place) -> anyhow::Result<()> {
     processes::stop(place)?;
     network::down();
