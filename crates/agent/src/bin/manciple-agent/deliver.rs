@@ -1,5 +1,6 @@
 //! Leaves the report where the controller finds it.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -66,8 +67,10 @@ fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
     write(&order.message, &message)
 }
 
+/// Into a file that is there: the kubelet makes it, and reads no other.
 fn write(path: &Path, message: &Message) -> io::Result<()> {
     let failed =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    std::fs::write(path, message.to_string()).map_err(failed)
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path).map_err(failed)?;
+    file.write_all(message.to_string().as_bytes()).map_err(failed)
 }
