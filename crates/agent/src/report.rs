@@ -30,6 +30,7 @@ pub struct Report {
 /// What came of a run, as [`engine::contract`] has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[allow(clippy::large_enum_variant, reason = "one for each run, and read at once")]
 pub enum Answer {
     /// Of work, and of questions after it.
     Work(Result<Output, RunFailure>),
