@@ -64,7 +64,9 @@ impl Message {
             return Err(Error::Malformed("the termination message is longer than one can be"));
         }
         if kind == "broken" {
-            return Ok(Self::Broken(printable(rest)));
+            let why = Some(printable(rest)).filter(|why| !why.is_empty());
+            let why = why.ok_or(Error::Malformed("there is no report, and it does not say why"))?;
+            return Ok(Self::Broken(why));
         }
         let words: Vec<&str> = rest.split(' ').collect();
         match (kind, words.as_slice()) {

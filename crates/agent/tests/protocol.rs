@@ -93,6 +93,7 @@ fn hostile_messages_are_errors() {
         format!("MANCIPLE1 logged {id} {} 5000", &digest[1..]),
         format!("MANCIPLE1 logged short {digest} 5000"),
         format!("MANCIPLE1 other {id}"),
+        "MANCIPLE1 broken \0\0".to_owned(),
         format!("MANCIPLE1 sealed {id} {}", "A".repeat(5000)),
     ];
     for text in malformed {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::{Answer, Error, Logged, MAX_LOGGED_BYTES, Message, Order, Report, Sealed};
+use agent::{Error, Logged, MAX_LOGGED_BYTES, Message, Order, Report, Sealed};
 use engine::ports::RunFailure;
 use engine::record::Reason;
 use osb::Failure;
@@ -47,12 +47,7 @@ fn seal(order: &Order, report: Report) -> Result<Sealed, Error> {
     }
     let what = format!("the output takes more than {MAX_LOGGED_BYTES} bytes, which no log holds");
     let failure = RunFailure { reason: Reason::OutputTooLarge, failure: Failure::failed(what) };
-    let answer = match order.action {
-        Some(_) => Answer::Work(Err(failure)),
-        None => Answer::Offer(Err(failure)),
-    };
-    Report { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() }
-        .seal(&order.key)
+    Report::failed(order, failure).seal(&order.key)
 }
 
 fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
