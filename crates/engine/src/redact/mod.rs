@@ -10,7 +10,7 @@
 //! - words that say nothing (`true`, `null`, `default`, …) and numbers of fewer than
 //!   [`MIN_NUMBER_BYTES`] characters do not count;
 //! - each line of a value of several lines counts as a value, so text may be redacted line by line;
-//! - encoded forms are looked for up to [`MAX_ENCODED_TOTAL`] bytes of them, short values first;
+//! - encoded forms are looked for up to half a megabyte of them, short values first;
 //! - overlapping finds are masked as one: no part of one is left because another began before it.
 
 mod forms;
