@@ -46,9 +46,9 @@ impl Line {
     pub fn parse(line: &str) -> Option<Result<Self, Error>> {
         let rest = line.trim_end().strip_prefix(FIRST)?.strip_prefix(' ')?;
         let words: Vec<&str> = rest.splitn(5, ' ').collect();
-        Some(match words.as_slice() {
-            &["report", digest, index, text] => Self::report(digest, index, text),
-            &["progress", key, text] => message::sealed(key, text).map(Self::Progress),
+        Some(match *words.as_slice() {
+            ["report", digest, index, text] => Self::report(digest, index, text),
+            ["progress", key, text] => message::sealed(key, text).map(Self::Progress),
             _ => Err(Error::Malformed("a line of the log is of another version, or cut")),
         })
     }

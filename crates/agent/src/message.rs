@@ -38,8 +38,8 @@ pub enum Message {
     Sealed(Sealed),
     /// Where the report is.
     Logged(Logged),
-    /// Nothing was run, and there is no report: why. Written by whoever could write the message, and
-    /// not redacted: for operators.
+    /// There is no report: why, in a line for operators. It is not sealed, so anybody may have written
+    /// it who can write the message.
     Broken(String),
 }
 
@@ -64,7 +64,9 @@ impl Message {
             return Err(Error::Malformed("the termination message is longer than one can be"));
         }
         if kind == "broken" {
-            return Ok(Self::Broken(rest.to_owned()));
+            let why = Some(printable(rest)).filter(|why| !why.is_empty());
+            let why = why.ok_or(Error::Malformed("there is no report, and it does not say why"))?;
+            return Ok(Self::Broken(why));
         }
         let words: Vec<&str> = rest.split(' ').collect();
         match (kind, words.as_slice()) {
@@ -87,13 +89,18 @@ impl fmt::Display for Message {
                 write!(f, "{FIRST} logged {key} {} {length}", HEXLOWER.encode(digest))
             }
             Self::Broken(why) => {
-                let why = why.replace(char::is_control, " ");
-                let most = MAX_MESSAGE_BYTES - HEAD;
+                let why = printable(why);
+                let most = MAX_MESSAGE_BYTES - FIRST.len() - " broken ".len();
                 let end = (0..=most.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
                 write!(f, "{FIRST} broken {}", &why[..end.unwrap_or_default()])
             }
         }
     }
+}
+
+/// One line, with nothing that a terminal would obey.
+fn printable(why: &str) -> String {
+    why.replace(char::is_control, " ").trim().to_owned()
 }
 
 /// Reads a key's id and what is sealed to it, of a message or a line.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::keys::PublicKey;
 use crate::message::MAX_SEALED_IN_MESSAGE;
+use crate::order::Order;
 use crate::seal::{OVERHEAD, Purpose, Sealed};
 
 /// The most of a log that goes with a report that has to be read from the log anyway, in bytes.
@@ -30,6 +31,7 @@ pub struct Report {
 /// What came of a run, as [`engine::contract`] has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[allow(clippy::large_enum_variant, reason = "one for each run, and read at once")]
 pub enum Answer {
     /// Of work, and of questions after it.
     Work(Result<Output, RunFailure>),
@@ -48,6 +50,15 @@ impl Answer {
 }
 
 impl Report {
+    /// Of a run that came to nothing, with nothing else to say.
+    pub fn failed(order: &Order, failure: RunFailure) -> Self {
+        let answer = match order.action {
+            Some(_) => Answer::Work(Err(failure)),
+            None => Answer::Offer(Err(failure)),
+        };
+        Self { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() }
+    }
+
     /// Seals it; its log is cut to what fits into a termination message, if the rest does: one that
     /// must be fetched from the log costs a call.
     ///

@@ -17,6 +17,7 @@
 mod broker_output;
 mod catalog;
 mod records;
+mod reports;
 mod requests;
 
 use serde::Serialize;
@@ -26,17 +27,19 @@ use serde_json::Value;
 pub use broker_output::broker_output;
 pub use catalog::catalog;
 pub use records::records;
+pub use reports::reports;
 pub use requests::requests;
 
 /// A property, by the name of its target and its seeds.
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Property; 4] = [
+pub const ALL: [Property; 5] = [
     ("requests", requests),
     ("broker_output", broker_output),
     ("catalog", catalog),
     ("records", records),
+    ("reports", reports),
 ];
 
 /// What seeds hold where there is a secret.

@@ -43,6 +43,11 @@ fn records() {
 }
 
 #[test]
+fn reports() {
+    holds("reports");
+}
+
+#[test]
 fn every_property_is_tried_and_has_a_target() {
     let mut targets: Vec<_> = files(&fuzz().join("targets"));
     targets.iter_mut().for_each(|target| *target = target.with_extension(""));

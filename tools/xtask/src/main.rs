@@ -161,13 +161,24 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))
 }
 
+const STATIC: &str = "-C target-feature=+crt-static";
+
 fn dist() -> anyhow::Result<()> {
-    give_away("manciple", "manciple", "release")?;
+    give_away("manciple", "manciple", "release", STATIC)?;
     Ok(())
 }
 
 fn agent() -> anyhow::Result<()> {
-    let size = give_away("agent", "manciple-agent", "agent")?;
+    // Random bytes by the system call, as a static program does not find the function; no code for
+    // the wide registers of some processors, which a single seal does not need; no tables for
+    // unwinding, as it aborts.
+    let flags = [
+        STATIC,
+        "--cfg getrandom_backend=\"linux_getrandom\"",
+        "--cfg curve25519_dalek_backend=\"serial\"",
+        "-C force-unwind-tables=no",
+    ];
+    let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "))?;
     eprintln!("{size} bytes");
     Ok(())
 }
@@ -189,11 +200,11 @@ fn images() -> anyhow::Result<()> {
 ///
 /// Nothing of the machine that it runs on is needed but its kernel. The target is named so that what
 /// runs while building is not static too, which procedural macros cannot be.
-fn give_away(package: &str, program: &str, profile: &str) -> anyhow::Result<u64> {
+fn give_away(package: &str, program: &str, profile: &str, flags: &str) -> anyhow::Result<u64> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     run(cargo()
         .args(["build", "--profile", profile, "-p", package, "--target", &target])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
+        .env("RUSTFLAGS", flags))?;
     std::fs::create_dir_all("target/dist")?;
     let this = std::env::current_exe().context("the path of this program")?;
     let folder = this.ancestors().nth(2).context("this program is in no target folder")?;

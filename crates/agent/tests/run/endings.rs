@@ -197,6 +197,15 @@ fn an_order_that_cannot_be_read_is_told_in_the_open() {
 }
 
 #[test]
+fn a_report_that_cannot_be_left_is_said_so() {
+    let pod = Pod::new("echo '{}'");
+    let order = agent::Order { message: pod.path("nowhere"), ..pod.order() };
+    let ended = pod.run(&order);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.log.contains("the report cannot be left: "), "{}", ended.log);
+}
+
+#[test]
 fn old_keys_open_what_was_sealed_to_them() {
     let pod = Pod::new("echo '{}'");
     let ended = pod.run(&pod.order());

@@ -39,6 +39,7 @@ impl Pod {
         for directory in ["image", "volume", "config", "secret", "given"] {
             fs::create_dir(pod.path(directory)).unwrap();
         }
+        fs::write(pod.path("message"), "").unwrap();
         let script = match script.starts_with("#!") {
             true => script.to_owned(),
             false => format!("#!/bin/sh\n{script}\n"),

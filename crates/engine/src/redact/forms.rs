@@ -19,8 +19,8 @@ const MIN_TEXT_RUN: usize = 8;
 /// Where `base64` and `openssl` break their lines.
 const BASE64_LINES: [usize; 2] = [76, 64];
 
-/// Every form of a value, each at least four bytes of text.
-pub(super) fn of(value: &[u8]) -> BTreeSet<String> {
+/// A value as it is and as JSON has it, each form at least four bytes of text.
+pub(super) fn plain(value: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     match std::str::from_utf8(value) {
         Ok(text) => {
@@ -35,6 +35,12 @@ pub(super) fn of(value: &[u8]) -> BTreeSet<String> {
                 .map(str::to_owned),
         ),
     }
+    forms
+}
+
+/// A value in base64 and percent-encoded; nothing of one that is too long.
+pub(super) fn encoded(value: &[u8]) -> BTreeSet<String> {
+    let mut forms = BTreeSet::new();
     if value.len() <= MAX_ENCODED_BYTES {
         for encoding in [&BASE64_NOPAD, &BASE64URL_NOPAD] {
             base64(value, encoding, &mut forms);

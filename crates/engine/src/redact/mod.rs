@@ -10,6 +10,7 @@
 //! - words that say nothing (`true`, `null`, `default`, …) and numbers of fewer than
 //!   [`MIN_NUMBER_BYTES`] characters do not count;
 //! - each line of a value of several lines counts as a value, so text may be redacted line by line;
+//! - encoded forms are looked for up to half a megabyte of them, short values first;
 //! - overlapping finds are masked as one: no part of one is left because another began before it.
 
 mod forms;
@@ -28,6 +29,13 @@ pub const MIN_SECRET_BYTES: usize = 4;
 
 /// Numbers with fewer characters are not looked for: they are ports, sizes and years.
 pub const MIN_NUMBER_BYTES: usize = 6;
+
+/// Longer JSON is looked for by its leaves only.
+const MAX_WHOLE_JSON_BYTES: usize = 8 * 1024;
+
+/// How much is looked for in encoded forms, in bytes of these, short values first: a state of a
+/// megabyte would take a quarter of a gigabyte, and end a run for want of memory that did its work.
+const MAX_ENCODED_TOTAL: usize = 512 * 1024;
 
 /// Values that are no secret, whatever member they stand in.
 const COMMON: &[&str] = &[
@@ -53,16 +61,22 @@ impl Secrets {
     /// password, the password too.
     pub fn add(&mut self, value: &[u8]) {
         let value = value.trim_ascii();
-        if !counts(value) || !self.0.insert(value.to_vec()) {
+        if !counts(value) || self.0.contains(value) {
             return;
         }
         if value.starts_with(b"{") || value.starts_with(b"[") {
             if let Ok(json) = serde_json::from_slice::<Value>(value) {
                 self.add_json(&json);
+                // What is secret in it are its leaves: to look for the whole as well takes as much
+                // memory again.
+                if value.len() > MAX_WHOLE_JSON_BYTES {
+                    return;
+                }
             }
         } else if let Some(password) = url_password(value) {
             self.add(password);
         }
+        self.0.insert(value.to_vec());
     }
 
     /// Adds the leaves of a JSON value: strings, and numbers that are long enough.
@@ -133,13 +147,13 @@ impl Redactor {
     /// Prepares to remove these.
     pub fn new(secrets: &Secrets) -> Self {
         let mut patterns = BTreeSet::new();
-        for value in secrets.iter() {
-            patterns.extend(forms::of(value));
-            for line in value.split(|&byte| byte == b'\n') {
-                let line = line.trim_ascii();
-                if line.len() < value.len() && counts(line) {
-                    patterns.extend(forms::of(line));
-                }
+        let mut encoded = 0;
+        for value in with_lines(secrets) {
+            patterns.extend(forms::plain(value));
+            if encoded < MAX_ENCODED_TOTAL {
+                let forms = forms::encoded(value);
+                encoded += forms.iter().map(String::len).sum::<usize>();
+                patterns.extend(forms);
             }
         }
         if patterns.is_empty() {
@@ -196,6 +210,17 @@ impl Redactor {
         }
         spans.mask(text)
     }
+}
+
+/// Every value and, of those of several lines, each line; short ones first.
+fn with_lines(secrets: &Secrets) -> Vec<&[u8]> {
+    let lines = secrets.iter().flat_map(|value| {
+        let lines = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+        lines.filter(|line| line.len() < value.len() && counts(line))
+    });
+    let mut values: Vec<&[u8]> = secrets.iter().chain(lines).collect();
+    values.sort_by_key(|value| value.len());
+    values
 }
 
 /// What is to be masked: disjoint, in order.

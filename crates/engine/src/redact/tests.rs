@@ -152,6 +152,21 @@ fn large_values_take_little_memory_and_are_masked() {
 }
 
 #[test]
+fn a_large_document_of_small_values_takes_little_memory_and_is_masked() {
+    let members = (0..20_000).map(|n| (format!("key{n}"), Value::from(format!("secret-{n:025}"))));
+    let state = Value::Object(members.collect());
+    let mut secrets = Secrets::default();
+    secrets.add(state.to_string().as_bytes());
+    secrets.add(b"correct-horse");
+    let redactor = Redactor::new(&secrets);
+    assert!(!redactor.redact(&state.to_string()).contains("secret-0"));
+    let encoded = data_encoding::BASE64.encode(b"correct-horse");
+    assert!(redactor.redact(&encoded).starts_with(MASK), "short values first");
+    let Matcher::Automaton(automaton) = &redactor.matcher else { panic!() };
+    assert!(automaton.memory_usage() < 64 << 20, "{}", automaton.memory_usage());
+}
+
+#[test]
 fn debug_shows_no_value() {
     let mut secrets = Secrets::default();
     secrets.add(b"hunter22");

@@ -1,10 +1,11 @@
 //! Leaves the report where the controller finds it.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::{Answer, Error, Logged, MAX_LOGGED_BYTES, Message, Order, Report, Sealed};
+use agent::{Error, Logged, MAX_LOGGED_BYTES, Message, Order, Report, Sealed};
 use engine::ports::RunFailure;
 use engine::record::Reason;
 use osb::Failure;
@@ -46,12 +47,7 @@ fn seal(order: &Order, report: Report) -> Result<Sealed, Error> {
     }
     let what = format!("the output takes more than {MAX_LOGGED_BYTES} bytes, which no log holds");
     let failure = RunFailure { reason: Reason::OutputTooLarge, failure: Failure::failed(what) };
-    let answer = match order.action {
-        Some(_) => Answer::Work(Err(failure)),
-        None => Answer::Offer(Err(failure)),
-    };
-    Report { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() }
-        .seal(&order.key)
+    Report::failed(order, failure).seal(&order.key)
 }
 
 fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
@@ -66,8 +62,10 @@ fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
     write(&order.message, &message)
 }
 
+/// Into a file that is there: the kubelet makes it, and reads no other.
 fn write(path: &Path, message: &Message) -> io::Result<()> {
     let failed =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    std::fs::write(path, message.to_string()).map_err(failed)
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path).map_err(failed)?;
+    file.write_all(message.to_string().as_bytes()).map_err(failed)
 }

@@ -4,7 +4,7 @@
 //! order ─▶ claim ─▶ given, configuration ─▶ start ─▶ watch ─▶ interpret ─▶ report, sealed
 //! ```
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,16 +44,8 @@ pub(crate) fn run() -> ExitCode {
         Ok(prepared) => prepared,
         Err(why) => return deliver::broken(&why),
     };
-    let (result, log, notes) = match ran(&order, &directory, &mut signals) {
-        Ok(ran) => ran,
-        Err(failure) => (Err(failure), String::new(), Vec::new()),
-    };
-    let answer = match (result, order.action) {
-        (Ok(answer), _) => answer,
-        (Err(failure), Some(_)) => Answer::Work(Err(failure)),
-        (Err(failure), None) => Answer::Offer(Err(failure)),
-    };
-    deliver::deliver(&order, Report { run: order.run.clone(), answer, log, notes })
+    let report = ran(&order, &directory, &mut signals);
+    deliver::deliver(&order, report.unwrap_or_else(|failure| Report::failed(&order, failure)))
 }
 
 /// Not started for a reason that stays.
@@ -80,13 +72,7 @@ fn directory() -> Result<PathBuf, String> {
     Ok(agent.parent().map(PathBuf::from).unwrap_or_default())
 }
 
-type Ran = (Result<Answer, RunFailure>, String, Vec<String>);
-
-fn ran(
-    order: &Order,
-    directory: &std::path::Path,
-    signals: &mut Signals,
-) -> Result<Ran, RunFailure> {
+fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report, RunFailure> {
     let exchange = order.exchange.clone().unwrap_or_else(|| directory.join(EXCHANGE_DIRECTORY));
     let exchange = Exchange::create(exchange)?;
     let given = Given::take(order, &directory.join(GIVEN_DIRECTORY))?;
@@ -114,7 +100,7 @@ fn ran(
         }
     };
     let (answer, log) = interpret(order, &exchange, watched, secrets);
-    Ok((Ok(answer), log, notes))
+    Ok(Report { run: order.run.clone(), answer, log, notes })
 }
 
 /// What shows the log as it comes; none for a run that can make secrets, which its broker may print

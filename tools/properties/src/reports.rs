@@ -1,0 +1,34 @@
+//! What comes out of a pod: the first line is a termination message, the others are a log. Both may be
+//! written by whoever runs in the pod.
+
+use agent::{Error, KeyPair, KeySet, Line, Message, Report, escape};
+
+/// What the seeds are sealed to, and the run that they are of.
+const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
+const RUN: &str = "provision-a-1";
+
+/// Nothing makes reading fail otherwise than by an error, what is read is written as it was, and no line
+/// that was escaped is the agent's.
+pub fn reports(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let (message, log) = text.split_once('\n').unwrap_or((&text, ""));
+    let keys = KeySet::from_iter([KeyPair::from_base64(KEY).unwrap()]);
+    for line in log.split('\n') {
+        assert!(Line::parse(&escape(line)).is_none(), "{line:?}");
+        if let Some(Ok(line)) = Line::parse(line) {
+            assert_eq!(Line::parse(&line.to_string()), Some(Ok(line)));
+        }
+    }
+    let _ = Line::last_progress(log, &keys, RUN);
+    let Ok(message) = Message::parse(message) else { return };
+    assert_eq!(Message::parse(&message.to_string()), Ok(message.clone()));
+    let opened = match message {
+        Message::Sealed(sealed) => sealed.report(&keys, RUN),
+        Message::Logged(logged) => logged.report(log, &keys, RUN),
+        Message::Broken(_) => return,
+    };
+    match opened {
+        Ok(Report { run, .. }) => assert_eq!(run, RUN),
+        Err(error) => assert!(!matches!(error, Error::NotSealed(_) | Error::NotAKey(_)), "{error}"),
+    }
+}
