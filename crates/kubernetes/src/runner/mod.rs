@@ -53,6 +53,8 @@ const OVER: Duration = Duration::from_secs(20);
 const BEGUN: Duration = Duration::from_secs(10);
 /// How long after its time a pod may still be there, in seconds.
 const LATE: i64 = 2;
+/// How long after its time a pod that never began is taken for one that never will.
+const NEVER: i64 = 8;
 const PAGE: u32 = 100;
 
 /// Runs brokers as Jobs of a namespace. A cheap handle; several processes may use the same runs.
@@ -376,14 +378,17 @@ impl Shared {
     }
 
     /// A kubelet of 1.20 takes a pod that is deleted in the moment in which its container begins for one that
-    /// has ended, and leaves it alone until the pod changes: it is deleted again.
+    /// has ended, and leaves it alone until the pod changes: it is deleted again; for good, if it never began.
     async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
-        let late = |pod: &&SeenPod| {
-            let over = pod.going.is_some_and(|end| now() > end.saturating_add(LATE));
-            over && matches!(pod.stage, Stage::Running | Stage::Waiting(_))
-        };
-        for pod in seen.pods.iter().filter(late) {
-            let params = DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() };
+        for pod in &seen.pods {
+            let late = pod.going.map_or(0, |end| now().saturating_sub(end));
+            let grace = match pod.stage {
+                Stage::Waiting(_) if late > NEVER => 0,
+                Stage::Running | Stage::Waiting(_) if late > LATE => 1,
+                _ => continue,
+            };
+            let params =
+                DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
             match call(self.pods().delete(&pod.name, &params)).await {
                 Ok(_) | Err(CallError::NotFound) => {}
                 Err(error) => return Err(error),
