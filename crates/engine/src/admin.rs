@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use osb::{Action, Error, ErrorKind, InstanceId};
+use osb::{Action, Backend, Call, DeprovisionRequest, Error, ErrorKind, InstanceId, UnbindRequest};
 
 use crate::backend::store_error;
 use crate::driver;
@@ -79,6 +79,25 @@ impl Engine {
             .map_err(store_error)?;
         driver::kick(&self.shared, key);
         Ok(next)
+    }
+
+    /// Has the broker remove an instance or a binding: what a platform's delete does that does not wait.
+    ///
+    /// # Errors
+    /// As of that request; 404 for an unknown record.
+    pub async fn remove(&self, key: &Key) -> Result<(), Error> {
+        let ordered = self.record(key).await?.ordered.clone();
+        let (service_id, plan_id) = (ordered.service_id, ordered.plan_id);
+        let call = Call { accepts_incomplete: true, ..Call::default() };
+        let removed = match key {
+            Key::Instance(instance) => {
+                self.deprovision(&call, instance, DeprovisionRequest { service_id, plan_id }).await
+            }
+            Key::Binding(instance, binding) => {
+                self.unbind(&call, instance, binding, UnbindRequest { service_id, plan_id }).await
+            }
+        };
+        removed.map(drop)
     }
 
     /// Forgets a record without asking the broker: for what cannot be removed otherwise. A run that

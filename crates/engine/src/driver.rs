@@ -22,6 +22,9 @@ use crate::transition::{self, Intent};
 
 /// How long to wait before the store or the runner is asked again after it failed.
 const TROUBLE: Duration = Duration::from_millis(500);
+/// How long to wait before a record that another process takes care of is looked at again, unless that
+/// process is heard of first.
+const ELSEWHERE: Duration = Duration::from_secs(5);
 /// How long a deprovision waits before it looks at its bindings again.
 const BINDINGS: Duration = Duration::from_millis(200);
 
@@ -70,6 +73,16 @@ impl Tasks {
             self.writing.fetch_add(1, Ordering::Relaxed);
             Admitted(self)
         })
+    }
+
+    /// Wakes every task: who carries out operations has changed.
+    pub(crate) fn wake_all(&self) {
+        self.lock().values().for_each(|task| task.wake.notify_one());
+    }
+
+    /// Whether somebody waits for this record, or takes care of it.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.lock().contains_key(key)
     }
 
     /// Resolves when the record's task has ended. To be asked for before the kick.
@@ -153,7 +166,7 @@ enum Awaited {
 async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
     let _successor = Successor { shared, key: &key };
     let mut hands = Hands::default();
-    let mut next = if new { Next::Permit } else { Next::Look };
+    let mut next = if new && shared.drives() { Next::Permit } else { Next::Look };
     loop {
         match next {
             Next::Over if retire(shared, &key) => return,
@@ -231,6 +244,10 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
     let record = &*stored.record;
     if !record.is_busy() {
         return Ok(Next::Over);
+    }
+    if !shared.drives() {
+        hands.permit = None;
+        return Ok(Next::Await(Awaited::Time(ELSEWHERE)));
     }
     let state = observe(shared, record, hands).await?;
     if matches!(state.run, RunState::Running { .. }) && hands.permit.is_none() {

@@ -1,5 +1,6 @@
 //! The engine: what is recorded, seen and done, behind one handle.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::driver::{self, Observer, Tasks};
 use crate::names;
 use crate::policy::Policy;
 use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError};
-use crate::record::Record;
+use crate::record::{Key, Record};
 
 /// How often tombstones and leftover runs are looked for.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: Tasks,
     pub(crate) permits: Arc<Semaphore>,
+    /// Whether this process carries operations out.
+    drives: AtomicBool,
     pub(crate) offer: RwLock<Option<Offering>>,
 }
 
@@ -44,6 +47,10 @@ pub(crate) struct Offering {
 }
 
 impl Shared {
+    pub(crate) fn drives(&self) -> bool {
+        self.drives.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn offering(&self) -> Option<Offering> {
         self.offer.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -99,8 +106,30 @@ impl Engine {
                 observer: ports.observer,
                 tasks: Tasks::default(),
                 permits,
+                drives: AtomicBool::new(true),
                 offer: RwLock::new(None),
             }),
+        }
+    }
+
+    /// Says whether this process carries operations out; it does until told otherwise. One that does not
+    /// records what is asked of it, and answers; another, over the same store, does the rest. Two that do
+    /// get in each other's way and no further: each step is compared and set.
+    pub fn set_driving(&self, drives: bool) {
+        self.shared.drives.store(drives, Ordering::Relaxed);
+        self.shared.tasks.wake_all();
+    }
+
+    /// Whether this process carries operations out.
+    pub fn drives(&self) -> bool {
+        self.shared.drives()
+    }
+
+    /// Another process wrote this record; `busy`: it has an operation in progress now. To be called soon
+    /// after, and only to save time: what is not heard of is found by looking.
+    pub fn heard_of(&self, key: &Key, busy: bool) {
+        if self.shared.tasks.has(key) || (busy && self.shared.drives()) {
+            driver::kick(&self.shared, key);
         }
     }
 
@@ -122,7 +151,10 @@ impl Engine {
     /// runs whose operation has ended. To be spawned.
     pub async fn sweep(self) {
         loop {
-            if let Err(error) = self.sweep_once().await {
+            // One process is enough for it.
+            if self.drives()
+                && let Err(error) = self.sweep_once().await
+            {
                 tracing::warn!(%error, "could not sweep");
             }
             self.shared.clock.sleep(SWEEP).await;

@@ -13,6 +13,11 @@ use crate::engine::{Engine, Offering};
 use crate::ports::{Offer, RunFailure, StoreError};
 use crate::withdrawn::keep_plans_in_use;
 
+/// How often a process that does not ask the broker itself looks for what was saved.
+const FOLLOW: Duration = Duration::from_secs(10);
+/// The same while there is nothing to serve yet.
+const FOLLOW_FIRST: Duration = Duration::from_millis(500);
+
 /// Why a catalog was not taken. The one before stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -56,6 +61,10 @@ impl Engine {
         match compile(&saved.catalog) {
             Ok(catalog) => {
                 let Saved { capabilities, withdrawn, .. } = saved;
+                let unchanged =
+                    |before: &Arc<CompiledCatalog>| before.catalog() == catalog.catalog();
+                // Unchanged: keep its Last-Modified.
+                let catalog = self.shared.catalog().filter(unchanged).unwrap_or(catalog);
                 self.offer(Offering { catalog, capabilities, withdrawn });
                 Ok(true)
             }
@@ -116,6 +125,10 @@ impl Engine {
     pub async fn keep_catalog(self, interval: Duration) {
         let mut failures = 1;
         loop {
+            if !self.drives() {
+                self.follow_catalog().await;
+                continue;
+            }
             match self.refresh_catalog().await {
                 Ok(_) => failures = 1,
                 Err(error) => {
@@ -129,6 +142,15 @@ impl Engine {
             }
             self.shared.clock.sleep(pause).await;
         }
+    }
+
+    /// What another process asks for and saves is read again, now and then.
+    async fn follow_catalog(&self) {
+        if let Err(error) = self.load_catalog().await {
+            tracing::warn!(%error, "the saved catalog cannot be read");
+        }
+        let pause = if self.shared.catalog().is_some() { FOLLOW } else { FOLLOW_FIRST };
+        self.shared.clock.sleep(pause).await;
     }
 
     /// Logs what is newly kept only for those who have it.

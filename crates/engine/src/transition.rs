@@ -256,6 +256,7 @@ pub(crate) fn buried(record: &Record, phase: Phase, now: Timestamp) -> Record {
         bind_resource: None,
         predecessor_binding_id: None,
     };
+    next.operation.request_hash = String::new();
     next.operation.target = None;
     next.operation.previous_values = None;
     next.operation.originating_identity = None;

@@ -13,6 +13,8 @@
 
 mod calls;
 mod client;
+mod controller;
+mod lease;
 pub mod names;
 pub mod resources;
 mod runner;
@@ -20,5 +22,7 @@ mod split;
 mod store;
 
 pub use self::client::{ClientError, client};
+pub use self::controller::control;
+pub use self::lease::Lead;
 pub use self::runner::{JobRunner, JobSettings, OpenError, PodPolicy};
-pub use self::store::{KubernetesStore, Settings};
+pub use self::store::{Change, KubernetesStore, Settings};

@@ -80,8 +80,7 @@ impl Harness for Jobs {
     }
 
     async fn lose(&self, run: &RunName) {
-        let pods: Api<Pod> =
-            Api::namespaced(self.cluster.client.clone(), &self.cluster.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), &self.cluster.namespace);
         let of = ListParams::default().labels(&format!("manciple.dev/run={run}"));
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         for pod in pods.list(&of).await.unwrap() {

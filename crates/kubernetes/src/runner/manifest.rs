@@ -87,8 +87,7 @@ fn manifest(
     order.grace = settings.grace;
     order.config_dir = settings.config_map.as_ref().map(|_| CONFIG.into());
     order.secret_dir = settings.secret.as_ref().map(|_| SECRET.into());
-    let variable =
-        order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
+    let variable = order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
     if !given.is_empty() {
         annotations.insert(GIVEN.to_owned(), json!("true"));
     }
@@ -137,8 +136,16 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     let mut volumes = vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})];
     let mut mounts = vec![ours.clone()];
     for (name, path, source) in [
-        ("config", CONFIG, settings.config_map.as_ref().map(|name| json!({"configMap": {"name": name}}))),
-        ("secret", SECRET, settings.secret.as_ref().map(|name| json!({"secret": {"secretName": name}}))),
+        (
+            "config",
+            CONFIG,
+            settings.config_map.as_ref().map(|name| json!({"configMap": {"name": name}})),
+        ),
+        (
+            "secret",
+            SECRET,
+            settings.secret.as_ref().map(|name| json!({"secret": {"secretName": name}})),
+        ),
     ] {
         let Some(mut volume) = source else { continue };
         volume["name"] = json!(name);
@@ -188,7 +195,8 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
 }
 
 fn choose(pod: &mut Value, policy: &PodPolicy) {
-    let secrets: Vec<_> = policy.image_pull_secrets.iter().map(|name| json!({"name": name})).collect();
+    let secrets: Vec<_> =
+        policy.image_pull_secrets.iter().map(|name| json!({"name": name})).collect();
     let some = |values: &[Value]| (!values.is_empty()).then(|| json!(values));
     for (name, value) in [
         ("serviceAccountName", policy.service_account_name.as_ref().map(|it| json!(it))),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use data_encoding::{BASE64, BASE32_NOPAD};
+use data_encoding::{BASE32_NOPAD, BASE64};
 use engine::names::RunName;
 use engine::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
@@ -154,15 +154,12 @@ impl Runner for JobRunner {
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
         let shared = Arc::clone(&self.shared);
-        let not_started = |why: String| RunFailure {
-            reason: Reason::NotStarted,
-            failure: Failure::failed(why),
-        };
+        let not_started =
+            |why: String| RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) };
         let name = catalog_name(&shared.settings.broker)
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
-        let manifest =
-            manifest::of_catalog(&shared.settings, &shared.keys.newest(), name.as_str())
-                .map_err(|error| not_started(error.to_string()))?;
+        let manifest = manifest::of_catalog(&shared.settings, &shared.keys.newest(), name.as_str())
+            .map_err(|error| not_started(error.to_string()))?;
         shared.make(&name, manifest).await.map_err(|error| not_started(error.to_string()))?;
         let offer = shared.offered(&name).await;
         if let Err(error) = shared.release(&name).await {
@@ -209,9 +206,10 @@ impl Shared {
     /// a second time: the Job is fenced off before that one's image has begun to run.
     fn guard(self: Arc<Self>, pod: &SeenPod) {
         let seen = self.known.get(&pod.run);
-        let ended = seen.job.as_ref().is_some_and(|job| {
-            job.ended.is_some() || job.going || job.released.is_some()
-        });
+        let ended = seen
+            .job
+            .as_ref()
+            .is_some_and(|job| job.ended.is_some() || job.going || job.released.is_some());
         let second = seen.pods.iter().any(|other| other.uid != pod.uid);
         if !ended && (pod.going.is_some() || second) {
             let run = pod.run.clone();
@@ -227,8 +225,8 @@ impl Shared {
     /// Makes the Secret and the Job; `Ok` too if the Job is there and not one of a former life.
     async fn make(&self, name: &RunName, manifest: Manifest) -> Result<(), StartError> {
         let Manifest { job, given } = manifest;
-        let job: Job =
-            serde_json::from_value(job).map_err(|error| StartError::Permanent(error.to_string()))?;
+        let job: Job = serde_json::from_value(job)
+            .map_err(|error| StartError::Permanent(error.to_string()))?;
         if !given.is_empty() {
             self.give(name, &job, &given).await.map_err(refused)?;
         }
@@ -257,15 +255,17 @@ impl Shared {
         job: &Job,
         given: &[(&'static str, Vec<u8>)],
     ) -> Result<(), CallError> {
-        let data: serde_json::Map<String, Value> =
-            given.iter().map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes)))).collect();
+        let data: serde_json::Map<String, Value> = given
+            .iter()
+            .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
+            .collect();
         let secret = json!({
             "metadata": {"name": name.as_str(), "labels": job.metadata.labels},
             "immutable": true,
             "data": data,
         });
-        let secret: Secret =
-            serde_json::from_value(secret).map_err(|error| CallError::Refused(error.to_string()))?;
+        let secret: Secret = serde_json::from_value(secret)
+            .map_err(|error| CallError::Refused(error.to_string()))?;
         match call(self.secrets().create(&PostParams::default(), &secret)).await {
             // Of this run, by its name: we were ended before the Job was made.
             Ok(_) | Err(CallError::Exists) => Ok(()),
@@ -318,7 +318,9 @@ impl Shared {
                 RunState::Running { progress: None }
             }
             Standing::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
-            Standing::TimedOut(said) => failed(Reason::Timeout, &format!("its time was up: {said}")),
+            Standing::TimedOut(said) => {
+                failed(Reason::Timeout, &format!("its time was up: {said}"))
+            }
             Standing::Lost(why) => RunState::Lost { why },
         })
     }
@@ -331,7 +333,8 @@ impl Shared {
         let of = format!("involvedObject.uid={}", job.uid);
         let found = call(events.list(&ListParams::default().fields(&of))).await;
         let warning = found.ok().and_then(|events| {
-            let warnings = events.items.into_iter().filter(|event| event.type_.as_deref() == Some("Warning"));
+            let warnings =
+                events.items.into_iter().filter(|event| event.type_.as_deref() == Some("Warning"));
             warnings.filter_map(|event| event.message).last()
         });
         warning.map(|message| format!("Kubernetes makes no pod for it: {message}")).or(said)
@@ -367,7 +370,8 @@ impl Shared {
             loop {
                 let seen = self.known.get(name);
                 let making = |pod: &SeenPod| pod.stage == Stage::Waiting(None);
-                let over = seen.job.as_ref().is_none_or(|job| job.ended.is_some() || job.failed.is_some());
+                let over =
+                    seen.job.as_ref().is_none_or(|job| job.ended.is_some() || job.failed.is_some());
                 if over || seen.pods.first().is_some_and(|pod| !making(pod)) {
                     return;
                 }
@@ -397,7 +401,11 @@ impl Shared {
         Ok(())
     }
 
-    async fn patch(&self, name: &RunName, patch: &Patch<Value>) -> Result<Option<SeenJob>, CallError> {
+    async fn patch(
+        &self,
+        name: &RunName,
+        patch: &Patch<Value>,
+    ) -> Result<Option<SeenJob>, CallError> {
         let jobs = self.jobs();
         let patched = call(jobs.patch(name.as_str(), &PatchParams::default(), patch)).await?;
         Ok(SeenJob::of(&patched))
@@ -407,7 +415,8 @@ impl Shared {
     async fn release(&self, name: &RunName) -> Result<(), CallError> {
         let seen = self.known.get(name);
         let Some(job) = &seen.job else {
-            return match find(self.jobs().get(name.as_str())).await?.as_ref().and_then(SeenJob::of) {
+            return match find(self.jobs().get(name.as_str())).await?.as_ref().and_then(SeenJob::of)
+            {
                 Some(job) if job.released.is_none() => self.delete(&job).await,
                 _ => Ok(()),
             };
@@ -457,7 +466,10 @@ impl Shared {
     /// Deletes a Job, with its pods, and what was given to it.
     async fn delete(&self, job: &SeenJob) -> Result<(), CallError> {
         let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: Some(job.uid.clone()), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: Some(job.uid.clone()),
+                resource_version: None,
+            }),
             ..DeleteParams::background()
         };
         match call(self.jobs().delete(job.run.as_str(), &params)).await {
@@ -491,9 +503,7 @@ impl Shared {
 }
 
 fn succeeded(seen: &Seen) -> bool {
-    seen.pods.iter().any(|pod| {
-        matches!(&pod.stage, Stage::Ended(end) if end.exit_code == 0)
-    })
+    seen.pods.iter().any(|pod| matches!(&pod.stage, Stage::Ended(end) if end.exit_code == 0))
 }
 
 /// What the API server said to a Job, and whether it may say otherwise later.

@@ -39,7 +39,9 @@ impl Shared {
                 RunState::Lost { why }
             }
             (Answer::Work(result), _) => RunState::Finished(result),
-            (Answer::Offer(_), _) => RunState::Lost { why: "it answered another question".to_owned() },
+            (Answer::Offer(_), _) => {
+                RunState::Lost { why: "it answered another question".to_owned() }
+            }
         })
     }
 
@@ -113,7 +115,8 @@ impl Shared {
         if seen.pods.is_empty() {
             let selector = format!("{}={name}", super::manifest::RUN);
             let pods = self.pods();
-            let found = find(pods.list(&kube::api::ListParams::default().labels(&selector))).await?;
+            let found =
+                find(pods.list(&kube::api::ListParams::default().labels(&selector))).await?;
             let found = found.into_iter().flatten();
             seen.pods = found.filter_map(|pod| super::seen::SeenPod::of(&pod)).collect();
         }
@@ -123,7 +126,8 @@ impl Shared {
     }
 
     async fn whole_log(&self, seen: &Seen) -> Result<Option<String>, CallError> {
-        self.read_log(seen, LogParams { limit_bytes: Some(LOG_BYTES), ..LogParams::default() }).await
+        self.read_log(seen, LogParams { limit_bytes: Some(LOG_BYTES), ..LogParams::default() })
+            .await
     }
 
     async fn tail(&self, seen: &Seen) -> Result<Option<String>, CallError> {

@@ -98,7 +98,8 @@ impl SeenJob {
             Some(binding) => Key::Binding(instance, binding),
             None => Key::Instance(instance),
         });
-        let conditions = job.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
+        let conditions =
+            job.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
         let failed = conditions
             .filter(|condition| condition.type_ == "Failed" && condition.status == "True")
             .map(|condition| {
@@ -208,9 +209,11 @@ fn waits(state: ContainerState) -> Option<Waits> {
 }
 
 fn unscheduled(status: &PodStatus) -> Option<Waits> {
-    let condition = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled" && condition.status == "False"
-    })?;
+    let condition = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     let said = condition.message.clone().unwrap_or_default();
     Some(Waits { why: format!("no node takes the pod: {said}"), for_ever: false })
 }

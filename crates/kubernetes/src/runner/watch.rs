@@ -98,11 +98,7 @@ impl Watched for SeenPod {
 
 impl Default for Known {
     fn default() -> Self {
-        Self {
-            table: Mutex::default(),
-            waiting: Mutex::default(),
-            listed: watch::Sender::new(0),
-        }
+        Self { table: Mutex::default(), waiting: Mutex::default(), listed: watch::Sender::new(0) }
     }
 }
 
@@ -160,7 +156,12 @@ impl Known {
     }
 
     /// Waits until something is new of a run, unless it is by now.
-    pub(super) async fn changed(&self, run: &RunName, within: Duration, new: impl Fn(&Seen) -> bool) {
+    pub(super) async fn changed(
+        &self,
+        run: &RunName,
+        within: Duration,
+        new: impl Fn(&Seen) -> bool,
+    ) {
         let notify = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(waiting.entry(run.clone()).or_default())

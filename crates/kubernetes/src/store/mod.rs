@@ -3,13 +3,14 @@
 //! A read asks the API server: it sees every write that any replica was told of. Lists of everything come
 //! from a watch, to which this process's own writes are added at once.
 
+mod burial;
 mod entry;
 mod read;
 mod secrets;
 mod watch;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use engine::ports::{Query, Store, StoreError, Stored, Version};
@@ -19,6 +20,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use osb::{PlanId, ServiceId};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use self::entry::Entry;
 use self::secrets::Secrets;
@@ -46,8 +48,22 @@ pub struct Settings {
 pub struct KubernetesStore {
     place: Arc<Place>,
     known: Arc<Known>,
+    heard: Mutex<Option<mpsc::UnboundedReceiver<Change>>>,
     /// Ends the watches with the store.
     _watches: tokio::task::JoinSet<()>,
+}
+
+/// What was heard of a record that another process wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Which.
+    pub key: Key,
+    /// It has an operation in progress.
+    pub busy: bool,
+    /// What it stands for is gone: it is to be [buried](KubernetesStore::bury).
+    pub gone: bool,
+    /// Somebody deleted the resource, and what it stands for is there.
+    pub unwanted: bool,
 }
 
 /// What every call needs.
@@ -96,7 +112,8 @@ impl KubernetesStore {
     pub async fn open(client: Client, settings: Settings) -> Result<Self, StoreError> {
         let broker = names::broker_label(&settings.broker);
         let place = Arc::new(Place { client, settings, broker, secrets: Secrets::default() });
-        let known = Arc::new(Known::default());
+        let (tell, heard) = mpsc::unbounded_channel();
+        let known = Arc::new(Known::new(tell));
         let mut watches = tokio::task::JoinSet::new();
         for watch in
             [watch::Watched::Instances, watch::Watched::Bindings, watch::Watched::Tombstones]
@@ -104,7 +121,18 @@ impl KubernetesStore {
             watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watch));
         }
         known.complete().await?;
-        Ok(Self { place, known, _watches: watches })
+        Ok(Self { place, known, heard: Mutex::new(Some(heard)), _watches: watches })
+    }
+
+    /// What the watch brings, from the beginning, everything there is included; to be taken once.
+    pub fn changes(&self) -> Option<mpsc::UnboundedReceiver<Change>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Every record that asks for something, as a watch that begins would bring it: for a process that
+    /// begins to carry operations out.
+    pub fn outstanding(&self) -> Vec<Change> {
+        self.known.changes().into_iter().filter(|it| it.busy || it.gone || it.unwanted).collect()
     }
 
     fn page(&self, query: &Query) -> Vec<Arc<Entry>> {

@@ -13,10 +13,11 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use osb::{PlanId, ServiceId};
+use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender};
 
 use super::entry::Entry;
-use super::{Place, names};
+use super::{Change, Place, names};
 use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
@@ -38,6 +39,7 @@ pub(super) enum Watched {
 pub(super) struct Known {
     table: Mutex<Table>,
     listed: Sender<u8>,
+    tell: mpsc::UnboundedSender<Change>,
 }
 
 /// What is known, by what is watched: a resource and its tombstone may both be there for a while.
@@ -57,13 +59,11 @@ struct Held {
     list: u64,
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        Self { table: Mutex::default(), listed: Sender::new(0) }
-    }
-}
-
 impl Known {
+    pub(super) fn new(tell: mpsc::UnboundedSender<Change>) -> Self {
+        Self { table: Mutex::default(), listed: Sender::new(0), tell }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,14 +89,45 @@ impl Known {
         held.map(|held| Arc::clone(&held.entry))
     }
 
-    /// Takes in what was read or written. What is older than what is known changes nothing.
-    pub(super) fn learn(&self, entry: Arc<Entry>) {
+    /// Takes in what the watch brings, and tells of it if it is new.
+    fn hear(&self, entry: Entry) {
+        let change = Change::of(&entry);
+        if self.learn(Arc::new(entry)) {
+            // Nobody listens in a process that carries nothing out.
+            let _ = self.tell.send(change);
+        }
+    }
+
+    /// Takes in what this process wrote; what is gone is told of, for somebody has to bury it.
+    pub(super) fn wrote(&self, entry: Entry) {
+        let change = Change::of(&entry);
+        self.learn(Arc::new(entry));
+        if change.gone {
+            let _ = self.tell.send(change);
+        }
+    }
+
+    /// What is known, as the watch would bring it.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let table = self.lock();
+        let all = table.0.iter().flat_map(|kind| kind.entries.values());
+        all.map(|held| Change::of(&held.entry)).collect()
+    }
+
+    /// Takes in what was read or written. What is not newer than what is known changes nothing.
+    pub(super) fn learn(&self, entry: Arc<Entry>) -> bool {
         let mut table = self.lock();
         let kind = &mut table.0[Watched::of(&entry) as usize];
         let list = kind.lists;
         match kind.entries.get_mut(&entry.key) {
-            Some(held) if held.entry.version > entry.version => held.list = list,
-            _ => drop(kind.entries.insert(entry.key.clone(), Held { entry, list })),
+            Some(held) if held.entry.version >= entry.version => {
+                held.list = list;
+                false
+            }
+            _ => {
+                kind.entries.insert(entry.key.clone(), Held { entry, list });
+                true
+            }
         }
     }
 
@@ -168,6 +199,18 @@ impl Known {
     }
 }
 
+impl Change {
+    fn of(entry: &Entry) -> Self {
+        let resource = !entry.is_tombstone();
+        Self {
+            key: entry.key.clone(),
+            busy: entry.busy,
+            gone: resource && !entry.busy && !entry.is_live(),
+            unwanted: resource && !entry.busy && entry.is_live() && entry.going,
+        }
+    }
+}
+
 impl Watched {
     fn of(entry: &Entry) -> Self {
         if entry.is_tombstone() { Self::Tombstones } else { Self::resource(&entry.key) }
@@ -222,7 +265,7 @@ async fn take_in<K>(
         };
         match event {
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                read(object).into_iter().for_each(|entry| known.learn(Arc::new(entry)));
+                read(object).into_iter().for_each(|entry| known.hear(entry));
             }
             Ok(Event::Delete(object)) => {
                 read(object).into_iter().for_each(|entry| known.forget(&entry));

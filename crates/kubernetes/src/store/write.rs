@@ -48,7 +48,7 @@ impl Place {
             }
         };
         let version = Version(entry.version.to_string());
-        known.learn(Arc::new(entry));
+        known.wrote(entry);
         Ok(version)
     }
 
@@ -177,7 +177,7 @@ impl Place {
     }
 
     /// Removes a resource that is still of the version that was read.
-    async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
+    pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let resources = self.resources(Kind::of(&before.key));
         let patch = Patch::Merge(json!({"metadata": {
@@ -197,7 +197,11 @@ impl Place {
     }
 
     /// Writes what is left of a record that is gone.
-    async fn entomb(&self, record: &Record, before: Option<&Entry>) -> Result<Entry, StoreError> {
+    pub(super) async fn entomb(
+        &self,
+        record: &Record,
+        before: Option<&Entry>,
+    ) -> Result<Entry, StoreError> {
         let damaged = |error: serde_json::Error| unreadable(&record.key, &error.to_string());
         let name = self.name(&record.key);
         let public = split::split(record).map_err(damaged)?.public;

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
 
+use super::cluster::Cluster;
 pub(crate) use level::filter;
 
 /// The file's whole content.
@@ -26,6 +27,8 @@ pub(crate) struct Config {
     /// Where everything is kept that has to survive.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) broker: Broker,
+    /// A cluster as the place of everything, instead of this machine.
+    pub(crate) kubernetes: Option<Cluster>,
     pub(crate) catalog: Catalog,
     pub(crate) operations: Operations,
     pub(crate) auth: Auth,
@@ -119,6 +122,13 @@ pub(crate) struct Auth {
     pub(crate) disabled: bool,
     pub(crate) users: Vec<User>,
     pub(crate) tokens: Vec<Token>,
+}
+
+impl Auth {
+    /// Whether anything is said about who may ask.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.disabled || !self.users.is_empty() || !self.tokens.is_empty()
+    }
 }
 
 /// A user of HTTP Basic.
@@ -311,6 +321,9 @@ impl Config {
         optional.into_iter().flatten().for_each(fix);
         self.auth.users.iter_mut().for_each(|user| fix(&mut user.password_file));
         self.auth.tokens.iter_mut().for_each(|token| fix(&mut token.token_file));
+        if let Some(cluster) = &mut self.kubernetes {
+            cluster.kubeconfig.iter_mut().for_each(fix);
+        }
         if let Some(tls) = &mut self.tls {
             fix(&mut tls.certificate);
             fix(&mut tls.key);
@@ -330,22 +343,30 @@ impl Config {
             );
         }
         if let Some(image) = set("JOBS_IMAGE") {
-            bail!(
-                "JOBS_IMAGE is {image:?}: an image needs a Kubernetes runner, which this machine is \
-                 not. Unset JOBS_IMAGE and give the executable: --broker-command, or /bin/broker"
-            );
+            self.kubernetes.get_or_insert_default().image = Some(image);
         }
-        for (name, slot) in [
-            ("JOBS_CONFIG_MAP", &mut self.broker.config_dir),
-            ("JOBS_SECRET", &mut self.broker.secret_dir),
-        ] {
-            if let Some(directory) = set(name) {
-                ensure!(
-                    Path::new(&directory).is_dir(),
-                    "{name} is {directory:?}, which is not a directory: on one machine it is a \
-                     directory with a file for each key"
-                );
-                *slot = Some(directory.into());
+        if let Some(cluster) = &mut self.kubernetes {
+            for (name, slot) in [
+                ("POD_NAMESPACE", &mut cluster.namespace),
+                ("JOBS_CONFIG_MAP", &mut cluster.config_map),
+                ("JOBS_SECRET", &mut cluster.secret),
+                ("MANCIPLE_IMAGE", &mut cluster.agent_image),
+            ] {
+                *slot = set(name).or(slot.take());
+            }
+        } else {
+            for (name, slot) in [
+                ("JOBS_CONFIG_MAP", &mut self.broker.config_dir),
+                ("JOBS_SECRET", &mut self.broker.secret_dir),
+            ] {
+                if let Some(directory) = set(name) {
+                    ensure!(
+                        Path::new(&directory).is_dir(),
+                        "{name} is {directory:?}, which is not a directory: without JOBS_IMAGE it is \
+                         one of this machine, with a file for each key"
+                    );
+                    *slot = Some(directory.into());
+                }
             }
         }
         if let Some(millis) = set("JOBS_TIMEOUT") {
@@ -415,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_variables_are_understood_and_an_image_is_refused_with_a_remedy() {
+    fn seed_variables_are_understood() {
         let with = |pairs: &[(&str, &str)]| {
             let pairs: std::collections::HashMap<String, String> =
                 pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -436,7 +457,6 @@ mod tests {
         assert_eq!(config.broker.secret_dir.as_deref(), Some(folder.path()));
         assert_eq!(config.policy().unwrap().timeouts.bind, Duration::from_secs(900));
         for (pairs, word) in [
-            ([("JOBS_IMAGE", "quay.io/x/y")], "Kubernetes runner"),
             ([("STEWARD_MODE", "helm")], "only `jobs`"),
             ([("JOBS_SECRET", "my-secret")], "directory"),
             ([("JOBS_TIMEOUT", "15m")], "milliseconds"),
@@ -444,6 +464,26 @@ mod tests {
             let error = with(&pairs).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn an_image_makes_a_cluster_the_place() {
+        let mut config = Config::default();
+        let given = |name: &str| match name {
+            "STEWARD_MODE" => Some("jobs".to_owned()),
+            "POD_NAMESPACE" => Some("steward".to_owned()),
+            "JOBS_IMAGE" => Some("registry.example/broker:1".to_owned()),
+            "JOBS_CONFIG_MAP" => Some("settings".to_owned()),
+            "JOBS_SECRET" => Some("secrets".to_owned()),
+            _ => None,
+        };
+        config.take_seed_environment(given).unwrap();
+        let cluster = config.kubernetes.unwrap();
+        assert_eq!(cluster.namespace.as_deref(), Some("steward"));
+        assert_eq!(cluster.image.as_deref(), Some("registry.example/broker:1"));
+        assert_eq!(cluster.config_map.as_deref(), Some("settings"));
+        assert_eq!(cluster.secret.as_deref(), Some("secrets"));
+        assert!(config.broker.config_dir.is_none() && config.broker.secret_dir.is_none());
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //!                                        SystemClock   ┘
 //! ```
 
+mod cluster;
 mod config;
 #[cfg(feature = "failpoints")]
 mod failpoint;
 mod keys;
 mod metrics;
+mod place;
 mod probes;
 mod secrets;
 mod start;

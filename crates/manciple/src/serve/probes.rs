@@ -11,7 +11,6 @@ use engine::Engine;
 use http::{HeaderMap, StatusCode, header};
 use osb::Backend;
 use osb::server::Authentication;
-use standalone::store::EmbeddedStore;
 
 use super::metrics::Metrics;
 use crate::admin::refusal::{explain_method, unwelcome};
@@ -20,7 +19,8 @@ use crate::admin::refusal::{explain_method, unwelcome};
 #[derive(Clone)]
 pub(crate) struct Probes {
     pub(crate) engine: Engine,
-    pub(crate) store: Arc<EmbeddedStore>,
+    /// Why the store takes no writes, if it takes none.
+    pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     pub(crate) metrics: Arc<Metrics>,
     /// Who may read the metrics; `None`: everybody.
     pub(crate) authentication: Option<Authentication>,
@@ -42,7 +42,7 @@ async fn ready(State(probes): State<Probes>) -> Response {
     if probes.engine.catalog().is_none() {
         return no("the broker's catalog was not read yet\n".to_owned());
     }
-    match probes.store.refusing() {
+    match (probes.refusing)() {
         Some(why) => no(format!("the store cannot be written: {why}; see the log\n")),
         None => "ok\n".into_response(),
     }

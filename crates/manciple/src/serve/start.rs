@@ -1,27 +1,24 @@
 //! From a configuration to a server that answers, and from a signal to a process that has ended.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use async_trait::async_trait;
+use anyhow::{Context, ensure};
 use engine::{Engine, Ports, SystemClock};
+use osb::Backend;
 use osb::server::{Settings, TlsSource};
-use osb::{Backend, Error, ErrorKind};
-use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
-use standalone::store::{EmbeddedStore, Options};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::config::{self, Config, Format, Log};
-use super::keys;
 use super::metrics::{Exchanges, Metrics, Operations};
+use super::place::{Place, open_store};
 use super::probes::{self, Probes};
 use super::secrets::Known;
 use super::tls::Certificate;
-use crate::admin::routes::{self, Admin, Backup};
+use crate::admin::routes::{self, Admin};
 
 /// How often files of secrets and certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
@@ -33,7 +30,16 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     log(&config.log)?;
     let policy = config.policy()?;
     let data_dir = config.data_dir.clone().unwrap_or_else(|| PathBuf::from("data"));
-    let store = Arc::new(open_store(config, &data_dir)?);
+    // One machine's store is opened before anything else is begun: it may have much to say.
+    let machine = match &config.kubernetes {
+        None => Some(Arc::new(open_store(config, &data_dir)?)),
+        Some(_) => None,
+    };
+    ensure!(
+        machine.is_some() || config.auth.is_configured(),
+        "auth: on a cluster give users or tokens (files of a mounted Secret): replicas would each make \
+         a password of their own"
+    );
     let known = Known::open(&config.auth, &data_dir)?;
     let certificate = config.tls.as_ref().map(Certificate::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -44,32 +50,41 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         // Caught before anything is begun: unhandled, each of them ends the process.
         let end = told_to_end()?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
-        let runner = Arc::new(open_runner(config, &data_dir, &store).await?);
+        let place = match machine {
+            Some(store) => Place::machine(config, &data_dir, store).await?,
+            None => Place::cluster(config, &policy.broker).await?,
+        };
         let metrics = Metrics::new();
         let ports = Ports {
-            store: Arc::clone(&store) as _,
-            runner,
+            store: Arc::clone(&place.store),
+            runner: Arc::clone(&place.runner),
             clock: Arc::new(SystemClock),
             observer: Arc::new(Operations(Arc::clone(&metrics))),
         };
         let engine = Engine::new(policy, ports);
+        engine.set_driving(place.leadership.is_none());
         offer(config, &engine).await?;
-        let resumed = engine.resume().await?;
+        let resumed = if engine.drives() { engine.resume().await? } else { 0 };
         tokio::spawn(engine.clone().sweep());
         tokio::spawn(watch(hangup, Arc::clone(&known), certificate.clone(), engine.clone()));
+        let lead = place.leadership.as_ref().map(|leadership| leadership.take_part(&engine));
         let listen = config.listen.as_deref().unwrap_or("127.0.0.1:8080");
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("listen: {listen} cannot be listened on"))?;
         let address = listener.local_addr()?;
         tracing::info!(%address, tls = certificate.is_some(), resumed, "serving");
-        let router = router(config, &engine, &known, &metrics, &store, &data_dir);
+        let router = router(config, &engine, &known, &metrics, &place);
         let tls: Option<TlsSource> = certificate.map(|certificate| {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
         });
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = engine.in_progress(), "ended; runs go on");
+        if let Some(lead) = lead {
+            engine.set_driving(false);
+            lead.give_back().await;
+        }
         anyhow::Ok(())
     })?;
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -93,42 +108,6 @@ fn log(log: &Log) -> anyhow::Result<()> {
     installed.map_err(|error| anyhow::anyhow!("the log could not be set up: {error}"))
 }
 
-fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<EmbeddedStore> {
-    let keys = keys::choose(&config.encryption, data_dir)?;
-    let mut options = Options::new(data_dir, keys.current);
-    options.previous_key = keys.previous;
-    let runs = std::fs::read_dir(data_dir.join("runs")).is_ok_and(|mut runs| runs.next().is_some());
-    if runs && !data_dir.join("manciple.db").exists() {
-        tracing::warn!(
-            data_dir = %data_dir.display(),
-            "there are runs but no manciple.db: beginning anew, without the instances of before; if \
-             the file is lost, stop and restore a backup"
-        );
-    }
-    Ok(EmbeddedStore::open(&options)?)
-}
-
-async fn open_runner(
-    config: &Config,
-    data_dir: &Path,
-    store: &EmbeddedStore,
-) -> anyhow::Result<ProcessRunner> {
-    let broker = &config.broker;
-    let command = broker.command.clone().unwrap_or_else(|| PathBuf::from("/bin/broker"));
-    let key = RunnerKey::new(*store.runner_key().await.context("the runner's key")?);
-    let own = std::env::current_exe().context("the path of this program")?;
-    let supervisor = vec![own.into_os_string(), "supervise".into()];
-    let mut settings = ProcessSettings::new(command, data_dir.join("runs"), key, supervisor);
-    settings.config_dir.clone_from(&broker.config_dir);
-    settings.secret_dir.clone_from(&broker.secret_dir);
-    settings.catalog_file.clone_from(&config.catalog.file);
-    settings.pass_environment.clone_from(&broker.pass_env);
-    settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
-    settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
-    settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
-    Ok(ProcessRunner::open(settings)?)
-}
-
 /// The catalog: the saved one first. One of a file is read now, and its faults end the start; the
 /// broker may take its time.
 async fn offer(config: &Config, engine: &Engine) -> anyhow::Result<()> {
@@ -146,8 +125,7 @@ fn router(
     engine: &Engine,
     known: &Arc<Known>,
     metrics: &Arc<Metrics>,
-    store: &Arc<EmbeddedStore>,
-    data_dir: &Path,
+    place: &Place,
 ) -> axum::Router {
     let http = &config.http;
     let mut settings = Settings::new(known.authentication());
@@ -157,45 +135,21 @@ fn router(
     settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
     settings.observer = Some(Arc::new(Exchanges(Arc::clone(metrics))));
     let backend: Arc<dyn Backend> = Arc::new(engine.clone());
-    let copies = Copies { store: Arc::clone(store), scratch: data_dir.to_owned() };
     let admin = Admin {
         engine: engine.clone(),
         authentication: known.authentication(),
-        backup: Arc::new(copies),
+        backup: Arc::clone(&place.backup),
     };
     let open = config.http.open_metrics;
     let probes = Probes {
         engine: engine.clone(),
-        store: Arc::clone(store),
+        refusing: Arc::clone(&place.refusing),
         metrics: Arc::clone(metrics),
         authentication: (!open).then(|| known.authentication()),
     };
     probes::routes(probes)
         .merge(routes::routes(admin))
         .merge(osb::server::router(backend, settings))
-}
-
-/// Copies of the store, made beside it.
-struct Copies {
-    store: Arc<EmbeddedStore>,
-    scratch: PathBuf,
-}
-
-#[async_trait]
-impl Backup for Copies {
-    async fn backup(&self, path: PathBuf) -> Result<(), Error> {
-        match self.store.backup_to(path).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the backup could not be made: {error}"),
-            )),
-        }
-    }
-
-    fn scratch(&self) -> PathBuf {
-        self.scratch.clone()
-    }
 }
 
 /// Takes up changed passwords, tokens and certificates, and the catalog on SIGHUP.

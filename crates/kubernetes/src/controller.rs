@@ -1,0 +1,114 @@
+//! What a replica does beside answering: it carries operations out while it leads, and does what people ask
+//! of resources.
+//!
+//! ```text
+//! Lease ──▶ leads? ──▶ engine.resume ◀── records with an operation in progress
+//! watch ──▶ heard of a record ──▶ engine
+//!       ──▶ it is gone        ──▶ bury its resource
+//!       ──▶ it was deleted by hand ──▶ have the broker remove it
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use engine::record::Key;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::lease::Lead;
+use crate::store::{Change, KubernetesStore};
+
+/// How often everything that asks for something is looked at again: what was asked for and did not succeed.
+const AGAIN: Duration = Duration::from_secs(15);
+/// The longest pause before what did not succeed is tried again.
+const LONGEST: Duration = Duration::from_secs(10 * 60);
+
+/// Runs for ever; to be spawned.
+pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
+    let Some(mut changes) = store.changes() else { return };
+    let mut controller = Controller { engine, store, tried: HashMap::new() };
+    let mut held = lead.held();
+    let mut again = interval(AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            changed = held.changed() => match changed {
+                Ok(()) => {
+                    let leads = *held.borrow_and_update();
+                    controller.lead(leads).await;
+                }
+                Err(_) => return,
+            },
+            Some(change) = changes.recv() => controller.hear(&change).await,
+            _ = again.tick() => controller.look().await,
+        }
+    }
+}
+
+struct Controller {
+    engine: Engine,
+    store: Arc<KubernetesStore>,
+    /// Removals that people asked for: when the next try is due, and the pause after that.
+    tried: HashMap<Key, (Instant, Duration)>,
+}
+
+impl Controller {
+    async fn lead(&mut self, leads: bool) {
+        self.engine.set_driving(leads);
+        if !leads {
+            return;
+        }
+        match self.engine.resume().await {
+            Ok(count) => tracing::info!(count, "leading; operations were taken up"),
+            // Looked at again soon.
+            Err(error) => tracing::warn!(%error, "operations could not be taken up"),
+        }
+        self.look().await;
+    }
+
+    /// Everything that asks for something, as if it was just heard of.
+    async fn look(&mut self) {
+        if !self.engine.drives() {
+            return;
+        }
+        let outstanding = self.store.outstanding();
+        self.tried.retain(|key, _| outstanding.iter().any(|change| change.key == *key));
+        for change in &outstanding {
+            self.hear(change).await;
+        }
+    }
+
+    async fn hear(&mut self, change: &Change) {
+        self.engine.heard_of(&change.key, change.busy);
+        if !self.engine.drives() {
+            return;
+        }
+        if change.gone {
+            if let Err(error) = self.store.bury(&change.key).await {
+                tracing::warn!(record = %change.key, %error, "its resource cannot be removed yet");
+            }
+        }
+        if change.unwanted {
+            self.remove(&change.key).await;
+        }
+    }
+
+    /// Somebody deleted the resource: what it stands for goes first.
+    async fn remove(&mut self, key: &Key) {
+        let now = Instant::now();
+        let (due, pause) = self.tried.get(key).copied().unwrap_or((now, AGAIN));
+        if due > now {
+            return;
+        }
+        self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
+        match self.engine.remove(key).await {
+            Ok(()) => {
+                tracing::info!(record = %key, "its resource was deleted: it is being removed")
+            }
+            Err(error) => {
+                tracing::warn!(record = %key, %error, "its resource was deleted, and it stays")
+            }
+        }
+    }
+}

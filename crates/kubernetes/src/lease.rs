@@ -1,0 +1,155 @@
+//! Who carries operations out, of several replicas: the holder of a Lease.
+//!
+//! It saves work, and nothing depends on it: each step of an operation is compared and set, and each run has
+//! one name. So a holder that was paused and does not know that its time is over does no harm.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::calls::{CallError, call, find};
+use crate::names;
+
+/// For how long a Lease is held without a word from its holder.
+const DURATION: Duration = Duration::from_secs(15);
+/// How often its holder says a word.
+const RENEW: Duration = Duration::from_secs(5);
+/// How often the others look.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A Lease that many want and one has.
+pub struct Lead {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+    held: watch::Sender<bool>,
+}
+
+/// What was last seen of it, and when by our own clock: clocks of others are not compared with.
+struct Seen {
+    version: String,
+    at: Instant,
+}
+
+impl Lead {
+    /// Wants the Lease of a broker; `identity` is this process's own: a pod's name.
+    pub fn new(client: Client, namespace: &str, broker: &str, identity: &str) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: format!("manciple-{}", names::broker_label(broker)),
+            identity: identity.to_owned(),
+            held: watch::Sender::new(false),
+        }
+    }
+
+    /// Whether it is held, from now on.
+    pub fn held(&self) -> watch::Receiver<bool> {
+        self.held.subscribe()
+    }
+
+    /// Takes it when it is free and keeps it, for ever. To be spawned.
+    pub async fn keep(&self) {
+        let mut seen: Option<Seen> = None;
+        let mut renewed = Instant::now();
+        loop {
+            let begun = Instant::now();
+            match self.step(&mut seen).await {
+                Ok(true) => renewed = begun,
+                Ok(false) => renewed = begun - DURATION,
+                Err(error) => tracing::warn!(%error, lease = %self.name, "the Lease cannot be had"),
+            }
+            // Without an answer it is ours for as long as nobody else may take it.
+            let held = renewed.elapsed() < DURATION - RENEW;
+            if self.held.send_if_modified(|was| std::mem::replace(was, held) != held) {
+                tracing::info!(lease = %self.name, identity = %self.identity, held, "leadership");
+            }
+            tokio::time::sleep(if held { RENEW } else { LOOK }).await;
+        }
+    }
+
+    /// Gives it back, so that the next one does not have to wait. Nothing is lost if it fails.
+    pub async fn give_back(&self) {
+        if !*self.held.borrow() {
+            return;
+        }
+        if let Ok(Some(mut lease)) = find(self.leases.get(&self.name)).await {
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_deref() == Some(&self.identity) {
+                spec.holder_identity = None;
+                let _ = call(self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            }
+        }
+        self.held.send_replace(false);
+    }
+
+    /// One look, one write at most; whether it is ours now.
+    async fn step(&self, seen: &mut Option<Seen>) -> Result<bool, CallError> {
+        let Some(lease) = find(self.leases.get(&self.name)).await? else {
+            return self.write(None).await;
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let ours = spec.holder_identity.as_deref() == Some(&self.identity);
+        let free = spec.holder_identity.as_deref().unwrap_or_default().is_empty();
+        if ours || free {
+            return self.write(Some(lease)).await;
+        }
+        let now = Instant::now();
+        let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = duration.map_or(DURATION, Duration::from_secs);
+        match seen {
+            Some(seen) if seen.version == version && seen.at + duration <= now => {
+                self.write(Some(lease)).await
+            }
+            Some(seen) if seen.version == version => Ok(false),
+            _ => {
+                *seen = Some(Seen { version, at: now });
+                Ok(false)
+            }
+        }
+    }
+
+    async fn write(&self, before: Option<Lease>) -> Result<bool, CallError> {
+        let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let ours = spec.holder_identity.as_deref() == Some(&self.identity);
+        let now = MicroTime(jiff::Timestamp::now());
+        let spec = LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_transitions: match (ours, spec.lease_transitions) {
+                (false, count) => Some(count.unwrap_or_default().saturating_add(1)),
+                (true, count) => count,
+            },
+            ..spec
+        };
+        let written = match before {
+            Some(lease) => {
+                let lease = Lease { spec: Some(spec), ..lease };
+                call(self.leases.replace(&self.name, &PostParams::default(), &lease)).await
+            }
+            None => {
+                let mut lease: Lease = serde_json::from_value(json!({"metadata": {
+                    "name": self.name,
+                    "labels": {names::MANAGED_BY.0: names::MANAGED_BY.1},
+                }}))
+                .map_err(|error| CallError::Refused(error.to_string()))?;
+                lease.spec = Some(spec);
+                call(self.leases.create(&PostParams::default(), &lease)).await
+            }
+        };
+        match written {
+            Ok(_) => Ok(true),
+            // Another was quicker.
+            Err(CallError::Conflict | CallError::Exists | CallError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

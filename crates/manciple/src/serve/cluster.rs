@@ -1,0 +1,101 @@
+//! Serving on Kubernetes: records as resources, runs as Jobs, several replicas of which one leads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use kubernetes::{JobRunner, JobSettings, KubernetesStore, Lead, PodPolicy, Settings};
+use serde::Deserialize;
+
+use super::config::{Broker, Period};
+
+/// Where a pod is told its namespace.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// The member `kubernetes`: present, or given by the seed's variables, it makes a cluster the place of
+/// everything.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Cluster {
+    /// Of the resources and the Jobs; that of the pod, by default.
+    pub(crate) namespace: Option<String>,
+    /// The image that has `/bin/broker`.
+    pub(crate) image: Option<String>,
+    /// The image that has the agent: this program's own.
+    pub(crate) agent_image: Option<String>,
+    /// Where the agent is in it.
+    pub(crate) agent_path: Option<String>,
+    /// A ConfigMap, at `/config`.
+    pub(crate) config_map: Option<String>,
+    /// A Secret, at `/secret`.
+    pub(crate) secret: Option<String>,
+    /// What else is said of the pods.
+    pub(crate) pod: PodPolicy,
+    /// How long a pod may take to begin.
+    pub(crate) start_timeout: Option<Period>,
+    /// How long the Job of a run that succeeded is kept.
+    pub(crate) keep_succeeded: Option<Period>,
+    /// The same of one that did not.
+    pub(crate) keep_failed: Option<Period>,
+    /// The cluster, where this does not run in a pod of it.
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// What serves on a cluster.
+pub(crate) struct Parts {
+    pub(crate) store: Arc<KubernetesStore>,
+    pub(crate) runner: JobRunner,
+    pub(crate) lead: Arc<Lead>,
+}
+
+impl Cluster {
+    /// Connects, and reads what there is.
+    pub(crate) async fn open(&self, broker: &Broker, name: &str) -> anyhow::Result<Parts> {
+        let namespace = match &self.namespace {
+            Some(namespace) => namespace.clone(),
+            None => std::fs::read_to_string(NAMESPACE_FILE).ok().context(
+                "kubernetes.namespace: give one (or POD_NAMESPACE), for this is no pod of a cluster",
+            )?,
+        };
+        let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
+        let settings = Settings { namespace: namespace.clone(), broker: name.to_owned() };
+        let store = KubernetesStore::open(client.clone(), settings).await?;
+        let jobs = self.jobs(&namespace, broker, name)?;
+        let runner = JobRunner::open(client.clone(), jobs).await?;
+        let lead = Lead::new(client, &namespace, name, &identity()?);
+        Ok(Parts { store: Arc::new(store), runner, lead: Arc::new(lead) })
+    }
+
+    fn jobs(&self, namespace: &str, broker: &Broker, name: &str) -> anyhow::Result<JobSettings> {
+        let image = self.image.as_deref();
+        let image = image.context("kubernetes.image: give the broker's image (or JOBS_IMAGE)")?;
+        let agent = self.agent_image.as_deref().context(
+            "kubernetes.agent_image: give the image that this program is in (or MANCIPLE_IMAGE)",
+        )?;
+        for (given, member) in [
+            (broker.command.is_some(), "command"),
+            (broker.config_dir.is_some(), "config_dir"),
+            (broker.secret_dir.is_some(), "secret_dir"),
+            (!broker.pass_env.is_empty(), "pass_env"),
+        ] {
+            ensure!(!given, "broker.{member}: is for one machine; on a cluster give kubernetes.…");
+        }
+        let mut settings = JobSettings::new(namespace, name, image, agent);
+        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
+        settings.agent_path = self.agent_path.clone().unwrap_or(settings.agent_path);
+        settings.config_map.clone_from(&self.config_map);
+        settings.secret.clone_from(&self.secret);
+        settings.pod = self.pod.clone();
+        settings.grace = or(broker.grace, settings.grace);
+        settings.start_timeout = or(self.start_timeout, settings.start_timeout);
+        settings.keep_succeeded = or(self.keep_succeeded, settings.keep_succeeded);
+        settings.keep_failed = or(self.keep_failed, settings.keep_failed);
+        Ok(settings)
+    }
+}
+
+/// Who we are among replicas: the pod's name, and something that a pod of the same name does not have.
+fn identity() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Ok(format!("{}-{}", name.trim(), &super::random_text()?[..8]))
+}

@@ -1,0 +1,154 @@
+//! Where records are kept and runs are made: this machine, or a cluster.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use engine::Engine;
+use engine::ports::{Runner, Store};
+use kubernetes::{KubernetesStore, Lead};
+use osb::{Error, ErrorKind};
+use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
+use standalone::store::{EmbeddedStore, Options};
+
+use super::config::Config;
+use super::keys;
+use crate::admin::routes::Backup;
+
+/// What of a place the rest of the server knows.
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) backup: Arc<dyn Backup>,
+    /// Why the store takes no writes, if it takes none.
+    pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Where several processes share the work.
+    pub(crate) leadership: Option<Leadership>,
+}
+
+/// The part of a replica among others.
+pub(crate) struct Leadership {
+    store: Arc<KubernetesStore>,
+    lead: Arc<Lead>,
+}
+
+impl Leadership {
+    /// Begins to want to lead, and to do what a leader does.
+    pub(crate) fn take_part(&self, engine: &Engine) -> Arc<Lead> {
+        let (store, lead) = (Arc::clone(&self.store), Arc::clone(&self.lead));
+        tokio::spawn(kubernetes::control(engine.clone(), store, Arc::clone(&lead)));
+        tokio::spawn(async move { lead.keep().await });
+        Arc::clone(&self.lead)
+    }
+}
+
+impl Place {
+    /// This machine.
+    pub(crate) async fn machine(
+        config: &Config,
+        data_dir: &Path,
+        store: Arc<EmbeddedStore>,
+    ) -> anyhow::Result<Self> {
+        let runner = open_runner(config, data_dir, &store).await?;
+        let copies = Copies { store: Arc::clone(&store), scratch: data_dir.to_owned() };
+        let asked = Arc::clone(&store);
+        Ok(Self {
+            store,
+            runner: Arc::new(runner),
+            backup: Arc::new(copies),
+            refusing: Arc::new(move || asked.refusing().map(|why| why.to_string())),
+            leadership: None,
+        })
+    }
+
+    /// A cluster.
+    pub(crate) async fn cluster(config: &Config, broker: &str) -> anyhow::Result<Self> {
+        let cluster = config.kubernetes.clone().unwrap_or_default();
+        let parts = cluster.open(&config.broker, broker).await?;
+        Ok(Self {
+            store: Arc::clone(&parts.store) as _,
+            runner: Arc::new(parts.runner),
+            backup: Arc::new(NoCopies),
+            refusing: Arc::new(|| None),
+            leadership: Some(Leadership { store: parts.store, lead: parts.lead }),
+        })
+    }
+}
+
+/// The store of this machine.
+pub(crate) fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<EmbeddedStore> {
+    let keys = keys::choose(&config.encryption, data_dir)?;
+    let mut options = Options::new(data_dir, keys.current);
+    options.previous_key = keys.previous;
+    let runs = std::fs::read_dir(data_dir.join("runs")).is_ok_and(|mut runs| runs.next().is_some());
+    if runs && !data_dir.join("manciple.db").exists() {
+        tracing::warn!(
+            data_dir = %data_dir.display(),
+            "there are runs but no manciple.db: beginning anew, without the instances of before; if \
+             the file is lost, stop and restore a backup"
+        );
+    }
+    Ok(EmbeddedStore::open(&options)?)
+}
+
+async fn open_runner(
+    config: &Config,
+    data_dir: &Path,
+    store: &EmbeddedStore,
+) -> anyhow::Result<ProcessRunner> {
+    let broker = &config.broker;
+    let command = broker.command.clone().unwrap_or_else(|| PathBuf::from("/bin/broker"));
+    let key = RunnerKey::new(*store.runner_key().await.context("the runner's key")?);
+    let own = std::env::current_exe().context("the path of this program")?;
+    let supervisor = vec![own.into_os_string(), "supervise".into()];
+    let mut settings = ProcessSettings::new(command, data_dir.join("runs"), key, supervisor);
+    settings.config_dir.clone_from(&broker.config_dir);
+    settings.secret_dir.clone_from(&broker.secret_dir);
+    settings.catalog_file.clone_from(&config.catalog.file);
+    settings.pass_environment.clone_from(&broker.pass_env);
+    settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
+    settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);
+    settings.log_limit = broker.log_limit.unwrap_or(settings.log_limit);
+    Ok(ProcessRunner::open(settings)?)
+}
+
+/// Copies of the store, made beside it.
+struct Copies {
+    store: Arc<EmbeddedStore>,
+    scratch: PathBuf,
+}
+
+#[async_trait]
+impl Backup for Copies {
+    async fn backup(&self, path: PathBuf) -> Result<(), Error> {
+        match self.store.backup_to(path).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the backup could not be made: {error}"),
+            )),
+        }
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.scratch.clone()
+    }
+}
+
+/// A cluster has its own ways.
+struct NoCopies;
+
+#[async_trait]
+impl Backup for NoCopies {
+    async fn backup(&self, _: PathBuf) -> Result<(), Error> {
+        Err(Error::bad_request(
+            "on a cluster the records are resources: back up serviceinstances, servicebindings and \
+             their Secrets as you back up all others",
+        ))
+    }
+
+    fn scratch(&self) -> PathBuf {
+        std::env::temp_dir()
+    }
+}
