@@ -1,0 +1,263 @@
+//! The real binary on a real cluster: orders become resources and Jobs, and nothing that is killed is lost.
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Served, Site, http, order, within};
+
+/// Writes a line for each provision into its ledger; `slow` takes three seconds; `bind` shows what it was
+/// given by the ConfigMap and by the Secret.
+const BROKER: &str = r#"#!/bin/sh
+case $1 in
+catalog)
+    echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+        "instances_retrievable":true,"bindings_retrievable":true,"plans":[
+        {"id":"p","name":"small","description":"d"},
+        {"id":"slow","name":"slow","description":"d"}]}]}'
+    exit ;;
+bind) echo "{\"credentials\":{\"region\":\"$DB_REGION\",\"password\":\"$(cat /secret/db.password)\"}}" ;;
+*) echo '{}' ;;
+esac
+echo "$1 of $7" >>/ledger/all
+[ "$5" != slow ] || sleep 3
+"#;
+
+const PLANTED: &str = "planted-pa55word";
+
+/// A namespace of the cluster with a broker's image, configuration and ledger.
+struct Town {
+    namespace: String,
+    site: Site,
+    ledger: PathBuf,
+}
+
+impl Town {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("town-{}-{count}", std::process::id());
+        apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+        kubernetes::resources::definitions().iter().for_each(apply);
+        let mut site = Site::new("");
+        let ledger = tempfile::Builder::new().prefix("ledger-").tempdir().unwrap().keep();
+        std::fs::set_permissions(&ledger, std::fs::Permissions::from_mode(0o777)).unwrap();
+        for (kind, name, data) in [
+            ("ConfigMap", "script", json!({"broker": BROKER})),
+            ("ConfigMap", "settings", json!({"db.region": "eu"})),
+            ("Secret", "secrets", json!({"db.password": PLANTED})),
+        ] {
+            let field = if kind == "Secret" { "stringData" } else { "data" };
+            apply(&json!({
+                "apiVersion": "v1",
+                "kind": kind,
+                "metadata": {"name": name, "namespace": namespace},
+                field: data,
+            }));
+        }
+        site.settings = json!({
+            "auth": {"disabled": true},
+            "kubernetes": {
+                "namespace": namespace,
+                "image": testkit::cluster::SHELL_IMAGE,
+                "agent_image": testkit::cluster::AGENT_IMAGE,
+                "config_map": "settings",
+                "secret": "secrets",
+                "pod": {
+                    "volumes": [
+                        {"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}},
+                        {"name": "ledger", "hostPath": {"path": ledger}},
+                    ],
+                    "volumeMounts": [
+                        {"name": "script", "mountPath": "/bin/broker", "subPath": "broker"},
+                        {"name": "ledger", "mountPath": "/ledger"},
+                    ],
+                },
+            },
+        })
+        .to_string();
+        Self { namespace, site, ledger }
+    }
+
+    fn command(&self) -> Command {
+        let config = self.site.write("manciple.yaml", &self.site.settings);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--config"])
+            .arg(config)
+            .env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn serve(&self) -> Served {
+        let server =
+            Served::start(&mut self.command()).unwrap_or_else(|log| panic!("no server: {log}"));
+        order::ready(&server);
+        server
+    }
+
+    /// `kubectl get … -o json`.
+    fn get(&self, what: &str) -> Value {
+        let output = self.kubectl(&["get", what, "-o", "json"]);
+        serde_json::from_str(&output).unwrap()
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.get(what)["items"].as_array().map_or(0, Vec::len)
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let output =
+            testkit::cluster::kubectl().args(["-n", &self.namespace]).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn effects(&self, line: &str) -> usize {
+        let all = std::fs::read_to_string(self.ledger.join("all")).unwrap_or_default();
+        all.lines().filter(|found| *found == line).count()
+    }
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.ledger);
+        for kind in ["serviceinstances", "servicebindings"] {
+            let names = testkit::cluster::kubectl()
+                .args(["-n", &self.namespace, "get", kind, "-o", "name"])
+                .output()
+                .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            for name in names.unwrap_or_default().lines() {
+                let patch = r#"{"metadata":{"finalizers":null}}"#;
+                let _ = testkit::cluster::kubectl()
+                    .args(["-n", &self.namespace, "patch", name, "--type=merge", "-p", patch])
+                    .output();
+            }
+        }
+        let delete = ["delete", "namespace", &self.namespace, "--wait=false"];
+        let _ = testkit::cluster::kubectl().args(delete).output();
+    }
+}
+
+fn apply(object: &Value) {
+    let mut kubectl = testkit::cluster::kubectl()
+        .args(["apply", "--validate=false", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    kubectl.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
+    assert!(kubectl.wait().unwrap().success(), "{object}");
+}
+
+fn delete(server: &Served, path: &str) -> http::Answer {
+    let path = format!("{path}?service_id=s&plan_id=p&accepts_incomplete=true");
+    http::send(&server.address, "DELETE", &path, None).unwrap()
+}
+
+#[test]
+fn an_order_becomes_resources_and_jobs_and_goes_again() {
+    let town = Town::new();
+    let server = town.serve();
+    let mut body = order::body("p");
+    body["parameters"] = json!({"admin": PLANTED});
+    body["context"] = json!({"platform": "kubernetes", "namespace": PLANTED});
+    assert_eq!(order::provisioned(&server, "i", &body)["state"], "succeeded");
+    let again = order::provision(&server, "i", &body);
+    assert_eq!(again.status, 200, "{again:?}");
+    let bound = order::bind(&server, "i", "b", &json!({"service_id": "s", "plan_id": "p"}));
+    assert_eq!(
+        bound.body["credentials"],
+        json!({"region": "eu", "password": PLANTED}),
+        "{bound:?}"
+    );
+
+    let instances = town.get("serviceinstances");
+    let instance = &instances["items"][0];
+    assert_eq!(instance["spec"]["instanceID"], "i");
+    let ready = instance["status"]["conditions"].as_array().unwrap();
+    assert!(ready.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"), "{ready:?}");
+    for what in ["serviceinstances", "servicebindings", "jobs", "pods", "events"] {
+        assert!(!town.get(what).to_string().contains(PLANTED), "{what}");
+    }
+    let owned = town.get("secrets");
+    let of_instance =
+        |it: &&Value| it["metadata"]["ownerReferences"][0]["kind"] == "ServiceInstance";
+    assert!(owned["items"].as_array().unwrap().iter().any(|it| of_instance(&it)), "{owned}");
+    assert!(!server.log().contains(PLANTED));
+
+    let unbound = delete(&server, "/v2/service_instances/i/service_bindings/b");
+    assert!([200, 202].contains(&unbound.status), "{unbound:?}");
+    let gone = || (town.count("servicebindings") == 0).then_some(());
+    assert!(within(30, gone).is_some(), "the binding's resource stays:\n{}", server.log());
+    assert_eq!(delete(&server, "/v2/service_instances/i").status, 202);
+    let gone = || (town.count("serviceinstances") == 0).then_some(());
+    assert!(within(30, gone).is_some(), "the instance's resource stays:\n{}", server.log());
+    assert_eq!(order::last_operation(&server, "i")["state"], "succeeded");
+    assert_eq!(delete(&server, "/v2/service_instances/i").status, 410);
+    let left = || (town.count("jobs") == 0).then_some(());
+    assert!(within(30, left).is_some(), "{}", town.kubectl(&["get", "jobs"]));
+    let ours = |it: &&Value| it["metadata"]["ownerReferences"][0]["kind"] == "ServiceInstance";
+    let left = || {
+        let secrets = town.get("secrets");
+        (!secrets["items"].as_array().unwrap().iter().any(|it| ours(&it))).then_some(())
+    };
+    assert!(within(30, left).is_some(), "{}", town.kubectl(&["get", "secrets"]));
+}
+
+#[test]
+fn deleting_the_resource_is_a_deprovision() {
+    let town = Town::new();
+    let server = town.serve();
+    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
+    town.kubectl(&["delete", "serviceinstances", "--all", "--timeout=60s"]);
+    assert_eq!(town.effects("deprovision of i"), 1);
+    assert_eq!(town.count("serviceinstances"), 0);
+    // The id can be used again.
+    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
+    assert_eq!(town.effects("provision of i"), 2);
+}
+
+#[test]
+fn a_killed_server_loses_nothing_and_does_nothing_twice() {
+    let town = Town::new();
+    let mut server = town.serve();
+    for (n, pause) in [0, 700, 1500].into_iter().enumerate() {
+        let id = format!("i{n}");
+        assert_eq!(order::provision(&server, &id, &order::body("slow")).status, 202);
+        std::thread::sleep(Duration::from_millis(pause));
+        server.kill();
+        server = town.serve();
+        assert_eq!(order::settled(&server, &id)["state"], "succeeded", "{}", server.log());
+        assert_eq!(town.effects(&format!("provision of {id}")), 1);
+    }
+}
+
+#[test]
+fn any_replica_answers_and_any_may_die() {
+    let town = Town::new();
+    let mut leader = town.serve();
+    leader.says("leading");
+    let other = town.serve();
+    assert_eq!(order::provision(&other, "i", &order::body("p")).status, 202);
+    assert_eq!(order::settled(&leader, "i")["state"], "succeeded");
+    assert_eq!(order::settled(&other, "i")["state"], "succeeded");
+    // A held request, at the replica that does not carry it out.
+    let bound = order::bind(&other, "i", "b", &json!({"service_id": "s", "plan_id": "p"}));
+    assert_eq!(bound.status, 201, "{bound:?}");
+    assert_eq!(order::provision(&other, "late", &order::body("slow")).status, 202);
+    std::thread::sleep(Duration::from_millis(500));
+    leader.kill();
+    assert_eq!(order::settled(&other, "late")["state"], "succeeded", "{}", other.log());
+    assert_eq!(town.effects("provision of late"), 1);
+}
