@@ -97,6 +97,14 @@ pub(crate) fn last_operation(
     }
 }
 
+/// Whether a record has the operation that is asked after.
+pub(crate) fn knows(record: &Record, query: &LastOperationQuery) -> bool {
+    let known = |asked: &str| {
+        record.operation.id == asked || record.past.iter().any(|past| past.id == asked)
+    };
+    query.operation.as_deref().is_some_and(known)
+}
+
 fn unknown(query: &LastOperationQuery) -> Error {
     let of_delete = query.operation.as_deref().is_some_and(|operation| {
         operation.starts_with("deprovision-") || operation.starts_with("unbind-")

@@ -54,29 +54,20 @@ impl Backend for Engine {
             bind_resource: None,
             predecessor_binding_id: None,
         };
-        for _ in 0..ROUNDS {
-            let stored = self.read(&key).await?;
-            let existing = stored.as_ref().map(|stored| &*stored.record);
-            let next = match admit::create(existing, Action::Provision, &ordered) {
-                Admission::Refuse(error) => return Err(error),
-                Admission::Already => {
-                    return Ok(Reply::Done(existing.map(answer::provisioned).unwrap_or_default()));
+        for view in self.views() {
+            match self.try_provision(call, &key, &ordered, view).await {
+                Ok(Some(Found::Begun(record))) => {
+                    return self.conclude(call, record, answer::provisioned, Reply::Created).await;
                 }
-                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
-                Admission::Begin => {
-                    if existing.is_none_or(|record| !record.is_live()) {
-                        self.shared.check_sold(&ordered.service_id, &ordered.plan_id)?;
-                    }
-                    let next =
-                        Arc::new(self.creation(call, &key, existing, &ordered, Action::Provision));
-                    if !self.commit(&next, stored.as_ref()).await? {
-                        continue;
-                    }
-                    Some(next)
+                // What is known may be old.
+                _ if view == View::Known => {}
+                Ok(Some(Found::Joined(record))) => {
+                    return self.conclude(call, record, answer::provisioned, Reply::Created).await;
                 }
-            };
-            let Some(record) = next else { continue };
-            return self.conclude(call, record, answer::provisioned, Reply::Created).await;
+                Ok(Some(Found::Already(body))) => return Ok(Reply::Done(body)),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
         }
         Err(contended())
     }
@@ -160,7 +151,13 @@ impl Backend for Engine {
     }
 
     async fn instance(&self, _: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
-        let stored = self.read(&Key::Instance(instance.clone())).await?;
+        let key = Key::Instance(instance.clone());
+        let known = self.look(&key, View::Known).await?;
+        let answer = answer::instance(known.as_ref().map(|stored| &*stored.record));
+        if answer.is_ok() || !self.shared.store.lags() {
+            return answer;
+        }
+        let stored = self.read(&key).await?;
         answer::instance(stored.as_ref().map(|stored| &*stored.record))
     }
 
@@ -181,37 +178,20 @@ impl Backend for Engine {
         request: BindRequest,
     ) -> Result<Reply<BindingBody>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        for _ in 0..ROUNDS {
-            let parent = self.read(&Key::Instance(instance.clone())).await?;
-            let parent = parent.as_ref().map(|stored| &*stored.record).filter(|r| r.is_live());
-            let Some(parent) = parent else {
-                return Err(Error::not_found("there is no such service instance"));
-            };
-            let stored = self.read(&key).await?;
-            let existing = stored.as_ref().map(|stored| &*stored.record);
-            let ordered = match admit::rotated_already(existing, &request) {
-                Some(ordered) => ordered,
-                None => self.binding_order(parent, instance, &request).await?,
-            };
-            let next = match admit::create(existing, Action::Bind, &ordered) {
-                Admission::Refuse(error) => return Err(error),
-                Admission::Already => {
-                    return Ok(Reply::Done(existing.map(answer::bound).unwrap_or_default()));
+        for view in self.views() {
+            match self.try_bind(call, &key, &request, view).await {
+                Ok(Some(Found::Begun(record))) => {
+                    return self.conclude(call, record, answer::bound, Reply::Created).await;
                 }
-                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
-                Admission::Begin => {
-                    admit::bindable(Some(parent))?;
-                    admit::of_instance(parent, &ordered)?;
-                    let next =
-                        Arc::new(self.creation(call, &key, existing, &ordered, Action::Bind));
-                    if !self.commit(&next, stored.as_ref()).await? {
-                        continue;
-                    }
-                    Some(next)
+                // What is known may be old.
+                _ if view == View::Known => {}
+                Ok(Some(Found::Joined(record))) => {
+                    return self.conclude(call, record, answer::bound, Reply::Created).await;
                 }
-            };
-            let Some(record) = next else { continue };
-            return self.conclude(call, record, answer::bound, Reply::Created).await;
+                Ok(Some(Found::Already(body))) => return Ok(Reply::Done(body)),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
         }
         Err(contended())
     }
@@ -255,7 +235,13 @@ impl Backend for Engine {
         instance: &InstanceId,
         binding: &BindingId,
     ) -> Result<BindingView, Error> {
-        let stored = self.read(&Key::Binding(instance.clone(), binding.clone())).await?;
+        let key = Key::Binding(instance.clone(), binding.clone());
+        let known = self.look(&key, View::Known).await?;
+        let answer = answer::binding(known.as_ref().map(|stored| &*stored.record));
+        if answer.is_ok() || !self.shared.store.lags() {
+            return answer;
+        }
+        let stored = self.read(&key).await?;
         answer::binding(stored.as_ref().map(|stored| &*stored.record))
     }
 
@@ -270,7 +256,98 @@ impl Backend for Engine {
     }
 }
 
+/// How a record is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum View {
+    /// As it is known here: what is decided by it holds only if it leads to a write, which fails where
+    /// somebody else wrote first.
+    Known,
+    /// As it is.
+    Sure,
+}
+
+/// What becomes of a request that makes something.
+enum Found<T> {
+    /// It was recorded just now.
+    Begun(Arc<Record>),
+    /// It was recorded before.
+    Joined(Arc<Record>),
+    /// It was carried out before.
+    Already(T),
+}
+
 impl Engine {
+    /// The looks that a request is worth: a cheap one first, where there is such a thing.
+    fn views(&self) -> impl Iterator<Item = View> + use<> {
+        let known = self.shared.store.lags().then_some(View::Known);
+        known.into_iter().chain(std::iter::repeat_n(View::Sure, ROUNDS))
+    }
+
+    async fn look(&self, key: &Key, view: View) -> Result<Option<Stored>, Error> {
+        match view {
+            View::Known => self.shared.store.glance(key).await.map_err(store_error),
+            View::Sure => self.read(key).await,
+        }
+    }
+
+    /// `None`: somebody else wrote first.
+    async fn try_provision(
+        &self,
+        call: &Call,
+        key: &Key,
+        ordered: &Ordered,
+        view: View,
+    ) -> Result<Option<Found<ProvisionedBody>>, Error> {
+        let stored = self.look(key, view).await?;
+        let existing = stored.as_ref().map(|stored| &*stored.record);
+        Ok(match admit::create(existing, Action::Provision, ordered) {
+            Admission::Refuse(error) => return Err(error),
+            Admission::Already => existing.map(answer::provisioned).map(Found::Already),
+            Admission::Join => stored.map(|stored| Found::Joined(stored.record)),
+            Admission::Begin => {
+                if existing.is_none_or(|record| !record.is_live()) {
+                    self.shared.check_sold(&ordered.service_id, &ordered.plan_id)?;
+                }
+                let next = self.creation(call, key, existing, ordered, Action::Provision);
+                let next = Arc::new(next);
+                self.commit(&next, stored.as_ref()).await?.then_some(Found::Begun(next))
+            }
+        })
+    }
+
+    /// As [`Self::try_provision`].
+    async fn try_bind(
+        &self,
+        call: &Call,
+        key: &Key,
+        request: &BindRequest,
+        view: View,
+    ) -> Result<Option<Found<BindingBody>>, Error> {
+        let instance = key.instance();
+        let parent = self.look(&Key::Instance(instance.clone()), view).await?;
+        let parent = parent.as_ref().map(|stored| &*stored.record).filter(|r| r.is_live());
+        let Some(parent) = parent else {
+            return Err(Error::not_found("there is no such service instance"));
+        };
+        let stored = self.look(key, view).await?;
+        let existing = stored.as_ref().map(|stored| &*stored.record);
+        let ordered = match admit::rotated_already(existing, request) {
+            Some(ordered) => ordered,
+            None => self.binding_order(parent, instance, request).await?,
+        };
+        Ok(match admit::create(existing, Action::Bind, &ordered) {
+            Admission::Refuse(error) => return Err(error),
+            Admission::Already => existing.map(answer::bound).map(Found::Already),
+            Admission::Join => stored.map(|stored| Found::Joined(stored.record)),
+            Admission::Begin => {
+                admit::bindable(Some(parent))?;
+                admit::of_instance(parent, &ordered)?;
+                let next = Arc::new(self.creation(call, key, existing, &ordered, Action::Bind));
+                self.commit(&next, stored.as_ref()).await?.then_some(Found::Begun(next))
+            }
+        })
+    }
+
     pub(crate) async fn read(&self, key: &Key) -> Result<Option<Stored>, Error> {
         self.shared.store.read(key).await.map_err(store_error)
     }
@@ -280,7 +357,11 @@ impl Engine {
         key: &Key,
         query: &LastOperationQuery,
     ) -> Result<LastOperation, Error> {
-        let stored = self.read(key).await?;
+        // Whose token is known was heard of; without one, the operation that is meant may be a later one.
+        let known = self.look(key, View::Known).await?;
+        let certain = known.as_ref().is_some_and(|stored| answer::knows(&stored.record, query));
+        let stored =
+            if certain || !self.shared.store.lags() { known } else { self.read(key).await? };
         let record = stored.as_ref().map(|stored| &*stored.record);
         answer::last_operation(record, query, self.shared.policy.deleted, self.shared.clock.now())
     }

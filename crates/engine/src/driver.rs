@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use osb::{Action, InstanceId, Work};
+use osb::{Action, Work};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::decide::{Around, Parent, RefusedStart, State, Step, decide};
+use crate::decide::{RefusedStart, Step, decide};
 use crate::engine::Shared;
 use crate::failpoint;
 use crate::names::RunName;
-use crate::ports::{Filter, Kind, Query, Run, RunState, StartError, StoreError, Stored};
-use crate::record::{Key, Lifecycle, Phase, Record};
+use crate::observe::{newest, observe};
+use crate::ports::{Run, RunState, StartError, StoreError, Stored};
+use crate::record::{Key, Phase, Record};
 use crate::transition::{self, Intent};
 
 /// How long to wait before the store or the runner is asked again after it failed.
@@ -223,15 +224,17 @@ async fn permit(permits: &Arc<Semaphore>, wake: &Notify) -> Option<OwnedSemaphor
 
 /// What a task holds between looks.
 #[derive(Default)]
-struct Hands {
+pub(crate) struct Hands {
     permit: Option<OwnedSemaphorePermit>,
-    refused: Option<RefusedStart>,
+    pub(crate) refused: Option<RefusedStart>,
     cancelled: Option<RunName>,
+    /// Somebody else wrote the record, and we have not heard of it yet.
+    pub(crate) behind: bool,
 }
 
 /// Why a look ended early.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+pub(crate) enum Trouble {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -240,7 +243,7 @@ enum Trouble {
 
 /// One look, one decision, one act.
 async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next, Trouble> {
-    let Some(stored) = shared.store.read(key).await? else { return Ok(Next::Over) };
+    let Some(stored) = newest(shared, key, hands).await? else { return Ok(Next::Over) };
     let record = &*stored.record;
     if !record.is_busy() {
         return Ok(Next::Over);
@@ -269,68 +272,6 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
             hands.permit = None;
             unbind(shared, &bindings).await
         }
-    }
-}
-
-async fn observe<'a>(
-    shared: &Shared,
-    record: &'a Record,
-    hands: &Hands,
-) -> Result<State<'a>, Trouble> {
-    let operation = &record.operation;
-    let run = shared.runner.observe(&transition::current_run(operation)).await?;
-    let halted = match &operation.halts {
-        Some(halt) => Some(shared.runner.observe(&halt.run).await?),
-        None => None,
-    };
-    let starting = matches!(operation.phase, Phase::Pending { .. }) && run == RunState::Absent;
-    let around = match (&record.key, operation.action) {
-        _ if !starting => Around::Nothing,
-        (Key::Binding(instance, _), Action::Bind | Action::Unbind) => {
-            let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
-            Around::Instance(parent(instance.as_ref().map(|stored| &*stored.record)))
-        }
-        (Key::Instance(instance), Action::Update) => {
-            let query = bindings(instance, Filter::Busy, 1);
-            Around::Busy(!shared.store.list(&query).await?.is_empty())
-        }
-        (Key::Instance(instance), Action::Deprovision) => {
-            let bindings = shared.store.list(&bindings(instance, Filter::Live, 64)).await?;
-            let stuck = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
-            let live = bindings.into_iter().map(|stored| stored.record.key.clone()).collect();
-            Around::Bindings { live, stuck }
-        }
-        _ => Around::Nothing,
-    };
-    Ok(State { record, run, halted, around, refused_start: hands.refused.clone() })
-}
-
-fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {
-    Query { kind: Kind::Bindings, instance: Some(instance.clone()), filter, after: None, limit }
-}
-
-fn parent(instance: Option<&Record>) -> Parent {
-    let Some(record) = instance.filter(|record| record.lifecycle == Lifecycle::Ready) else {
-        return Parent::Unusable;
-    };
-    match record.operation.action {
-        Action::Update if record.is_busy() => Parent::Updating,
-        Action::Deprovision if record.is_busy() => Parent::Unusable,
-        _ => Parent::Usable,
-    }
-}
-
-/// Why a binding could not be removed since the deprovision was asked for.
-fn refused_to_go(binding: &Record, deprovision: &Record) -> Option<String> {
-    let operation = &binding.operation;
-    match &operation.phase {
-        Phase::Failed(failure)
-            if operation.action == Action::Unbind
-                && operation.ended_at >= Some(deprovision.operation.created_at) =>
-        {
-            Some(format!("{} could not be removed: {}", binding.key, failure.description))
-        }
-        _ => None,
     }
 }
 
@@ -420,7 +361,10 @@ async fn write(
     match shared.store.write(Arc::clone(&next), Some(&stored.version)).await {
         Ok(_) => {}
         // A request came first; look again.
-        Err(StoreError::Conflict) => return Ok(Next::Look),
+        Err(StoreError::Conflict) => {
+            hands.behind = true;
+            return Ok(Next::Look);
+        }
         Err(error) => return Err(error.into()),
     }
     if ended {

@@ -26,6 +26,7 @@ pub mod history;
 pub mod in_process;
 mod intent;
 pub mod names;
+mod observe;
 mod offer;
 pub mod policy;
 pub mod ports;

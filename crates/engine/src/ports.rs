@@ -97,6 +97,18 @@ pub trait Store: Send + Sync + 'static {
     /// Reads a record.
     async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
 
+    /// What is known of a record without asking anybody: never behind what this process wrote or read,
+    /// but maybe behind what others wrote, if the store [lags](Self::lags). `None` also if nothing is
+    /// known.
+    async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.read(key).await
+    }
+
+    /// Whether a glance may see less than a read.
+    fn lags(&self) -> bool {
+        false
+    }
+
     /// Writes a record if it is still of the `expected` version (`None`: if there is none).
     ///
     /// # Errors
@@ -204,6 +216,11 @@ pub trait Runner: Send + Sync + 'static {
 
     /// What is known of a run now.
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError>;
+
+    /// As [`Self::observe`], without asking anybody: a run that another process started may be absent.
+    async fn glance(&self, name: &RunName) -> Result<RunState, RunnerError> {
+        self.observe(name).await
+    }
 
     /// Waits until [`Self::observe`] may say something new. May return without reason; never waits
     /// for longer than a few seconds.

@@ -122,6 +122,10 @@ impl Runner for JobRunner {
         self.shared.observe(name).await
     }
 
+    async fn glance(&self, name: &RunName) -> Result<RunState, RunnerError> {
+        self.shared.observe(name).await
+    }
+
     async fn changed(&self, name: &RunName) {
         let now = self.shared.known.get(name);
         let version = |seen: &Seen| {

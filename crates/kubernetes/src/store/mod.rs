@@ -150,6 +150,17 @@ impl Store for KubernetesStore {
         self.place.whole(&entry).await
     }
 
+    async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        match self.known.get(key) {
+            Some(entry) => self.place.whole(&entry).await,
+            None => Ok(None),
+        }
+    }
+
+    fn lags(&self) -> bool {
+        true
+    }
+
     async fn write(
         &self,
         record: Arc<Record>,

@@ -158,11 +158,15 @@ impl Place {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// What is about to be written need not be read: a watch may bring the resource before that.
+    pub(super) fn expect(&self, secret: &str, fresh: &Fresh) {
         for (place, part) in fresh {
             let key = (secret.to_owned(), place.clone());
             self.secrets.recent.insert(key, Arc::clone(part));
         }
-        Ok(())
     }
 
     async fn add(&self, secret: &str, data: &BTreeMap<String, Value>) -> Result<(), CallError> {

@@ -156,6 +156,7 @@ impl Place {
             order: place("order", order, was.order.as_ref()).await?,
             rest: place("rest", rest, was.rest.as_ref()).await?,
         };
+        self.expect(&name, &fresh);
         let written = Written { record: public, write: unique()?, places: places.clone() };
         Ok(Outgoing { text: serde_json::to_string(&written).map_err(damaged)?, places, fresh })
     }

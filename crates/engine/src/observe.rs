@@ -1,0 +1,99 @@
+//! What is to be seen of an operation: its record, its run, and what it has to agree with.
+
+use osb::{Action, InstanceId};
+
+use crate::decide::{Around, Parent, State};
+use crate::driver::{Hands, Trouble};
+use crate::engine::Shared;
+use crate::ports::{Filter, Kind, Query, RunState, RunnerError, StoreError, Stored};
+use crate::record::{Key, Lifecycle, Operation, Phase, Record};
+use crate::transition;
+
+/// The record as it is known; as it is, where what is known turned out to be old.
+pub(crate) async fn newest(
+    shared: &Shared,
+    key: &Key,
+    hands: &mut Hands,
+) -> Result<Option<Stored>, StoreError> {
+    if !std::mem::take(&mut hands.behind) {
+        let known = shared.store.glance(key).await?;
+        if known.is_some() || !shared.store.lags() {
+            return Ok(known);
+        }
+    }
+    shared.store.read(key).await
+}
+
+/// The run that an operation is at. One that is not known of may be another process's, unless it was not
+/// started yet for all that is recorded: to start it again is to start it once.
+async fn run_of(shared: &Shared, operation: &Operation) -> Result<RunState, RunnerError> {
+    let run = transition::current_run(operation);
+    let known = shared.runner.glance(&run).await?;
+    if known == RunState::Absent && !matches!(operation.phase, Phase::Pending { .. }) {
+        return shared.runner.observe(&run).await;
+    }
+    Ok(known)
+}
+
+/// Everything that the next decision rests on.
+pub(crate) async fn observe<'a>(
+    shared: &Shared,
+    record: &'a Record,
+    hands: &Hands,
+) -> Result<State<'a>, Trouble> {
+    let operation = &record.operation;
+    let run = run_of(shared, operation).await?;
+    let halted = match &operation.halts {
+        Some(halt) => Some(shared.runner.observe(&halt.run).await?),
+        None => None,
+    };
+    let starting = matches!(operation.phase, Phase::Pending { .. }) && run == RunState::Absent;
+    let around = match (&record.key, operation.action) {
+        _ if !starting => Around::Nothing,
+        (Key::Binding(instance, _), Action::Bind | Action::Unbind) => {
+            let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
+            Around::Instance(parent(instance.as_ref().map(|stored| &*stored.record)))
+        }
+        (Key::Instance(instance), Action::Update) => {
+            let query = bindings(instance, Filter::Busy, 1);
+            Around::Busy(!shared.store.list(&query).await?.is_empty())
+        }
+        (Key::Instance(instance), Action::Deprovision) => {
+            let bindings = shared.store.list(&bindings(instance, Filter::Live, 64)).await?;
+            let stuck = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
+            let live = bindings.into_iter().map(|stored| stored.record.key.clone()).collect();
+            Around::Bindings { live, stuck }
+        }
+        _ => Around::Nothing,
+    };
+    Ok(State { record, run, halted, around, refused_start: hands.refused.clone() })
+}
+
+fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {
+    Query { kind: Kind::Bindings, instance: Some(instance.clone()), filter, after: None, limit }
+}
+
+fn parent(instance: Option<&Record>) -> Parent {
+    let Some(record) = instance.filter(|record| record.lifecycle == Lifecycle::Ready) else {
+        return Parent::Unusable;
+    };
+    match record.operation.action {
+        Action::Update if record.is_busy() => Parent::Updating,
+        Action::Deprovision if record.is_busy() => Parent::Unusable,
+        _ => Parent::Usable,
+    }
+}
+
+/// Why a binding could not be removed since the deprovision was asked for.
+fn refused_to_go(binding: &Record, deprovision: &Record) -> Option<String> {
+    let operation = &binding.operation;
+    match &operation.phase {
+        Phase::Failed(failure)
+            if operation.action == Action::Unbind
+                && operation.ended_at >= Some(deprovision.operation.created_at) =>
+        {
+            Some(format!("{} could not be removed: {}", binding.key, failure.description))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,205 @@
+//! How many calls an operation costs, by name: what is written here is what is promised.
+
+#[path = "support/calls.rs"]
+mod calls;
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Engine, Policy, Ports, SystemClock};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
+use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
+use osb::{
+    Backend, BindRequest, BindingId, Call, DeprovisionRequest, InstanceId, LastOperationQuery,
+    OperationState, PlanId, ProvisionRequest, Reply, ServiceId, UnbindRequest,
+};
+use serde_json::json;
+
+use calls::Calls;
+use support::Cluster;
+
+const BROKER: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+    "instances_retrievable":true,"bindings_retrievable":true,
+    "plans":[{"id":"p","name":"small","description":"d"}]}]}' ;;
+bind) echo '{"credentials":{"password":"planted"}}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+struct Counted {
+    engine: Engine,
+    store: Arc<KubernetesStore>,
+    calls: Calls,
+    cluster: Cluster,
+}
+
+impl Counted {
+    async fn new() -> Self {
+        let cluster = Cluster::new("budget").await;
+        let script: ConfigMap = serde_json::from_value(json!({
+            "metadata": {"name": "script"}, "data": {"broker": BROKER},
+        }))
+        .unwrap();
+        let config_maps: Api<ConfigMap> =
+            Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        config_maps.create(&PostParams::default(), &script).await.unwrap();
+        let calls = Calls::default();
+        let client = calls.of(&cluster.client, &cluster.namespace);
+        let settings =
+            Settings { namespace: cluster.namespace.clone(), broker: "budget".to_owned() };
+        let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
+        let image = testkit::cluster::SHELL_IMAGE;
+        let agent = testkit::cluster::AGENT_IMAGE;
+        let mut jobs = JobSettings::new(&cluster.namespace, "budget", image, agent);
+        jobs.pod = serde_json::from_value(json!({
+            "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
+            "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
+        }))
+        .unwrap();
+        let ports = Ports {
+            store: Arc::clone(&store) as _,
+            runner: Arc::new(JobRunner::open(client, jobs).await.unwrap()),
+            clock: Arc::new(SystemClock),
+            observer: Arc::new(()),
+        };
+        let engine =
+            Engine::new(Policy { broker: "budget".to_owned(), ..Policy::default() }, ports);
+        engine.refresh_catalog().await.unwrap();
+        // As the controller does.
+        let (mut changes, told) = (store.changes().unwrap(), engine.clone());
+        tokio::spawn(async move {
+            while let Some(Change { key, busy, .. }) = changes.recv().await {
+                told.heard_of(&key, busy);
+            }
+        });
+        Self { engine, store, calls, cluster }
+    }
+
+    /// What was called since, in the order of names: calls that go at once come in any order.
+    async fn spent(&self) -> Vec<String> {
+        // What is cleaned up after the answer.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut calls = self.calls.take();
+        calls.sort();
+        calls
+    }
+}
+
+fn call() -> Call {
+    Call { accepts_incomplete: true, ..Call::default() }
+}
+
+async fn settled(engine: &Engine, instance: &InstanceId, operation: &str) {
+    let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
+    for _ in 0..300 {
+        let last = engine.instance_last_operation(&call(), instance, query.clone()).await.unwrap();
+        if last.state != OperationState::InProgress {
+            assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{operation} never ends");
+}
+
+fn token<T: std::fmt::Debug>(reply: Reply<T>) -> String {
+    match reply {
+        Reply::Accepted { operation, .. } => operation,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_as_promised() {
+    let counted = Counted::new().await;
+    let engine = &counted.engine;
+    let instance = InstanceId::new("i").unwrap();
+    let binding = BindingId::new("b").unwrap();
+    let (service_id, plan_id) = (ServiceId::new("s").unwrap(), PlanId::new("p").unwrap());
+    counted.spent().await;
+
+    let provision: ProvisionRequest = serde_json::from_value(json!({
+        "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
+        "parameters": {"size": 1}, "context": {"platform": "test"},
+    }))
+    .unwrap();
+    let begun = engine.provision(&call(), &instance, provision.clone()).await.unwrap();
+    settled(engine, &instance, &token(begun)).await;
+    assert_eq!(
+        counted.spent().await,
+        [
+            "DELETE jobs",
+            "PATCH serviceinstances/status",
+            "PATCH serviceinstances/status",
+            "POST jobs",
+            "POST secrets",
+            "POST serviceinstances",
+        ],
+        "provision: five writes until it is seen, one to clean up, no read"
+    );
+
+    engine.instance(&call(), &instance).await.unwrap();
+    assert_eq!(counted.spent().await, [] as [&str; 0], "GET of an instance, and last_operation");
+
+    let bind: BindRequest = serde_json::from_value(json!({
+        "service_id": "s", "plan_id": "p", "context": {"platform": "test"},
+    }))
+    .unwrap();
+    let begun = engine.bind(&call(), &instance, &binding, bind).await.unwrap();
+    let operation = token(begun);
+    let query = LastOperationQuery { operation: Some(operation), ..Default::default() };
+    while engine
+        .binding_last_operation(&call(), &instance, &binding, query.clone())
+        .await
+        .unwrap()
+        .state
+        == OperationState::InProgress
+    {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let bound = counted.spent().await;
+    engine.binding(&call(), &instance, &binding).await.unwrap();
+    assert_eq!(counted.spent().await, [] as [&str; 0], "GET of a binding");
+    assert_eq!(
+        bound,
+        [
+            "DELETE jobs",
+            "GET serviceinstances",
+            "PATCH secrets",
+            "PATCH servicebindings/status",
+            "PATCH servicebindings/status",
+            "POST jobs",
+            "POST secrets",
+            "POST servicebindings",
+        ],
+        "bind"
+    );
+
+    let unbind = UnbindRequest { service_id: service_id.clone(), plan_id: plan_id.clone() };
+    let begun = engine.unbind(&call(), &instance, &binding, unbind).await.unwrap();
+    let query = LastOperationQuery { operation: Some(token(begun)), ..Default::default() };
+    while engine
+        .binding_last_operation(&call(), &instance, &binding, query.clone())
+        .await
+        .unwrap()
+        .state
+        == OperationState::InProgress
+    {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    counted.spent().await;
+    let request = DeprovisionRequest { service_id, plan_id };
+    let begun = engine.deprovision(&call(), &instance, request).await.unwrap();
+    settled(engine, &instance, &token(begun)).await;
+    counted.spent().await;
+
+    // Nothing is settled at the cost of calls.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(counted.calls.take(), [] as [&str; 0], "what is settled");
+    drop(counted.store);
+    counted.cluster.remove().await;
+}
