@@ -26,6 +26,8 @@ pub struct State<'a> {
     pub record: &'a Record,
     /// The operation's current run.
     pub run: RunState,
+    /// The run is known to have been started, whatever is recorded: by whoever looks now.
+    pub begun: bool,
     /// The run that the operation halts.
     pub halted: Option<RunState>,
     /// What the operation has to agree with.
@@ -83,10 +85,15 @@ pub struct RefusedStart {
 /// How many starts in a row may be refused before the operation fails.
 pub const STARTS: u32 = 8;
 
+/// A run that is over before this is never recorded as started: most are. The runner keeps what it has
+/// started (the promise of [`start`](crate::ports::Runner::start)); the record of it guards against
+/// somebody who removes a run by hand while nobody looks.
+pub const SHORT: Duration = Duration::from_secs(2);
+
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Start this run, then record that.
+    /// Start this run.
     Start {
         /// Its name.
         run: RunName,
@@ -146,11 +153,14 @@ fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
     let run = transition::current_run(&record.operation);
     let was_started = matches!(record.operation.phase, Phase::Started { .. });
     match &state.run {
-        RunState::Absent if was_started => {
+        RunState::Absent if was_started || state.begun => {
             lost(policy, state, "its run is gone: nothing is left of it", now)
         }
         RunState::Absent => start(policy, state, run, now),
-        RunState::Running { .. } if !was_started => write(transition::started(record, now), vec![]),
+        RunState::Running { .. } if !was_started => match now < record.updated_at.plus(SHORT) {
+            true => Step::Wait(run),
+            false => write(transition::started(record, now), vec![]),
+        },
         RunState::Running { progress: Some(said) }
             if record.operation.progress.as_deref() != Some(said) =>
         {

@@ -225,9 +225,11 @@ async fn permit(permits: &Arc<Semaphore>, wake: &Notify) -> Option<OwnedSemaphor
 /// What a task holds between looks.
 #[derive(Default)]
 pub(crate) struct Hands {
-    permit: Option<OwnedSemaphorePermit>,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
     pub(crate) refused: Option<RefusedStart>,
     cancelled: Option<RunName>,
+    /// The run that was started from here.
+    pub(crate) begun: Option<RunName>,
     /// Somebody else wrote the record, and we have not heard of it yet.
     pub(crate) behind: bool,
 }
@@ -283,7 +285,6 @@ async fn start(
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
     let record = &*stored.record;
-    let asks = poll.is_some();
     let run = Run {
         name,
         timeout: shared.policy.timeouts.of(record.operation.action),
@@ -295,12 +296,8 @@ async fn start(
     match shared.runner.start(&run).await {
         Ok(()) => {
             hands.refused = None;
+            hands.begun = Some(run.name);
             failpoint::hit("after-start").await;
-            if !asks {
-                let next = transition::started(record, shared.clock.now());
-                write(shared, stored, next, &[], hands).await?;
-                failpoint::hit("after-started").await;
-            }
             Ok(Next::Look)
         }
         Err(error) => {
@@ -319,7 +316,7 @@ async fn work(shared: &Shared, record: &Record, poll: Option<String>) -> Result<
     let ordered = operation.target.as_ref().unwrap_or(&record.ordered);
     let mut state = record.made.state.clone();
     if let (Key::Binding(instance, _), None) = (&record.key, &state) {
-        let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
+        let instance = shared.store.glance(&Key::Instance(instance.clone())).await?;
         state = instance.and_then(|stored| stored.record.made.state.clone());
     }
     let timeout = shared.policy.timeouts.of(operation.action);
@@ -366,6 +363,9 @@ async fn write(
             return Ok(Next::Look);
         }
         Err(error) => return Err(error.into()),
+    }
+    if matches!(next.operation.phase, Phase::Started { .. }) {
+        failpoint::hit("after-started").await;
     }
     if ended {
         failpoint::hit("after-outcome").await;

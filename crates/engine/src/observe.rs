@@ -47,7 +47,10 @@ pub(crate) async fn observe<'a>(
         Some(halt) => Some(shared.runner.observe(&halt.run).await?),
         None => None,
     };
-    let starting = matches!(operation.phase, Phase::Pending { .. }) && run == RunState::Absent;
+    // Without a permit nothing is started, and there is another look.
+    let starting = hands.permit.is_some()
+        && matches!(operation.phase, Phase::Pending { .. })
+        && run == RunState::Absent;
     let around = match (&record.key, operation.action) {
         _ if !starting => Around::Nothing,
         (Key::Binding(instance, _), Action::Bind | Action::Unbind) => {
@@ -66,7 +69,8 @@ pub(crate) async fn observe<'a>(
         }
         _ => Around::Nothing,
     };
-    Ok(State { record, run, halted, around, refused_start: hands.refused.clone() })
+    let begun = hands.begun.as_ref() == Some(&transition::current_run(operation));
+    Ok(State { record, run, begun, halted, around, refused_start: hands.refused.clone() })
 }
 
 fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {

@@ -45,7 +45,7 @@ fn started(mut record: Record) -> Record {
 }
 
 fn seen(record: &Record, run: RunState) -> State<'_> {
-    State { record, run, halted: None, around: Around::Nothing, refused_start: None }
+    State { record, run, begun: false, halted: None, around: Around::Nothing, refused_start: None }
 }
 
 fn running() -> RunState {
