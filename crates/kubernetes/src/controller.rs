@@ -84,10 +84,10 @@ impl Controller {
         if !self.engine.drives() {
             return;
         }
-        if change.gone {
-            if let Err(error) = self.store.bury(&change.key).await {
-                tracing::warn!(record = %change.key, %error, "its resource cannot be removed yet");
-            }
+        if change.gone
+            && let Err(error) = self.store.bury(&change.key).await
+        {
+            tracing::warn!(record = %change.key, %error, "its resource cannot be removed yet");
         }
         if change.unwanted {
             self.remove(&change.key).await;
@@ -104,10 +104,10 @@ impl Controller {
         self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
         match self.engine.remove(key).await {
             Ok(()) => {
-                tracing::info!(record = %key, "its resource was deleted: it is being removed")
+                tracing::info!(record = %key, "its resource was deleted: it is being removed");
             }
             Err(error) => {
-                tracing::warn!(record = %key, %error, "its resource was deleted, and it stays")
+                tracing::warn!(record = %key, %error, "its resource was deleted, and it stays");
             }
         }
     }

@@ -68,7 +68,8 @@ pub fn broker_output(input: &[u8]) {
     }
     let run_state = RunState::Finished(result);
     let (around, halted, refused_start) = (Around::Nothing, None, None);
-    let state = State { record: &BUSY, run: run_state, halted, around, refused_start };
+    let state =
+        State { record: &BUSY, run: run_state, begun: false, halted, around, refused_start };
     assert_next(&POLICY, &state, BUSY.updated_at);
 
     match offer(&ended) {

@@ -339,7 +339,7 @@ impl Shared {
         let warning = found.ok().and_then(|events| {
             let warnings =
                 events.items.into_iter().filter(|event| event.type_.as_deref() == Some("Warning"));
-            warnings.filter_map(|event| event.message).last()
+            warnings.filter_map(|event| event.message).next_back()
         });
         warning.map(|message| format!("Kubernetes makes no pod for it: {message}")).or(said)
     }
@@ -496,10 +496,9 @@ impl Shared {
         loop {
             tokio::time::sleep(SWEEP).await;
             for job in self.known.jobs() {
-                if job.released.is_some_and(|until| until <= now()) && !job.going {
-                    if let Err(error) = self.delete(&job).await {
-                        tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
-                    }
+                let over = job.released.is_some_and(|until| until <= now()) && !job.going;
+                if over && let Err(error) = self.delete(&job).await {
+                    tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
                 }
             }
         }
