@@ -158,7 +158,17 @@ fn schedules(count: &str) -> anyhow::Result<()> {
 fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "standalone", "--bench", "stores", "--bench", "embedded"]))?;
     run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))?;
-    run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))
+    run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
+    let (kubeconfig, ours) = cluster::for_tests()?;
+    let result = images().and_then(|()| {
+        run(cargo()
+            .args(["bench", "-p", "kubernetes", "--bench", "jobs"])
+            .env("KUBECONFIG", &kubeconfig))
+    });
+    if ours {
+        cluster::down()?;
+    }
+    result
 }
 
 const STATIC: &str = "-C target-feature=+crt-static";
