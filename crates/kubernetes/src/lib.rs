@@ -14,6 +14,7 @@
 mod calls;
 mod client;
 mod controller;
+mod events;
 mod lease;
 pub mod names;
 pub mod resources;
@@ -23,6 +24,7 @@ mod store;
 
 pub use self::client::{ClientError, client};
 pub use self::controller::control;
+pub use self::events::Events;
 pub use self::lease::Lead;
 pub use self::runner::{JobRunner, JobSettings, OpenError, PodPolicy};
 pub use self::store::{Change, KubernetesStore, Settings};

@@ -169,7 +169,7 @@ fn conditions(record: &Record) -> Value {
 }
 
 /// `exit-status` as `ExitStatus`: reasons are words in this form.
-fn pascal(words: &str) -> String {
+pub(crate) fn pascal(words: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
         letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
@@ -178,7 +178,7 @@ fn pascal(words: &str) -> String {
 }
 
 /// RFC 3339, in seconds, as conditions have it.
-fn time(milliseconds: u64) -> String {
+pub(crate) fn time(milliseconds: u64) -> String {
     let seconds = i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX);
     let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

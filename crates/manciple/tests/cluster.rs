@@ -20,13 +20,15 @@ catalog)
     echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
         "instances_retrievable":true,"bindings_retrievable":true,"plans":[
         {"id":"p","name":"small","description":"d"},
-        {"id":"slow","name":"slow","description":"d"}]}]}'
+        {"id":"slow","name":"slow","description":"d"},
+        {"id":"fails","name":"fails","description":"d"}]}]}'
     exit ;;
 bind) echo "{\"credentials\":{\"region\":\"$DB_REGION\",\"password\":\"$(cat /secret/db.password)\"}}" ;;
 *) echo '{}' ;;
 esac
 echo "$1 of $7" >>/ledger/all
 [ "$5" != slow ] || sleep 3
+[ "$5" != fails ] || { echo 'no disk left' >&2; exit 3; }
 "#;
 
 const PLANTED: &str = "planted-pa55word";
@@ -226,6 +228,25 @@ fn deleting_the_resource_is_a_deprovision() {
     // The id can be used again.
     assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
     assert_eq!(town.effects("provision of i"), 2);
+}
+
+#[test]
+fn describe_explains_a_failure() {
+    let town = Town::new();
+    let server = town.serve();
+    let last = order::provisioned(&server, "i", &order::body("fails"));
+    assert_eq!(last["state"], "failed");
+    let said = last["description"].as_str().unwrap();
+    assert!(said.contains("no disk left"), "{said}");
+    let explained = || {
+        let described = town.kubectl(&["describe", "serviceinstances"]);
+        let event = described.contains("ProvisionFailed") && described.contains("ExitStatus");
+        (event && described.matches("no disk left").count() >= 3).then_some(())
+    };
+    let described = || town.kubectl(&["describe", "serviceinstances"]);
+    assert!(within(10, explained).is_some(), "{}", described());
+    // What failed can be deleted.
+    assert_eq!(delete(&server, "/v2/service_instances/i").status, 202);
 }
 
 #[test]

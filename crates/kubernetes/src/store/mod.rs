@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use engine::ports::{Query, Store, StoreError, Stored, Version};
 use engine::record::{Key, Record};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use osb::{PlanId, ServiceId};
@@ -133,6 +133,17 @@ impl KubernetesStore {
     /// begins to carry operations out.
     pub fn outstanding(&self) -> Vec<Change> {
         self.known.changes().into_iter().filter(|it| it.busy || it.gone || it.unwanted).collect()
+    }
+
+    /// The name, the uid and the namespace of a record's resource, if it is known to be there.
+    pub(crate) fn resource(&self, key: &Key) -> Option<(String, String, String)> {
+        let entry = self.known.get(key).filter(|entry| !entry.is_tombstone())?;
+        let namespace = self.place.settings.namespace.clone();
+        Some((self.place.name(key), entry.uid.clone(), namespace))
+    }
+
+    pub(crate) fn events(&self) -> Api<Event> {
+        Api::namespaced(self.place.client.clone(), &self.place.settings.namespace)
     }
 
     fn page(&self, query: &Query) -> Vec<Arc<Entry>> {

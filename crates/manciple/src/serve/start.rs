@@ -59,7 +59,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             store: Arc::clone(&place.store),
             runner: Arc::clone(&place.runner),
             clock: Arc::new(SystemClock),
-            observer: Arc::new(Operations(Arc::clone(&metrics))),
+            observer: place.observer(Arc::new(Operations(Arc::clone(&metrics)))),
         };
         let engine = Engine::new(policy, ports);
         engine.set_driving(place.leadership.is_none());

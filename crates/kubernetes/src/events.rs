@@ -1,0 +1,108 @@
+//! Events, for those who have nothing but `kubectl describe`: an operation that failed, and why.
+//!
+//! What goes on is in the conditions, which are written anyway; an event for each step would cost a call
+//! for each.
+
+use std::sync::Arc;
+
+use engine::Observer;
+use engine::record::{Phase, Record};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::calls::call;
+use crate::names;
+use crate::resources::{self, Kind, pascal, time};
+use crate::store::KubernetesStore;
+
+/// The longest note that the API server takes, in bytes.
+const MAX_NOTE_BYTES: usize = 1024;
+
+/// Tells the resources of failed operations, and whoever else listens.
+pub struct Events {
+    store: Arc<KubernetesStore>,
+    next: Arc<dyn Observer>,
+}
+
+impl Events {
+    /// Writes events for the records of a store, and passes everything on.
+    pub fn new(store: Arc<KubernetesStore>, next: Arc<dyn Observer>) -> Self {
+        Self { store, next }
+    }
+}
+
+impl Observer for Events {
+    fn ended(&self, record: &Record) {
+        self.next.ended(record);
+        let Some((name, uid, namespace)) = self.store.resource(&record.key) else { return };
+        let Some(event) = event(record, &name, &uid, &namespace) else { return };
+        let events = self.store.events();
+        // Nothing depends on it, and nobody waits for it.
+        tokio::spawn(async move {
+            if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
+                tracing::debug!(%error, "an event was not written");
+            }
+        });
+    }
+}
+
+/// `None` if there is nothing to explain.
+fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Event> {
+    let operation = &record.operation;
+    let Phase::Failed(failure) = &operation.phase else { return None };
+    let now = time(operation.ended_at.unwrap_or(record.updated_at).0);
+    let action = operation.action.as_str();
+    let event: Value = json!({
+        // One name for one end of one operation: two leaders tell it once.
+        "metadata": {"name": format!("{name}.{}", operation.id), "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": resources::api_version(),
+            "kind": Kind::of(&record.key).name(),
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+        },
+        "type": "Warning",
+        "reason": format!("{}Failed", pascal(action)),
+        "message": note(&format!("{} ({action}): {}", pascal(failure.reason.as_str()), failure.description)),
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": names::MANAGED_BY.1},
+    });
+    serde_json::from_value(event).ok()
+}
+
+/// As much as fits.
+fn note(text: &str) -> &str {
+    let end = (0..=MAX_NOTE_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or_default()]
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::record::{OperationFailure, Reason};
+    use engine::testing::store_contract::sample;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_operation_is_told_and_no_other() {
+        let mut record = sample("i");
+        assert_eq!(event(&record, "instance-x", "u", "n"), None);
+        record.operation.phase = Phase::Failed(OperationFailure {
+            reason: Reason::ExitStatus,
+            description: "ü".repeat(2000),
+            instance_usable: None,
+            update_repeatable: None,
+        });
+        let event = event(&record, "instance-x", "u", "n").unwrap();
+        assert_eq!(event.reason.as_deref(), Some("ProvisionFailed"));
+        assert_eq!(event.involved_object.kind.as_deref(), Some("ServiceInstance"));
+        let message = event.message.unwrap();
+        assert!(
+            message.starts_with("ExitStatus (provision): ü") && message.len() <= MAX_NOTE_BYTES
+        );
+    }
+}
