@@ -13,6 +13,7 @@ use std::time::Duration;
 use agent::{AGENT_FILE, GIVEN_VARIABLE, ORDER_VARIABLE, Order};
 use engine::ports::{Run, StartError};
 use engine::record::Key;
+use osb::jobs::contract::Capability;
 use serde_json::{Map, Value, json};
 
 use super::settings::{JobSettings, PodPolicy};
@@ -25,6 +26,8 @@ pub(super) const INSTANCE_ID: &str = "manciple.dev/instance-id";
 pub(super) const BINDING_ID: &str = "manciple.dev/binding-id";
 /// A Job with this annotation has a Secret of its name.
 pub(super) const GIVEN: &str = "manciple.dev/given";
+/// A Job with this annotation has a broker that may say how far it is.
+pub(super) const PROGRESS: &str = "manciple.dev/progress";
 /// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
 pub(super) const RELEASED: &str = "manciple.dev/released-until";
 /// Why a Job may have no pods any more: an annotation, [`Ended`](super::seen::Ended) as JSON.
@@ -65,6 +68,9 @@ pub(super) fn of_run(
     let mut annotations = Map::new();
     annotations.insert(INSTANCE_ID.to_owned(), json!(record.instance()));
     annotations.extend(record.binding().map(|id| (BINDING_ID.to_owned(), json!(id))));
+    if order.can(Capability::Progress) {
+        annotations.insert(PROGRESS.to_owned(), json!("true"));
+    }
     manifest(settings, order, annotations, given.files().collect())
 }
 
@@ -87,8 +93,7 @@ fn manifest(
     order.grace = settings.grace;
     order.config_dir = settings.config_map.as_ref().map(|_| CONFIG.into());
     order.secret_dir = settings.secret.as_ref().map(|_| SECRET.into());
-    let variable =
-        order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
+    let variable = order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
     if !given.is_empty() {
         annotations.insert(GIVEN.to_owned(), json!("true"));
     }
@@ -137,8 +142,16 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     let mut volumes = vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})];
     let mut mounts = vec![ours.clone()];
     for (name, path, source) in [
-        ("config", CONFIG, settings.config_map.as_ref().map(|name| json!({"configMap": {"name": name}}))),
-        ("secret", SECRET, settings.secret.as_ref().map(|name| json!({"secret": {"secretName": name}}))),
+        (
+            "config",
+            CONFIG,
+            settings.config_map.as_ref().map(|name| json!({"configMap": {"name": name}})),
+        ),
+        (
+            "secret",
+            SECRET,
+            settings.secret.as_ref().map(|name| json!({"secret": {"secretName": name}})),
+        ),
     ] {
         let Some(mut volume) = source else { continue };
         volume["name"] = json!(name);
@@ -188,7 +201,8 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
 }
 
 fn choose(pod: &mut Value, policy: &PodPolicy) {
-    let secrets: Vec<_> = policy.image_pull_secrets.iter().map(|name| json!({"name": name})).collect();
+    let secrets: Vec<_> =
+        policy.image_pull_secrets.iter().map(|name| json!({"name": name})).collect();
     let some = |values: &[Value]| (!values.is_empty()).then(|| json!(values));
     for (name, value) in [
         ("serviceAccountName", policy.service_account_name.as_ref().map(|it| json!(it))),
