@@ -30,8 +30,9 @@ echo effect >>"$LEDGER/$file"
 case $plan in
     sleeps) sleep 600 ;;
     slow) sleep 3 ;;
-    memory) tail /dev/zero ;;
+    memory) tail /dev/zero || exit 1 ;;
     large) head -c 11534336 /dev/zero | tr '\0' x ;;
+    report) printf '{"dashboard_url": "https://dashboard.example/'; head -c 600000 /dev/urandom | base64 -w0 | tr '+/' '-_'; echo '"}'; exit ;;
     flood) echo first >&2; yes 'of no use' | head -c 20000000 >&2; echo last >&2 ;;
     text) echo 'all is well'; exit ;;
     bytes) printf '{"dashboard_url": "\377\376"}'; printf 'bytes: \377\376\n' >&2; exit ;;
@@ -57,10 +58,17 @@ async fn started(jobs: &Jobs, plan: &str) -> (Arc<dyn Runner>, Run) {
     (runner, run)
 }
 
-/// One whose broker has begun.
+/// One whose broker has begun, as Kubernetes knows: a kubelet of 1.20 takes a dozen seconds to end a pod
+/// before that.
 async fn begun(jobs: &Jobs, plan: &str) -> (Arc<dyn Runner>, Run) {
     let (runner, run) = started(jobs, plan).await;
     until_effect(jobs, &run.work.instance_id).await;
+    let is_running = |pod: &Pod| {
+        pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
+    };
+    while !jobs.pods_of(&run.name).await.iter().all(is_running) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     (runner, run)
 }
 
@@ -94,7 +102,8 @@ async fn until_said(runner: &dyn Runner, run: &RunName, words: &str) -> String {
 async fn until_over(runner: &dyn Runner, run: &RunName) -> RunState {
     let since = Instant::now();
     let state = until(runner, run, |state| !matches!(state, RunState::Running { .. })).await;
-    println!("over after {:.1} s: {state:?}", since.elapsed().as_secs_f32());
+    let shown = format!("{state:?}").chars().take(400).collect::<String>();
+    println!("over after {:.1} s: {shown}", since.elapsed().as_secs_f32());
     assert!(since.elapsed() < SOON + Duration::from_secs(2), "{:?}", since.elapsed());
     state
 }
@@ -324,8 +333,28 @@ async fn a_flood_on_stderr_is_cut_and_harms_nothing() {
     let (runner, run) = started(&jobs, "flood").await;
     assert!(matches!(until_over(&*runner, &run.name).await, RunState::Finished(Ok(_))));
     let log = runner.log(&run.name).await.unwrap().unwrap();
-    assert!(log.starts_with("first\n") && log.ends_with("last\n"), "{} bytes", log.len());
+    assert!(
+        log.starts_with("first\n") && log.ends_with("last\n"),
+        "{:?}",
+        log.get(log.len() - 200..)
+    );
     assert!(log.len() < 512 * 1024, "{} bytes", log.len());
+}
+
+/// It does not fit into the termination message, and is in the log.
+#[tokio::test]
+async fn a_large_output_comes_home_whole() {
+    let jobs = jobs().await;
+    let runner = jobs.open().await;
+    for index in 0..3 {
+        let mut run = asked("report");
+        run.name = RunName::parse(&format!("report-{index}")).unwrap();
+        runner.start(&run).await.unwrap();
+        let RunState::Finished(Ok(output)) = until_over(&*runner, &run.name).await else {
+            panic!("it did not come");
+        };
+        assert!(output.dashboard_url.unwrap().len() > 700_000);
+    }
 }
 
 #[tokio::test]

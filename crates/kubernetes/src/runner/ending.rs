@@ -84,7 +84,8 @@ impl Shared {
             Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => return Err(error),
         }
-        Ok(())
+        // Of a Job that is being deleted, its controller takes no more notice.
+        if job.going { self.end_pods(name).await } else { Ok(()) }
     }
 
     /// Ends the pods of a Job that is not there any more; what is not there cannot be told why.
@@ -92,6 +93,10 @@ impl Shared {
         self.known.change(name, |seen| {
             seen.job.iter_mut().for_each(|job| job.ended = Some(why.clone()));
         });
+        self.end_pods(name).await
+    }
+
+    async fn end_pods(&self, name: &RunName) -> Result<(), CallError> {
         for pod in self.known.get(name).pods.iter().filter(|pod| !pod.gone) {
             match call(self.pods().delete(&pod.name, &DeleteParams::default())).await {
                 Ok(_) | Err(CallError::NotFound) => {}
@@ -124,12 +129,14 @@ impl Shared {
 
     /// A kubelet of 1.20 takes a pod that is deleted in the moment in which its container begins for one that
     /// has ended, and leaves it alone until the pod changes: it is deleted again; for good, if it never began.
+    /// One whose broker cannot have begun has nothing to end politely.
     pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
-        for pod in seen.pods.iter().filter(|pod| !pod.gone) {
-            let late = pod.going.map_or(0, |end| now().saturating_sub(end));
+        // Nobody is there to be reminded on a node that is silent.
+        for pod in seen.pods.iter().filter(|pod| !pod.gone && !pod.silent) {
+            let since = |time: Option<i64>| time.map_or(0, |time| now().saturating_sub(time));
+            let (late, asked) = (since(pod.going), since(pod.asked));
             let grace = match pod.stage {
-                // Nobody is there to be reminded.
-                _ if pod.silent => continue,
+                Stage::Waiting(_) if !pod.begins && asked > LATE => 0,
                 Stage::Waiting(_) if late > NEVER => 0,
                 Stage::Running | Stage::Waiting(_) if late > LATE => 1,
                 _ => continue,

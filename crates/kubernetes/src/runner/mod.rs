@@ -228,7 +228,7 @@ impl Shared {
             Err(CallError::Exists) => {
                 let found = find(self.jobs().get(name.as_str())).await.map_err(refused)?;
                 let found = found.as_ref().and_then(SeenJob::of);
-                if found.as_ref().is_none_or(|job| job.released.is_some() || job.going) {
+                if found.as_ref().is_none_or(|job| job.released.is_some()) {
                     if let Some(job) = &found {
                         self.delete(job).await.map_err(refused)?;
                     }

@@ -67,12 +67,16 @@ pub(super) struct SeenPod {
     pub(super) node: Option<String>,
     /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
     pub(super) going: Option<i64>,
+    /// When somebody asked for that.
+    pub(super) asked: Option<i64>,
     /// Why it is to be gone, where servers say so.
     pub(super) leaving: Option<String>,
     /// Its node is not heard of.
     pub(super) silent: bool,
     /// The agent was in charge once.
     pub(super) began: bool,
+    /// Its broker's container is what begins next, and may have begun by now.
+    pub(super) begins: bool,
     /// It is not there any more; this is how it was.
     pub(super) gone: bool,
     pub(super) stage: Stage,
@@ -206,6 +210,9 @@ impl SeenPod {
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let stage = pod.status.as_ref().map_or(Stage::Waiting(None), stage);
+        let going = metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
+        let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+        let installed = pod.status.as_ref().is_some_and(is_installed);
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
             name: metadata.name.clone()?,
@@ -213,10 +220,12 @@ impl SeenPod {
             uid: metadata.uid.clone().unwrap_or_default(),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-            going: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
+            going,
+            asked: going.map(|going| going.saturating_sub(grace)),
             leaving: pod.status.as_ref().and_then(leaving),
             silent: pod.status.as_ref().is_some_and(is_silent),
             began: matches!(stage, Stage::Running | Stage::Ended(_)),
+            begins: installed && stage == Stage::Waiting(None),
             gone: false,
             stage,
         })
@@ -333,6 +342,13 @@ fn failed(status: &PodStatus, agent: Option<ContainerState>, of_pod: Option<Stri
         true => Stage::Failed(why),
         false => Stage::NeverBegan(why),
     }
+}
+
+fn is_installed(status: &PodStatus) -> bool {
+    let mut statuses = status.init_container_statuses.iter().flatten();
+    let agent = statuses.find(|status| status.name == AGENT_CONTAINER);
+    let state = agent.and_then(|status| status.state.as_ref());
+    state.is_some_and(|state| state.terminated.is_some())
 }
 
 /// Whether a kubelet did not take a pod that the scheduler gave it.
