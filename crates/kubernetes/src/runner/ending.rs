@@ -236,7 +236,6 @@ impl Shared {
         }
         // Its pods take a moment to follow, and are not to be taken for somebody else's.
         self.known.change(&job.run, |seen| {
-            seen.pods.retain(|pod| !pod.gone);
             if let Some(job) = &mut seen.job {
                 job.released = Some(0);
                 job.deleted = true;
@@ -252,11 +251,14 @@ impl Shared {
         }
     }
 
-    /// Removes Jobs that were kept long enough, for ever.
+    /// Removes Jobs that were kept long enough, and looks after those that a list was without, for ever.
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
             for job in self.known.jobs() {
+                if job.unsure && self.find(&job.run).await.is_err() {
+                    continue;
+                }
                 if job.released.is_some_and(|until| until <= now()) && !job.going {
                     if let Err(error) = self.delete(&job).await {
                         tracing::warn!(run = %job.run, %error, "a Job cannot be removed");

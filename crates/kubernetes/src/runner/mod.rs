@@ -18,6 +18,9 @@ mod settings;
 mod standing;
 mod watch;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -146,7 +146,9 @@ fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End) -> RunState
             let words = format!("; it was too late: {why}");
             failure.failure.description.push_str(&words);
         }
-        None if job.is_some_and(|job| job.is_over_time(now())) => failure.reason = Reason::Timeout,
+        None if job.is_some_and(|job| job.goes_over_time(now())) => {
+            failure.reason = Reason::Timeout
+        }
         None => return RunState::Lost { why: taken_away(seen) },
     }
     RunState::Finished(Err(failure))

@@ -199,9 +199,10 @@ impl SeenJob {
         (reason == "DeadlineExceeded").then_some(said.as_str())
     }
 
-    /// Whether its time is up, as far as Kubernetes counts it.
-    pub(super) fn is_over_time(&self, now: i64) -> bool {
-        self.over_time().is_some() || self.until.is_some_and(|until| until <= now)
+    /// Whether that is why its pods go, as far as it can be known: it says so a moment later.
+    pub(super) fn goes_over_time(&self, now: i64) -> bool {
+        let undecided = self.failed.is_none() && !self.complete && !self.deleted && !self.going;
+        self.over_time().is_some() || (undecided && self.until.is_some_and(|until| until <= now))
     }
 }
 

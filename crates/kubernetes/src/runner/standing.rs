@@ -9,6 +9,8 @@ use super::watch::Seen;
 const SILENCE: i64 = 60;
 /// How long Kubernetes may take to make a pod before that is worth telling, in seconds.
 const PATIENCE: i64 = 2;
+/// As the Job's controller says it a moment later.
+const OVER_TIME: &str = "Job was active longer than specified deadline";
 
 /// Where a run stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +60,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64) -> Standi
         return without_pod(job, warning.as_ref(), start_timeout, now);
     };
     match &pod.stage {
+        _ if pod.gone && job.goes_over_time(now) => Standing::TimedOut(OVER_TIME.to_owned()),
         _ if pod.gone => Standing::Lost(gone(job)),
         Stage::Waiting(waits) => {
             let waits = waits.clone().or_else(|| warning.as_ref()?.of(&pod.uid));
@@ -91,7 +94,7 @@ pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String>
     let closed = job.ended.is_some() || job.released.is_some() || job.failed.is_some();
     let gone = job.going || job.deleted || job.complete;
     // The Job's time is up: that is why its pods go.
-    if closed || gone || job.is_over_time(now) {
+    if closed || gone || job.goes_over_time(now) {
         return None;
     }
     let one = pods.iter().any(|pod| pod.going.is_some() || pod.gone);

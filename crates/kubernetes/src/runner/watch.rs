@@ -16,8 +16,8 @@ use super::seen::{SeenJob, SeenPod, Warning};
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
-/// How many runs are remembered whose Jobs were deleted and that nobody released: another replica's, most
-/// of them.
+/// How many runs are remembered whose Jobs were deleted: those that were released, whose pods take a moment
+/// to follow, and those that nobody released: another replica's, most of them.
 const REMEMBERED: usize = 500;
 
 /// Everything that is known of runs without asking.
@@ -82,7 +82,7 @@ impl Watched for SeenJob {
 
     fn forget(self, seen: &mut Seen) {
         if seen.job.as_ref().is_some_and(|job| job.uid == self.uid) {
-            // Of one that was released, more is known than the server does.
+            // Of one that we released, the server says nothing of that.
             let released = seen.job.as_ref().and_then(|job| job.released).or(self.released);
             seen.job = Some(Self { deleted: true, released, ..self });
         }
@@ -133,7 +133,7 @@ impl Seen {
     fn is_over(&self) -> bool {
         let unneeded = match &self.job {
             None => true,
-            Some(job) => job.released.is_some() && (job.deleted || job.unsure),
+            Some(job) => job.released.is_some() && job.unsure,
         };
         unneeded && self.pods.iter().all(|pod| pod.gone)
     }
@@ -199,6 +199,9 @@ impl Known {
         let seen = table.runs.entry(run.clone()).or_default();
         let was_deleted = seen.is_deleted();
         change(seen);
+        if seen.job.as_ref().is_some_and(|job| job.deleted && job.released.is_some()) {
+            seen.pods.retain(|pod| !pod.gone);
+        }
         let (is_over, is_deleted) = (seen.is_over(), seen.is_deleted());
         if is_over {
             table.runs.remove(run);
@@ -217,7 +220,8 @@ impl Known {
         }
     }
 
-    fn finish<W: Watched>(&self, uids: &[String]) {
+    /// Ends a list, which had no others than these.
+    pub(super) fn finish<W: Watched>(&self, uids: &[String]) {
         let mut table = self.lock();
         table.runs.values_mut().for_each(|seen| W::keep(seen, uids));
         table.runs.retain(|_, seen| !seen.is_over());
