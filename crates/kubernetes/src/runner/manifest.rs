@@ -13,6 +13,7 @@ use std::time::Duration;
 use agent::{AGENT_FILE, GIVEN_VARIABLE, ORDER_VARIABLE, Order};
 use engine::ports::{Run, StartError};
 use engine::record::Key;
+use osb::jobs::contract::Capability;
 use serde_json::{Map, Value, json};
 
 use super::settings::{JobSettings, PodPolicy};
@@ -25,6 +26,8 @@ pub(super) const INSTANCE_ID: &str = "manciple.dev/instance-id";
 pub(super) const BINDING_ID: &str = "manciple.dev/binding-id";
 /// A Job with this annotation has a Secret of its name.
 pub(super) const GIVEN: &str = "manciple.dev/given";
+/// A Job with this annotation has a broker that may say how far it is.
+pub(super) const PROGRESS: &str = "manciple.dev/progress";
 /// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
 pub(super) const RELEASED: &str = "manciple.dev/released-until";
 /// Why a Job may have no pods any more: an annotation, [`Ended`](super::seen::Ended) as JSON.
@@ -65,6 +68,9 @@ pub(super) fn of_run(
     let mut annotations = Map::new();
     annotations.insert(INSTANCE_ID.to_owned(), json!(record.instance()));
     annotations.extend(record.binding().map(|id| (BINDING_ID.to_owned(), json!(id))));
+    if order.can(Capability::Progress) {
+        annotations.insert(PROGRESS.to_owned(), json!("true"));
+    }
     manifest(settings, order, annotations, given.files().collect())
 }
 

@@ -5,19 +5,17 @@ use engine::names::RunName;
 use engine::ports::{Offer, RunFailure, RunState, RunnerError};
 use engine::record::Reason;
 use kube::api::LogParams;
-use osb::Failure;
+use osb::{Failure, Output};
 
 use super::manifest::BROKER_CONTAINER;
-use super::seen::Ended;
-use super::standing::Standing;
+use super::seen::{End, Ended};
+use super::standing::{Standing, taken_away};
 use super::watch::Seen;
-use super::{CHANGED, Shared};
+use super::{CHANGED, Shared, now};
 use crate::calls::{CallError, find};
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
-/// How many lines of a log are looked through for progress.
-const TAIL: i64 = 200;
 
 impl Shared {
     /// What a message says came of a run.
@@ -25,23 +23,16 @@ impl Shared {
         &self,
         name: &RunName,
         seen: &Seen,
-        message: &str,
+        end: &End,
     ) -> Result<RunState, RunnerError> {
+        let message = end.message.as_deref().unwrap_or_default();
         let report = match self.report(name, seen, message).await? {
             Ok(report) => report,
             Err(why) => return Ok(RunState::Lost { why }),
         };
-        Ok(match (report.answer, seen.job.as_ref().and_then(|job| job.ended.clone())) {
-            // The agent knows that it was ended, and not by whom.
-            (Answer::Work(Err(failure)), Some(Ended::Lost(why)))
-                if failure.reason == Reason::Halted =>
-            {
-                RunState::Lost { why }
-            }
-            (Answer::Work(result), _) => RunState::Finished(result),
-            (Answer::Offer(_), _) => {
-                RunState::Lost { why: "it answered another question".to_owned() }
-            }
+        Ok(match report.answer {
+            Answer::Work(result) => meant(result, seen, end),
+            Answer::Offer(_) => RunState::Lost { why: "it answered another question".to_owned() },
         })
     }
 
@@ -84,29 +75,26 @@ impl Shared {
                     self.known.changed(name, CHANGED, |_| false).await;
                     continue;
                 }
-                Standing::Reported(message) => {
-                    let report = self.report(name, &seen, &message).await;
+                Standing::Reported(end) => {
+                    let message = end.message.as_deref().unwrap_or_default();
+                    let report = self.report(name, &seen, message).await;
                     match report.map_err(|error| failed(Reason::Lost, error.to_string()))? {
                         Ok(Report { answer: Answer::Offer(offer), .. }) => return offer,
                         Ok(_) => "it answered another question".to_owned(),
                         Err(why) => why,
                     }
                 }
-                Standing::NeverBegan(why) | Standing::Hopeless(why) => {
+                Standing::NeverBegan(why) | Standing::ToEnd(Ended::Hopeless(why)) => {
                     return Err(failed(Reason::NotStarted, why));
                 }
                 Standing::TimedOut(why) => return Err(failed(Reason::Timeout, why)),
-                Standing::Lost(why) => why,
-                Standing::Absent | Standing::Halted => "its Job was removed".to_owned(),
+                Standing::Lost(why) | Standing::ToEnd(Ended::Lost(why)) => why,
+                Standing::Absent | Standing::Halted | Standing::ToEnd(Ended::Cancelled) => {
+                    "its Job was removed".to_owned()
+                }
             };
             return Err(failed(Reason::Lost, why));
         }
-    }
-
-    /// What the broker last said of its progress.
-    pub(super) async fn progress(&self, name: &RunName, seen: &Seen) -> Option<String> {
-        let log = self.tail(seen).await.ok().flatten()?;
-        Line::last_progress(&log, &self.keys.all(), name.as_str())
     }
 
     /// A run's log, without the agent's own lines.
@@ -130,13 +118,38 @@ impl Shared {
             .await
     }
 
-    async fn tail(&self, seen: &Seen) -> Result<Option<String>, CallError> {
-        self.read_log(seen, LogParams { tail_lines: Some(TAIL), ..LogParams::default() }).await
-    }
-
     async fn read_log(&self, seen: &Seen, params: LogParams) -> Result<Option<String>, CallError> {
         let Some(pod) = seen.pods.first() else { return Ok(None) };
         let params = LogParams { container: Some(BROKER_CONTAINER.to_owned()), ..params };
         find(self.pods().logs(&pod.name, &params)).await
     }
+}
+
+/// What the agent says, with what it cannot know: who ended it, and that its memory was used up.
+fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End) -> RunState {
+    let mut failure = match result {
+        Err(failure) => failure,
+        done => return RunState::Finished(done),
+    };
+    let job = seen.job.as_ref();
+    if failure.reason != Reason::Halted {
+        if end.reason == "OOMKilled" {
+            let words = "; its container ran out of memory (OOMKilled)";
+            failure.failure.description.push_str(words);
+        }
+        return RunState::Finished(Err(failure));
+    }
+    match job.and_then(|job| job.ended.clone()) {
+        Some(Ended::Lost(why)) => return RunState::Lost { why },
+        Some(Ended::Cancelled) => {}
+        Some(Ended::Hopeless(why)) => {
+            let words = format!("; it was too late: {why}");
+            failure.failure.description.push_str(&words);
+        }
+        None if job.is_some_and(|job| job.goes_over_time(now())) => {
+            failure.reason = Reason::Timeout;
+        }
+        None => return RunState::Lost { why: taken_away(seen) },
+    }
+    RunState::Finished(Err(failure))
 }

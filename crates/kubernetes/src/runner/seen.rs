@@ -1,14 +1,16 @@
 //! What is seen of a run's Job and pod, in few words; and what that means: pure.
 
+use agent::{Error, Message};
 use engine::names::RunName;
 use engine::record::Key;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
 use super::manifest::{
-    AGENT_CONTAINER, BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, RELEASED, RUN,
+    AGENT_CONTAINER, BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, PROGRESS, RELEASED,
+    RUN,
 };
 
 /// Of a Job.
@@ -21,14 +23,24 @@ pub(super) struct SeenJob {
     pub(super) uid: String,
     /// In seconds since 1970.
     pub(super) created: i64,
+    /// When Kubernetes gives it up, in seconds since 1970.
+    pub(super) until: Option<i64>,
     pub(super) given: bool,
+    /// Whether its broker may say how far it is.
+    pub(super) progress: bool,
     /// Until when it is kept, if it is no longer needed.
     pub(super) released: Option<i64>,
     /// No pod of it may go on, and why.
     pub(super) ended: Option<Ended>,
     /// Why Kubernetes gave it up: the reason and the message of its condition.
     pub(super) failed: Option<(String, String)>,
+    /// Its pod ended well.
+    pub(super) complete: bool,
     pub(super) going: bool,
+    /// It is not there any more, and nobody released it.
+    pub(super) deleted: bool,
+    /// A list was without it, which may have been an old one.
+    pub(super) unsure: bool,
 }
 
 /// Why no pod of a run may go on.
@@ -50,9 +62,35 @@ pub(super) struct SeenPod {
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) uid: String,
+    /// In seconds since 1970.
+    pub(super) created: i64,
+    pub(super) node: Option<String>,
     /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
     pub(super) going: Option<i64>,
+    /// When somebody asked for that.
+    pub(super) asked: Option<i64>,
+    /// Why it is to be gone, where servers say so.
+    pub(super) leaving: Option<String>,
+    /// Its node is not heard of.
+    pub(super) silent: bool,
+    /// The agent was in charge once.
+    pub(super) began: bool,
+    /// Its broker's container is what begins next, and may have begun by now.
+    pub(super) begins: bool,
+    /// It is not there any more; this is how it was.
+    pub(super) gone: bool,
     pub(super) stage: Stage,
+}
+
+/// What Kubernetes warns of, of a Job or a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Warning {
+    pub(super) run: RunName,
+    /// The Job's or the pod's.
+    uid: String,
+    waits: Waits,
+    /// It says only that it has waited.
+    vague: bool,
 }
 
 /// How far a pod is.
@@ -66,6 +104,8 @@ pub(super) enum Stage {
     Ended(End),
     /// It never began, and will not.
     NeverBegan(String),
+    /// It is over, and nobody knows how far it came.
+    Failed(String),
 }
 
 /// Why a pod does not begin.
@@ -74,12 +114,17 @@ pub(super) struct Waits {
     pub(super) why: String,
     /// It will not mend by itself.
     pub(super) for_ever: bool,
+    /// For an image, which is tried again and again.
+    pub(super) pulls: bool,
 }
 
 /// The end of the broker's container.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct End {
-    pub(super) message: String,
+    /// What the agent left.
+    pub(super) message: Option<String>,
+    /// What the kubelet says instead.
+    pub(super) said: Option<String>,
     pub(super) exit_code: i32,
     pub(super) reason: String,
     /// What Kubernetes says of the pod: `Evicted`, and why.
@@ -98,27 +143,66 @@ impl SeenJob {
             Some(binding) => Key::Binding(instance, binding),
             None => Key::Instance(instance),
         });
-        let conditions =
-            job.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
-        let failed = conditions
-            .filter(|condition| condition.type_ == "Failed" && condition.status == "True")
-            .map(|condition| {
-                let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                (text(&condition.reason), text(&condition.message))
-            })
-            .next();
+        let condition = |type_: &str| {
+            let conditions = job.status.as_ref()?.conditions.as_ref()?;
+            conditions.iter().find(|it| it.type_ == type_ && it.status == "True")
+        };
+        let failed = condition("Failed").map(|condition| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            (text(&condition.reason), text(&condition.message))
+        });
+        let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+        let lifetime = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         Some(Self {
             run,
             record,
             version: version(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
-            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            created,
+            until: lifetime.map(|lifetime| created.saturating_add(lifetime)),
             given: annotation(GIVEN).is_some(),
+            progress: annotation(PROGRESS).is_some(),
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
             ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
             failed,
+            complete: condition("Complete").is_some(),
             going: metadata.deletion_timestamp.is_some(),
+            deleted: false,
+            unsure: false,
         })
+    }
+
+    /// The Job that a pod was of, which is not there.
+    pub(super) fn deleted(pod: &SeenPod) -> Self {
+        Self {
+            run: pod.run.clone(),
+            record: None,
+            version: 0,
+            uid: String::new(),
+            created: pod.created,
+            until: None,
+            given: true,
+            progress: false,
+            released: None,
+            ended: None,
+            failed: None,
+            complete: false,
+            going: true,
+            deleted: true,
+            unsure: false,
+        }
+    }
+
+    /// What Kubernetes says, if it gave the Job up because its time is up.
+    pub(super) fn over_time(&self) -> Option<&str> {
+        let (reason, said) = self.failed.as_ref()?;
+        (reason == "DeadlineExceeded").then_some(said.as_str())
+    }
+
+    /// Whether that is why its pods go, as far as it can be known: it says so a moment later.
+    pub(super) fn goes_over_time(&self, now: i64) -> bool {
+        let undecided = self.failed.is_none() && !self.complete && !self.deleted && !self.going;
+        self.over_time().is_some() || (undecided && self.until.is_some_and(|until| until <= now))
     }
 }
 
@@ -126,14 +210,82 @@ impl SeenPod {
     /// `None` if it is of no run of ours.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
+        let stage = pod.status.as_ref().map_or(Stage::Waiting(None), stage);
+        let going = metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
+        let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+        let installed = pod.status.as_ref().is_some_and(is_installed);
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
             name: metadata.name.clone()?,
             version: version(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
-            going: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
-            stage: pod.status.as_ref().map_or(Stage::Waiting(None), stage),
+            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            going,
+            asked: going.map(|going| going.saturating_sub(grace)),
+            leaving: pod.status.as_ref().and_then(leaving),
+            silent: pod.status.as_ref().is_some_and(is_silent),
+            began: matches!(stage, Stage::Running | Stage::Ended(_)),
+            begins: installed && stage == Stage::Waiting(None),
+            gone: false,
+            stage,
         })
+    }
+
+    /// Takes what is newer, and keeps what a pod's status may forget: that its broker began, what its
+    /// container left, why an image cannot be pulled.
+    pub(super) fn update(&mut self, newer: Self) {
+        let began = self.began || newer.began;
+        let known = std::mem::replace(self, newer);
+        self.began = began;
+        self.leaving = self.leaving.take().or(known.leaving);
+        let keep = match (&known.stage, &self.stage) {
+            (Stage::Ended(End { message, .. }), Stage::Ended(end)) => {
+                message.is_some() && end.message.is_none()
+            }
+            (Stage::Ended(_), _) => true,
+            (Stage::Waiting(Some(then)), Stage::Waiting(Some(now))) => then.pulls && now.pulls,
+            _ => false,
+        };
+        if keep {
+            self.stage = known.stage;
+        }
+    }
+}
+
+impl Warning {
+    /// `None` if it says nothing of why a run does not begin, or is of nothing that can be ours.
+    pub(super) fn of_event(event: &Event) -> Option<Self> {
+        let object = &event.involved_object;
+        let (name, said) = (object.name.as_deref()?, event.message.as_deref()?);
+        let (run, what) = match (object.kind.as_deref()?, event.reason.as_deref()?) {
+            ("Job", "FailedCreate") => (name, "Kubernetes makes no pod for it"),
+            ("Pod", "FailedMount" | "FailedAttachVolume") => {
+                (name.rsplit_once('-')?.0, "the pod waits for what it mounts")
+            }
+            ("Pod", "FailedCreatePodSandBox") => {
+                (name.rsplit_once('-')?.0, "the node cannot make the pod")
+            }
+            _ => return None,
+        };
+        Some(Self {
+            run: RunName::parse(run)?,
+            uid: object.uid.clone()?,
+            waits: Waits { why: format!("{what}: {said}"), for_ever: false, pulls: false },
+            vague: said.contains("timed out waiting for the condition"),
+        })
+    }
+
+    /// Takes the newer one, unless it says less.
+    pub(super) fn update(&mut self, newer: Self) {
+        if !(newer.vague && newer.uid == self.uid) {
+            *self = newer;
+        }
+    }
+
+    /// What it says, if it is of the Job or the pod with this uid.
+    pub(super) fn of(&self, uid: &str) -> Option<Waits> {
+        (self.uid == uid).then(|| self.waits.clone())
     }
 }
 
@@ -150,27 +302,30 @@ fn stage(status: &PodStatus) -> Stage {
     let agent = of(&status.init_container_statuses, AGENT_CONTAINER);
     let of_pod = of_pod(status);
     let phase = status.phase.as_deref().unwrap_or_default();
+    let over = phase == "Failed" || phase == "Succeeded";
     match broker {
         Some(ContainerState { terminated: Some(end), .. }) => {
             let reason = end.reason.unwrap_or_default();
+            let said = end.message.filter(|said| !said.is_empty());
             // Its own program could not be started: the agent never was in charge.
             if ["ContainerCannotRun", "StartError"].contains(&reason.as_str()) {
-                let said = end.message.unwrap_or_default();
+                let said = said.unwrap_or_default();
                 return Stage::NeverBegan(format!("the broker's container cannot run: {said}"));
             }
-            Stage::Ended(End {
-                message: end.message.unwrap_or_default(),
-                exit_code: end.exit_code,
-                reason,
-                pod: of_pod,
-            })
+            let (message, said) = match said {
+                Some(said) if Message::parse(&said) == Err(Error::NotOurs) => (None, Some(said)),
+                message => (message, None),
+            };
+            Stage::Ended(End { message, said, exit_code: end.exit_code, reason, pod: of_pod })
+        }
+        // The kubelet is not there any more to say how it ended.
+        Some(ContainerState { running: Some(_), .. }) if over => {
+            Stage::Failed(of_pod.unwrap_or_else(|| {
+                "its pod failed, and how its broker ended is not known".to_owned()
+            }))
         }
         Some(ContainerState { running: Some(_), .. }) => Stage::Running,
-        _ if phase == "Failed" => {
-            let why = of_pod.or_else(|| agent.and_then(not_installed));
-            let why = why.unwrap_or_else(|| "its pod failed before the broker began".to_owned());
-            Stage::NeverBegan(why)
-        }
+        _ if over => failed(status, agent, of_pod),
         broker => {
             let waiting = [broker, agent].into_iter().flatten().find_map(waits);
             Stage::Waiting(waiting.or_else(|| unscheduled(status)))
@@ -178,11 +333,74 @@ fn stage(status: &PodStatus) -> Stage {
     }
 }
 
+/// Of a pod that is over, whose broker's container is not known to have begun.
+fn failed(status: &PodStatus, agent: Option<ContainerState>, of_pod: Option<String>) -> Stage {
+    let untold = status.container_statuses.as_ref().is_none_or(Vec::is_empty);
+    let why = of_pod.or_else(|| agent.and_then(not_installed));
+    let why = why.unwrap_or_else(|| "its pod failed before the broker began".to_owned());
+    // A kubelet that evicts forgets what it said of the containers.
+    match untold && !was_rejected(status) {
+        true => Stage::Failed(why),
+        false => Stage::NeverBegan(why),
+    }
+}
+
+fn is_installed(status: &PodStatus) -> bool {
+    let mut statuses = status.init_container_statuses.iter().flatten();
+    let agent = statuses.find(|status| status.name == AGENT_CONTAINER);
+    let state = agent.and_then(|status| status.state.as_ref());
+    state.is_some_and(|state| state.terminated.is_some())
+}
+
+/// Whether a kubelet did not take a pod that the scheduler gave it.
+fn was_rejected(status: &PodStatus) -> bool {
+    const REJECTED: [&str; 7] = [
+        "AppArmor",
+        "HostPortConflict",
+        "MatchNodeSelector",
+        "NodeAffinity",
+        "PodOSNotSupported",
+        "UnexpectedAdmissionError",
+        "UnsupportedHostnamePolicy",
+    ];
+    let reason = status.reason.as_deref().unwrap_or_default();
+    let said = status.message.as_deref().unwrap_or_default();
+    REJECTED.contains(&reason)
+        || reason.starts_with("OutOf")
+        || said.starts_with("Pod was rejected")
+        || (reason == "Evicted" && said.contains("The node had condition"))
+}
+
+/// Whether the node's controller has given up a node whose kubelet says nothing: of a pod it changes this
+/// one condition.
+fn is_silent(status: &PodStatus) -> bool {
+    let is = |type_: &str, value: &str| {
+        let mut conditions = status.conditions.iter().flatten();
+        conditions.any(|condition| condition.type_ == type_ && condition.status == value)
+    };
+    let lost = status.reason.as_deref() == Some("NodeLost");
+    lost || status.phase.as_deref() == Some("Unknown")
+        || (is("Ready", "False") && is("ContainersReady", "True"))
+}
+
+/// Who takes a pod away, and why: servers since 1.25 say so.
+fn leaving(status: &PodStatus) -> Option<String> {
+    let condition =
+        status.conditions.iter().flatten().find(|condition| {
+            condition.type_ == "DisruptionTarget" && condition.status == "True"
+        })?;
+    let reason = condition.reason.clone().unwrap_or_default();
+    let said = condition.message.clone().unwrap_or_default();
+    Some(format!("{reason}: {said}"))
+}
+
 /// What Kubernetes says of a pod as a whole.
 fn of_pod(status: &PodStatus) -> Option<String> {
-    let reason = status.reason.clone().filter(|reason| !reason.is_empty())?;
-    let said = status.message.clone().unwrap_or_default();
-    Some(format!("its pod failed: {reason}: {said}"))
+    let said = match status.reason.clone().filter(|reason| !reason.is_empty()) {
+        Some(reason) => format!("{reason}: {}", status.message.as_deref().unwrap_or_default()),
+        None => leaving(status)?,
+    };
+    Some(format!("its pod failed: {said}"))
 }
 
 fn not_installed(agent: ContainerState) -> Option<String> {
@@ -196,16 +414,19 @@ fn waits(state: ContainerState) -> Option<Waits> {
     let waiting = state.waiting?;
     let reason = waiting.reason.unwrap_or_default();
     let said = waiting.message.unwrap_or_default();
+    let as_root = said.contains("runAsNonRoot") || said.contains("runAsUser");
     let what = match reason.as_str() {
         "" | "ContainerCreating" | "PodInitializing" => return None,
         "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => "the image cannot be pulled",
         "InvalidImageName" => "the name of the image is not one",
         "ErrImageNeverPull" => "the image is not on the node, and may not be pulled",
+        "CreateContainerConfigError" if as_root => "the container may not run as this user",
         "CreateContainerConfigError" => "the pod asks for something that is not there",
         _ => "the container cannot be made",
     };
-    let for_ever = ["InvalidImageName", "ErrImageNeverPull"].contains(&reason.as_str());
-    Some(Waits { why: format!("{what}: {reason}: {said}"), for_ever })
+    let for_ever = as_root || ["InvalidImageName", "ErrImageNeverPull"].contains(&reason.as_str());
+    let pulls = what == "the image cannot be pulled";
+    Some(Waits { why: format!("{what}: {reason}: {said}"), for_ever, pulls })
 }
 
 fn unscheduled(status: &PodStatus) -> Option<Waits> {
@@ -215,5 +436,5 @@ fn unscheduled(status: &PodStatus) -> Option<Waits> {
         .flatten()
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     let said = condition.message.clone().unwrap_or_default();
-    Some(Waits { why: format!("no node takes the pod: {said}"), for_ever: false })
+    Some(Waits { why: format!("no node takes the pod: {said}"), for_ever: false, pulls: false })
 }

@@ -2,21 +2,29 @@
 
 use std::time::Duration;
 
-use super::seen::{End, Ended, SeenJob, SeenPod, Stage};
+use super::seen::{End, Ended, SeenJob, SeenPod, Stage, Warning};
+use super::watch::Seen;
+
+/// How long after a run's time a node may be silent before its pods are no longer waited for, in seconds.
+const SILENCE: i64 = 60;
+/// How long Kubernetes may take to make a pod before that is worth telling, in seconds.
+const PATIENCE: i64 = 2;
+/// As the Job's controller says it a moment later.
+const OVER_TIME: &str = "Job was active longer than specified deadline";
 
 /// Where a run stands.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Standing {
     /// Released, or never made.
     Absent,
-    /// It goes on, or will; what to tell of it before its broker has begun.
+    /// It goes on, or will; what to tell of it, and whether its broker has begun.
     Going { said: Option<String>, broker: bool },
     /// Its container left a message.
-    Reported(String),
+    Reported(End),
     /// It never began.
     NeverBegan(String),
-    /// It did not begin in time, or never will, and has to be ended: the Job is fenced off.
-    Hopeless(String),
+    /// It has to be ended, and is not yet: the Job is to be fenced off.
+    ToEnd(Ended),
     /// It was ended because somebody asked for it.
     Halted,
     /// It was ended because its time was up.
@@ -26,83 +34,183 @@ pub(super) enum Standing {
 }
 
 /// Decides; `now` is in seconds since 1970.
-pub(super) fn standing(
-    job: Option<&SeenJob>,
-    pods: &[SeenPod],
-    start_timeout: Duration,
-    now: i64,
-) -> Standing {
-    let Some(job) = job.filter(|job| job.released.is_none()) else { return Standing::Absent };
-    if let Some(said) = pods.iter().find_map(message) {
-        return Standing::Reported(said);
+pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64) -> Standing {
+    let Seen { job, pods, warning } = seen;
+    let Some(job) = job.as_ref().filter(|job| job.released.is_none()) else {
+        return Standing::Absent;
+    };
+    if let Some(end) = pods.iter().find_map(reported) {
+        return Standing::Reported(end.clone());
     }
+    let alive = pods.iter().any(|pod| is_alive(pod, job, now));
     if let Some(why) = &job.ended {
-        return ended(why, pods);
+        return ended(why, pods, alive);
     }
-    // More than one only where a server made another for one that was deleted: the first is ours.
-    let Some(pod) = pods.first() else { return without_pod(job, now) };
+    if let Some(why) = taken(job, pods, now) {
+        return Standing::ToEnd(Ended::Lost(why));
+    }
+    if let Some(said) = job.over_time() {
+        return match alive {
+            true => going(format!("it is being ended: its time is up: {said}")),
+            false => Standing::TimedOut(joined([Some(said.to_owned()), unanswered(pods)])),
+        };
+    }
+    let late = now.saturating_sub(job.created) > seconds(start_timeout);
+    let Some(pod) = pods.first() else {
+        return without_pod(job, warning.as_ref(), start_timeout, now);
+    };
     match &pod.stage {
+        _ if pod.gone && job.goes_over_time(now) => Standing::TimedOut(OVER_TIME.to_owned()),
+        _ if pod.gone => Standing::Lost(gone(job)),
         Stage::Waiting(waits) => {
-            let late = now.saturating_sub(job.created) > seconds(start_timeout);
+            let waits = waits.clone().or_else(|| warning.as_ref()?.of(&pod.uid));
             match waits {
-                Some(waits) if waits.for_ever || late => Standing::Hopeless(waits.why.clone()),
-                None if late => Standing::Hopeless(format!(
+                Some(waits) if waits.for_ever || late => {
+                    Standing::ToEnd(Ended::Hopeless(waits.why))
+                }
+                None if late => Standing::ToEnd(Ended::Hopeless(format!(
                     "its pod did not begin within {} s",
                     start_timeout.as_secs()
-                )),
-                waits => Standing::Going {
-                    said: waits.as_ref().map(|waits| waits.why.clone()),
-                    broker: false,
-                },
+                ))),
+                waits => Standing::Going { said: waits.map(|waits| waits.why), broker: false },
             }
         }
-        Stage::Running => Standing::Going { said: None, broker: true },
-        Stage::NeverBegan(why) => Standing::NeverBegan(why.clone()),
+        Stage::Running if !alive => Standing::Lost(joined([unanswered(pods)])),
+        Stage::Running => {
+            let silent = pod.silent.then(|| format!("{}, and may go on", silent(pod)));
+            let deleted = (job.deleted || job.going)
+                .then(|| "its Job was deleted, and its pod goes on".to_owned());
+            Standing::Going { said: silent.or(deleted), broker: true }
+        }
+        Stage::NeverBegan(why) if !pod.began => Standing::NeverBegan(why.clone()),
+        Stage::NeverBegan(why) | Stage::Failed(why) => Standing::Lost(why.clone()),
         Stage::Ended(end) => Standing::Lost(without_message(end)),
     }
 }
 
-/// What the broker's container left, if it is something.
-fn message(pod: &SeenPod) -> Option<String> {
+/// Why the pods of a Job have to be ended, because one was taken away: servers before 1.28 make another in
+/// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
+pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
+    let closed = job.ended.is_some() || job.released.is_some() || job.failed.is_some();
+    let gone = job.going || job.deleted || job.complete;
+    // The Job's time is up: that is why its pods go.
+    if closed || gone || job.goes_over_time(now) {
+        return None;
+    }
+    let one = pods.iter().any(|pod| pod.going.is_some() || pod.gone);
+    (one || pods.len() > 1).then(|| pod_words(pods))
+}
+
+/// Who ended a run whose agent was told to end, and not by us.
+pub(super) fn taken_away(seen: &Seen) -> String {
+    let deleted = seen.job.as_ref().filter(|job| job.deleted || job.going);
+    deleted.map_or_else(|| pod_words(&seen.pods), gone)
+}
+
+fn pod_words(pods: &[SeenPod]) -> String {
+    match pods.iter().find_map(|pod| pod.leaving.as_ref()) {
+        Some(said) => format!("its pod was taken away: {said}"),
+        None => "its pod was deleted: by hand, or because its node was drained".to_owned(),
+    }
+}
+
+/// What the broker's container left, if the agent left it.
+fn reported(pod: &SeenPod) -> Option<&End> {
     match &pod.stage {
-        Stage::Ended(end) if !end.message.is_empty() => Some(end.message.clone()),
+        Stage::Ended(end) if end.message.is_some() => Some(end),
         _ => None,
     }
 }
 
+/// Whether a pod may still have an effect. The agent ends its broker in time, even where nobody hears of it.
+fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64) -> bool {
+    let over = job.until.is_some_and(|until| until.saturating_add(SILENCE) < now);
+    !pod.gone && !over && matches!(pod.stage, Stage::Running | Stage::Waiting(_))
+}
+
 /// A run that was ended goes on until its pods are gone: they may have an effect to the last.
-fn ended(why: &Ended, pods: &[SeenPod]) -> Standing {
-    if pods.iter().any(|pod| matches!(pod.stage, Stage::Running | Stage::Waiting(_))) {
-        return Standing::Going { said: None, broker: false };
+fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
+    if alive {
+        let silent = pods.iter().find(|pod| pod.silent && !pod.gone).map(silent);
+        let what = match why {
+            Ended::Cancelled => "somebody asked for it",
+            Ended::Lost(why) | Ended::Hopeless(why) => why,
+        };
+        return going(joined([Some(format!("it is being ended: {what}")), silent]));
+    }
+    if let Some(unanswered) = unanswered(pods) {
+        return Standing::Lost(unanswered);
     }
     match why {
         Ended::Cancelled => Standing::Halted,
         Ended::Lost(why) => Standing::Lost(why.clone()),
+        Ended::Hopeless(why) if pods.iter().any(|pod| pod.began) => {
+            Standing::Lost(format!("it began only when it was to be ended: {why}"))
+        }
         Ended::Hopeless(why) => Standing::NeverBegan(why.clone()),
     }
 }
 
-fn without_pod(job: &SeenJob, now: i64) -> Standing {
-    match &job.failed {
-        Some((reason, said)) if reason == "DeadlineExceeded" => Standing::TimedOut(said.clone()),
-        Some((reason, said)) => Standing::Lost(format!("its pod is gone: {reason}: {said}")),
-        None if job.going => Standing::Lost("its Job was deleted".to_owned()),
-        None => {
-            let patience = 2;
-            let slow = now.saturating_sub(job.created) > patience;
-            let said = slow.then(|| "Kubernetes has made no pod for it yet".to_owned());
-            Standing::Going { said, broker: false }
-        }
+fn without_pod(
+    job: &SeenJob,
+    warning: Option<&Warning>,
+    start_timeout: Duration,
+    now: i64,
+) -> Standing {
+    if job.failed.is_some() || job.complete || job.going || job.deleted {
+        return Standing::Lost(gone(job));
     }
+    let age = now.saturating_sub(job.created);
+    let warning = warning.and_then(|warning| warning.of(&job.uid)).map(|waits| waits.why);
+    if age > seconds(start_timeout) {
+        let words =
+            || format!("Kubernetes made no pod for it within {} s", start_timeout.as_secs());
+        return Standing::ToEnd(Ended::Hopeless(warning.unwrap_or_else(words)));
+    }
+    let slow = (age > PATIENCE).then(|| "Kubernetes has made no pod for it yet".to_owned());
+    Standing::Going { said: warning.or(slow), broker: false }
+}
+
+/// Of a run without pods.
+fn gone(job: &SeenJob) -> String {
+    let what = match &job.failed {
+        _ if job.going || job.deleted => "its Job was deleted, and its pod left no report",
+        _ if job.complete => "its pod had ended well, and was deleted before its report was read",
+        Some((reason, _)) if reason == "BackoffLimitExceeded" => {
+            "its pod had failed, and was deleted before its report was read"
+        }
+        Some((reason, said)) => return format!("its pod is gone: {reason}: {said}"),
+        None => "its pod is gone, and left no report",
+    };
+    what.to_owned()
 }
 
 fn without_message(end: &End) -> String {
     if end.reason == "OOMKilled" {
         return "its container ran out of memory and was killed (OOMKilled)".to_owned();
     }
-    let pod = end.pod.as_deref().map_or(String::new(), |said| format!("; {said}"));
     let (code, reason) = (end.exit_code, &end.reason);
-    format!("its container ended without a report: exit status {code}, {reason}{pod}")
+    let what = format!("its container ended without a report (exit status {code}, {reason})");
+    joined([Some(what), end.said.clone(), end.pod.clone()])
+}
+
+fn silent(pod: &SeenPod) -> String {
+    let node = pod.node.as_deref().unwrap_or("it is on");
+    format!("the node {node} is not heard of: its kubelet is stopped, or cut off")
+}
+
+/// Of pods that are waited for no longer.
+fn unanswered(pods: &[SeenPod]) -> Option<String> {
+    let left = pods.iter().find(|pod| !pod.gone && pod.stage == Stage::Running)?;
+    Some(format!("{}, and the time of the run is over", silent(left)))
+}
+
+fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn going(said: String) -> Standing {
+    Standing::Going { said: Some(said), broker: false }
 }
 
 fn seconds(duration: Duration) -> i64 {

@@ -1,6 +1,9 @@
 //! What is known of Jobs and pods: from watches, and from what this process makes.
+//!
+//! What was seen stays known though it is deleted: a run that somebody took away is lost, not absent, and
+//! a report that was seen once is not lost any more. Only a release makes it forgotten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,24 +12,36 @@ use futures_util::{Stream, StreamExt, pin_mut};
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
-use super::seen::{SeenJob, SeenPod};
+use super::seen::{SeenJob, SeenPod, Warning};
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
+/// How many runs are remembered whose Jobs were deleted: those that were released, whose pods take a moment
+/// to follow, and those that nobody released: another replica's, most of them.
+const REMEMBERED: usize = 500;
 
 /// Everything that is known of runs without asking.
 pub(super) struct Known {
-    table: Mutex<BTreeMap<RunName, Seen>>,
+    table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
     listed: watch::Sender<u8>,
+}
+
+#[derive(Default)]
+struct Table {
+    runs: BTreeMap<RunName, Seen>,
+    /// Those whose Jobs were deleted, the first of them first.
+    deleted: VecDeque<RunName>,
 }
 
 /// What is known of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) job: Option<SeenJob>,
-    /// In the order in which they were first seen.
+    /// The oldest first: the others stand in for it.
     pub(super) pods: Vec<SeenPod>,
+    /// The last.
+    pub(super) warning: Option<Warning>,
 }
 
 /// One of the two things that are watched.
@@ -34,12 +49,13 @@ pub(super) trait Watched: Sized {
     const BIT: u8;
 
     fn run(&self) -> &RunName;
+    fn uid(&self) -> &str;
     /// Takes it into what is known, unless something newer is known.
     fn learn(self, seen: &mut Seen);
-    fn forget(&self, seen: &mut Seen);
-    /// Forgets what is not among these.
+    /// It is not there any more; this is how it was.
+    fn forget(self, seen: &mut Seen);
+    /// A list has no others than these.
     fn keep(seen: &mut Seen, uids: &[String]);
-    fn uid(&self) -> &str;
 }
 
 impl Watched for SeenJob {
@@ -49,22 +65,33 @@ impl Watched for SeenJob {
         &self.run
     }
 
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
     fn learn(self, seen: &mut Seen) {
-        if seen.job.as_ref().is_none_or(|known| known.version <= self.version) {
-            seen.job = Some(self);
+        match &mut seen.job {
+            Some(known) if known.version > self.version => {}
+            // One of the same name, after its release.
+            Some(known) if known.uid != self.uid => {
+                *seen = Seen { job: Some(self), ..Seen::default() };
+            }
+            job => *job = Some(self),
         }
     }
 
-    fn forget(&self, seen: &mut Seen) {
-        seen.job.take_if(|job| job.uid == self.uid);
+    fn forget(self, seen: &mut Seen) {
+        if seen.job.as_ref().is_some_and(|job| job.uid == self.uid) {
+            // Of one that we released, the server says nothing of that.
+            let released = seen.job.as_ref().and_then(|job| job.released).or(self.released);
+            seen.job = Some(Self { deleted: true, released, ..self });
+        }
     }
 
     fn keep(seen: &mut Seen, uids: &[String]) {
-        seen.job.take_if(|job| !uids.contains(&job.uid));
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
+        if let Some(job) = &mut seen.job {
+            job.unsure = !job.deleted && !uids.contains(&job.uid);
+        }
     }
 }
 
@@ -75,24 +102,44 @@ impl Watched for SeenPod {
         &self.run
     }
 
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
     fn learn(self, seen: &mut Seen) {
         match seen.pods.iter_mut().find(|pod| pod.uid == self.uid) {
-            Some(pod) if pod.version <= self.version => *pod = self,
+            Some(pod) if pod.version <= self.version => pod.update(self),
             Some(_) => {}
-            None => seen.pods.push(self),
+            None => {
+                seen.pods.push(self);
+                seen.pods.sort_by_key(|pod| (pod.created, !pod.began));
+            }
         }
     }
 
-    fn forget(&self, seen: &mut Seen) {
-        seen.pods.retain(|pod| pod.uid != self.uid);
+    fn forget(self, seen: &mut Seen) {
+        let uid = self.uid.clone();
+        self.learn(seen);
+        seen.pods.iter_mut().filter(|pod| pod.uid == uid).for_each(|pod| pod.gone = true);
     }
 
     fn keep(seen: &mut Seen, uids: &[String]) {
-        seen.pods.retain(|pod| uids.contains(&pod.uid));
+        seen.pods.iter_mut().for_each(|pod| pod.gone |= !uids.contains(&pod.uid));
+    }
+}
+
+impl Seen {
+    /// Whether nothing of it is worth knowing any more.
+    fn is_over(&self) -> bool {
+        let unneeded = match &self.job {
+            None => true,
+            Some(job) => job.released.is_some() && job.unsure,
+        };
+        unneeded && self.pods.iter().all(|pod| pod.gone)
     }
 
-    fn uid(&self) -> &str {
-        &self.uid
+    fn is_deleted(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.deleted)
     }
 }
 
@@ -103,7 +150,7 @@ impl Default for Known {
 }
 
 impl Known {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunName, Seen>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,11 +162,14 @@ impl Known {
     }
 
     pub(super) fn get(&self, run: &RunName) -> Seen {
-        self.lock().get(run).cloned().unwrap_or_default()
+        self.lock().runs.get(run).cloned().unwrap_or_default()
     }
 
+    /// Those that are there.
     pub(super) fn jobs(&self) -> Vec<SeenJob> {
-        self.lock().values().filter_map(|seen| seen.job.clone()).collect()
+        let table = self.lock();
+        let jobs = table.runs.values().filter_map(|seen| seen.job.as_ref());
+        jobs.filter(|job| !job.deleted).cloned().collect()
     }
 
     pub(super) fn learn(&self, watched: impl Watched) {
@@ -127,28 +177,54 @@ impl Known {
         self.change(&run, |seen| watched.learn(seen));
     }
 
-    pub(super) fn forget(&self, watched: &impl Watched) {
-        self.change(watched.run(), |seen| watched.forget(seen));
+    pub(super) fn forget(&self, watched: impl Watched) {
+        let run = watched.run().clone();
+        self.change(&run, |seen| watched.forget(seen));
+    }
+
+    /// Of a run that is known; any other is none of ours.
+    pub(super) fn warn(&self, warning: Warning) {
+        if self.lock().runs.contains_key(&warning.run) {
+            let run = warning.run.clone();
+            self.change(&run, |seen| match &mut seen.warning {
+                Some(known) => known.update(warning),
+                none => *none = Some(warning),
+            });
+        }
     }
 
     /// Changes what is known of a run, and wakes those who wait for it.
     pub(super) fn change(&self, run: &RunName, change: impl FnOnce(&mut Seen)) {
         let mut table = self.lock();
-        change(table.entry(run.clone()).or_default());
-        if table.get(run).is_some_and(|seen| seen.job.is_none() && seen.pods.is_empty()) {
-            table.remove(run);
+        let seen = table.runs.entry(run.clone()).or_default();
+        let was_deleted = seen.is_deleted();
+        change(seen);
+        if seen.job.as_ref().is_some_and(|job| job.deleted && job.released.is_some()) {
+            seen.pods.retain(|pod| !pod.gone);
+        }
+        let (is_over, is_deleted) = (seen.is_over(), seen.is_deleted());
+        if is_over {
+            table.runs.remove(run);
+        } else if is_deleted && !was_deleted {
+            table.remember(run);
         }
         drop(table);
+        self.wake(run);
+    }
+
+    /// Wakes those who wait for a run.
+    pub(super) fn wake(&self, run: &RunName) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(notify) = waiting.get(run) {
             notify.notify_waiters();
         }
     }
 
-    fn finish<W: Watched>(&self, uids: &[String]) {
+    /// Ends a list, which had no others than these.
+    pub(super) fn finish<W: Watched>(&self, uids: &[String]) {
         let mut table = self.lock();
-        table.values_mut().for_each(|seen| W::keep(seen, uids));
-        table.retain(|_, seen| seen.job.is_some() || !seen.pods.is_empty());
+        table.runs.values_mut().for_each(|seen| W::keep(seen, uids));
+        table.runs.retain(|_, seen| !seen.is_over());
         drop(table);
         self.listed.send_modify(|listed| *listed |= W::BIT);
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,22 +256,34 @@ impl Known {
     }
 }
 
-/// Follows one kind for ever. To be spawned; ends when it is dropped.
+impl Table {
+    fn remember(&mut self, run: &RunName) {
+        self.deleted.push_back(run.clone());
+        if self.deleted.len() > REMEMBERED
+            && let Some(oldest) = self.deleted.pop_front()
+            && self.runs.get(&oldest).is_some_and(Seen::is_deleted)
+        {
+            self.runs.remove(&oldest);
+        }
+    }
+}
+
+/// Follows one kind for ever; `then` is told what has changed. To be spawned; ends when it is dropped.
 pub(super) async fn follow<K, W: Watched>(
     known: Arc<Known>,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
-    seen: impl Fn(&W),
+    then: impl Fn(&RunName),
 ) {
     let mut listing: Vec<String> = Vec::new();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Apply(object)) => {
-                if let Some(watched) = read(&object) {
-                    seen(&watched);
-                    known.learn(watched);
-                }
+                let Some(watched) = read(&object) else { continue };
+                let run = watched.run().clone();
+                known.learn(watched);
+                then(&run);
             }
             Ok(Event::InitApply(object)) => {
                 if let Some(watched) = read(&object) {
@@ -204,11 +292,31 @@ pub(super) async fn follow<K, W: Watched>(
                 }
             }
             Ok(Event::Delete(object)) => {
-                read(&object).iter().for_each(|watched| known.forget(watched));
+                let Some(watched) = read(&object) else { continue };
+                let run = watched.run().clone();
+                known.forget(watched);
+                then(&run);
             }
             Ok(Event::Init) => listing.clear(),
             Ok(Event::InitDone) => known.finish::<W>(&listing),
             Err(error) => tracing::warn!(%error, "the watch of runs was interrupted"),
+        }
+    }
+}
+
+/// Follows what Kubernetes warns of, for ever.
+pub(super) async fn follow_warnings(
+    known: Arc<Known>,
+    stream: impl Stream<Item = Result<Event<k8s_openapi::api::core::v1::Event>, watcher::Error>>,
+) {
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(Event::Apply(event) | Event::InitApply(event)) => {
+                Warning::of_event(&event).into_iter().for_each(|warning| known.warn(warning));
+            }
+            Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
+            Err(error) => tracing::warn!(%error, "the watch of warnings was interrupted"),
         }
     }
 }

@@ -1,7 +1,11 @@
 //! A namespace of the test cluster for the length of a test.
+#![allow(dead_code, reason = "not every test needs everything")]
+
+pub(crate) mod jobs;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -33,8 +37,15 @@ impl Cluster {
         Self { client, namespace }
     }
 
+    /// What is of a kind in the namespace.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
     /// As [`Self::remove`], where nothing of ours holds the namespace and nobody waits.
-    #[allow(dead_code, reason = "not every test does")]
     pub(crate) fn abandon(&self) {
         let kubeconfig = testkit::cluster::kubeconfig();
         let namespace = self.namespace.clone();
@@ -50,7 +61,6 @@ impl Cluster {
     }
 
     /// Removes the namespace, and what would hold it.
-    #[allow(dead_code, reason = "not every test does")]
     pub(crate) async fn remove(self) {
         for kind in Kind::ALL {
             let api: Api<DynamicObject> =

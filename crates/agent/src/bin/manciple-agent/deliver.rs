@@ -11,6 +11,7 @@ use engine::record::Reason;
 use osb::Failure;
 
 use crate::say;
+use crate::settle::settle;
 
 /// Where Kubernetes has it, for those who cannot read where it is.
 const USUAL_MESSAGE: &str = "/dev/termination-log";
@@ -59,6 +60,7 @@ fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
         }
         stdout.flush()?;
     }
+    settle();
     write(&order.message, &message)
 }
 

@@ -15,6 +15,7 @@ mod log;
 mod output;
 mod progress;
 mod run;
+mod settle;
 mod signals;
 mod watch;
 

@@ -1,0 +1,273 @@
+//! How runs are ended, kept and removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::names::RunName;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::{Value, json};
+
+use super::manifest::{ENDED, RELEASED};
+use super::seen::{Ended, SeenJob, SeenPod, Stage};
+use super::standing::{Standing, taken};
+use super::watch::Seen;
+use super::{CHANGED, Shared, now};
+use crate::calls::{CallError, call, find};
+
+/// How often Jobs that were kept long enough are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How long a pod may take to go, beside the grace of its broker.
+const OVER: Duration = Duration::from_secs(20);
+/// How long a pod is waited for that is about to begin.
+const BEGUN: Duration = Duration::from_secs(10);
+/// How long a question may take that only makes a message better.
+const QUICK: Duration = Duration::from_secs(1);
+/// How long after its time a pod may still be there, in seconds.
+const LATE: i64 = 2;
+/// How long after its time a pod that never began is taken for one that never will.
+const NEVER: i64 = 8;
+
+impl Shared {
+    /// A pod that somebody takes away is followed by another on servers before 1.28, which would do the work a
+    /// second time: the Job is fenced off before that one's broker has begun.
+    pub(super) fn guard(self: Arc<Self>, run: &RunName) {
+        let seen = self.known.get(run);
+        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, now()).is_some()) {
+            let run = run.clone();
+            tokio::spawn(async move {
+                if let Err(error) = self.fence_taken(&run).await {
+                    tracing::warn!(%run, %error, "a second pod of a run may not be fenced off");
+                }
+            });
+        }
+    }
+
+    /// Fences off a run whose pod was taken away.
+    pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
+        let why = self.namespace_goes().await;
+        let seen = self.known.get(run);
+        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, now()));
+        let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
+        self.fence(run, &Ended::Lost(why)).await
+    }
+
+    /// Says so if our namespace is being deleted, with all that is in it.
+    pub(super) async fn namespace_goes(&self) -> Option<String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let name = &self.settings.namespace;
+        let found = tokio::time::timeout(QUICK, find(namespaces.get(name))).await.ok()?.ok()?;
+        let goes = found.is_none_or(|found| found.metadata.deletion_timestamp.is_some());
+        goes.then(|| format!("the namespace {name} was deleted, with all that was in it"))
+    }
+
+    /// Lets no pod of a run go on, and none begin: those there are, are ended politely. The first reason
+    /// stays. What is not there needs no end.
+    pub(super) async fn fence(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
+        if *why == Ended::Cancelled {
+            self.until_begun(name).await;
+        }
+        let Some(job) = self.known.get(name).job else { return Ok(()) };
+        if job.ended.is_some() || job.released.is_some() {
+            return Ok(());
+        }
+        if job.deleted {
+            return self.end_orphans(name, why).await;
+        }
+        let why = serde_json::to_string(why).unwrap_or_default();
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": job.uid, "annotations": {ENDED: why}},
+            "spec": {"parallelism": 0},
+        }));
+        match self.patch(name, &patch).await {
+            Ok(patched) => patched.into_iter().for_each(|job| self.known.learn(job)),
+            Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+        // Of a Job that is being deleted, its controller takes no more notice.
+        if job.going { self.end_pods(name).await } else { Ok(()) }
+    }
+
+    /// Ends the pods of a Job that is not there any more; what is not there cannot be told why.
+    async fn end_orphans(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
+        self.known.change(name, |seen| {
+            seen.job.iter_mut().for_each(|job| job.ended = Some(why.clone()));
+        });
+        self.end_pods(name).await
+    }
+
+    async fn end_pods(&self, name: &RunName) -> Result<(), CallError> {
+        for pod in self.known.get(name).pods.iter().filter(|pod| !pod.gone) {
+            match call(self.pods().delete(&pod.name, &DeleteParams::default())).await {
+                Ok(_) | Err(CallError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a pod has begun, or does not for a reason: a kubelet of 1.20 may leave alone for ever what
+    /// is deleted while it is being made.
+    async fn until_begun(&self, name: &RunName) {
+        let begun = async {
+            loop {
+                let seen = self.known.get(name);
+                let making =
+                    |pod: &SeenPod| pod.stage == Stage::Waiting(None) && seen.warning.is_none();
+                let over = seen
+                    .job
+                    .as_ref()
+                    .is_none_or(|job| job.ended.is_some() || job.failed.is_some() || job.deleted);
+                if over || seen.pods.first().is_some_and(|pod| !making(pod)) {
+                    return;
+                }
+                self.known.changed(name, CHANGED, |_| false).await;
+            }
+        };
+        let _ = tokio::time::timeout(BEGUN, begun).await;
+    }
+
+    /// A kubelet of 1.20 takes a pod that is deleted in the moment in which its container begins for one that
+    /// has ended, and leaves it alone until the pod changes: it is deleted again; for good, if it never began.
+    /// One whose broker cannot have begun has nothing to end politely.
+    pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
+        // Nobody is there to be reminded on a node that is silent.
+        for pod in seen.pods.iter().filter(|pod| !pod.gone && !pod.silent) {
+            let since = |time: Option<i64>| time.map_or(0, |time| now().saturating_sub(time));
+            let (late, asked) = (since(pod.going), since(pod.asked));
+            let grace = match pod.stage {
+                Stage::Waiting(_) if !pod.begins && asked > LATE => 0,
+                Stage::Waiting(_) if late > NEVER => 0,
+                Stage::Running | Stage::Waiting(_) if late > LATE => 1,
+                _ => continue,
+            };
+            let params =
+                DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
+            match call(self.pods().delete(&pod.name, &params)).await {
+                Ok(_) | Err(CallError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn patch(
+        &self,
+        name: &RunName,
+        patch: &Patch<Value>,
+    ) -> Result<Option<SeenJob>, CallError> {
+        let jobs = self.jobs();
+        let patched = call(jobs.patch(name.as_str(), &PatchParams::default(), patch)).await?;
+        Ok(SeenJob::of(&patched))
+    }
+
+    /// Ends what goes on, and keeps the rest for inspection, for as long as the settings say.
+    pub(super) async fn release(&self, name: &RunName) -> Result<(), CallError> {
+        let seen = self.known.get(name);
+        let Some(job) = &seen.job else {
+            return match find(self.jobs().get(name.as_str())).await?.as_ref().and_then(SeenJob::of)
+            {
+                Some(job) if job.released.is_none() => self.delete(&job).await,
+                _ => Ok(()),
+            };
+        };
+        if job.released.is_some() {
+            return Ok(());
+        }
+        self.followed.end(name);
+        if matches!(self.standing(&seen), Standing::Going { .. } | Standing::ToEnd(_)) {
+            self.fence(name, &Ended::Cancelled).await?;
+            self.until_over(name).await?;
+        }
+        let kept = match self.standing(&seen) {
+            _ if job.deleted => Duration::ZERO,
+            Standing::Absent | Standing::Going { .. } | Standing::ToEnd(_) => Duration::ZERO,
+            Standing::Reported(_) if succeeded(&seen) => self.settings.keep_succeeded,
+            _ => self.settings.keep_failed,
+        };
+        if kept.is_zero() {
+            return self.delete(job).await;
+        }
+        let until = now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
+        let patch = Patch::Merge(json!({
+            "metadata": {"annotations": {RELEASED: until.to_string()}},
+            "spec": {"parallelism": 0},
+        }));
+        match self.patch(name, &patch).await {
+            Ok(job) => job.into_iter().for_each(|job| self.known.learn(job)),
+            Err(CallError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        if job.given { self.take_back(name).await } else { Ok(()) }
+    }
+
+    /// Waits for the end of a run that was fenced off.
+    async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
+        let patience = self.settings.grace + OVER;
+        let over = async {
+            let goes_on = |seen: &Seen| {
+                matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))
+            };
+            while goes_on(&self.known.get(name)) {
+                self.known.changed(name, CHANGED, |_| false).await;
+                self.remind(&self.known.get(name)).await?;
+            }
+            Ok(())
+        };
+        let late = |_| CallError::Refused(format!("the run {name} does not end"));
+        tokio::time::timeout(patience, over).await.map_err(late)?
+    }
+
+    /// Deletes a Job, with its pods, and what was given to it.
+    pub(super) async fn delete(&self, job: &SeenJob) -> Result<(), CallError> {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(job.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::background()
+        };
+        match call(self.jobs().delete(job.run.as_str(), &params)).await {
+            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+        if job.deleted {
+            self.end_orphans(&job.run, &Ended::Cancelled).await?;
+        }
+        // Its pods take a moment to follow, and are not to be taken for somebody else's.
+        self.known.change(&job.run, |seen| {
+            if let Some(job) = &mut seen.job {
+                job.released = Some(0);
+                job.deleted = true;
+            }
+        });
+        if job.given { self.take_back(&job.run).await } else { Ok(()) }
+    }
+
+    async fn take_back(&self, name: &RunName) -> Result<(), CallError> {
+        match call(self.secrets().delete(name.as_str(), &DeleteParams::default())).await {
+            Ok(_) | Err(CallError::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes Jobs that were kept long enough, and looks after those that a list was without, for ever.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            for job in self.known.jobs() {
+                if job.unsure && self.find(&job.run).await.is_err() {
+                    continue;
+                }
+                let over = job.released.is_some_and(|until| until <= now()) && !job.going;
+                if over && let Err(error) = self.delete(&job).await {
+                    tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
+                }
+            }
+        }
+    }
+}
+
+fn succeeded(seen: &Seen) -> bool {
+    seen.pods.iter().any(|pod| matches!(&pod.stage, Stage::Ended(end) if end.exit_code == 0))
+}

@@ -1,0 +1,125 @@
+//! How far runs are: their logs, followed from when somebody first asks.
+//!
+//! One request for each run whose broker declared that it says so, for as long as it goes on; none for all
+//! others.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use agent::Line;
+use engine::names::RunName;
+use futures_util::{AsyncBufRead, AsyncBufReadExt, pin_mut};
+use kube::api::LogParams;
+use tokio::task::AbortHandle;
+
+use super::Shared;
+use super::manifest::BROKER_CONTAINER;
+use super::watch::Seen;
+
+/// How many lines of a log are looked through at first.
+const TAIL: i64 = 200;
+/// No line of the agent's is longer, in bytes.
+const LINE: usize = 16 * 1024;
+/// How many logs are followed at once: each takes a connection.
+const FOLLOWED: usize = 200;
+/// Between a log's end, or a failure to read it, and the next try.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The logs that are followed.
+#[derive(Default)]
+pub(super) struct Followed(Mutex<HashMap<RunName, Follower>>);
+
+struct Follower {
+    said: Arc<Mutex<Option<String>>>,
+    task: AbortHandle,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Followed {
+    /// Of a run that does not go on any more.
+    pub(super) fn end(&self, run: &RunName) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    }
+}
+
+impl Shared {
+    /// What the broker last said of its progress, if it may say so.
+    pub(super) fn progress(self: &Arc<Self>, run: &RunName, seen: &Seen) -> Option<String> {
+        let pod = seen.pods.first()?;
+        seen.job.as_ref().filter(|job| job.progress)?;
+        let mut followed = self.followed.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = followed.len() >= FOLLOWED;
+        let follower = match followed.entry(run.clone()) {
+            Entry::Occupied(follower) => follower.into_mut(),
+            Entry::Vacant(_) if full => return None,
+            Entry::Vacant(vacant) => {
+                let said = Arc::default();
+                let follow =
+                    follow(Arc::downgrade(self), run.clone(), pod.name.clone(), Arc::clone(&said));
+                vacant.insert(Follower { said, task: tokio::spawn(follow).abort_handle() })
+            }
+        };
+        follower.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Follows the log of a pod until it is told to end.
+async fn follow(shared: Weak<Shared>, run: RunName, pod: String, said: Arc<Mutex<Option<String>>>) {
+    let params = LogParams {
+        container: Some(BROKER_CONTAINER.to_owned()),
+        follow: true,
+        tail_lines: Some(TAIL),
+        ..LogParams::default()
+    };
+    loop {
+        let Some(pods) = shared.upgrade().map(|shared| shared.pods()) else { return };
+        match pods.log_stream(&pod, &params).await {
+            Ok(log) => {
+                let read = lines(log, |line| {
+                    let (Some(shared), Some(Ok(Line::Progress(sealed)))) =
+                        (shared.upgrade(), Line::parse(line))
+                    else {
+                        return;
+                    };
+                    if let Ok(progress) = sealed.progress(&shared.keys.all(), run.as_str()) {
+                        *said.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+                        shared.known.wake(&run);
+                    }
+                });
+                if let Err(error) = read.await {
+                    tracing::debug!(%run, %error, "the log of a run cannot be followed further");
+                }
+            }
+            Err(error) => tracing::debug!(%run, %error, "the log of a run cannot be followed"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Reads lines; of those that are too long, the beginning.
+async fn lines(log: impl AsyncBufRead, mut each: impl FnMut(&str)) -> std::io::Result<()> {
+    pin_mut!(log);
+    let mut line = Vec::new();
+    loop {
+        let chunk = log.fill_buf().await?;
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let end = chunk.iter().position(|&byte| byte == b'\n');
+        let piece = &chunk[..end.unwrap_or(chunk.len())];
+        line.extend_from_slice(&piece[..piece.len().min(LINE - line.len().min(LINE))]);
+        let used = piece.len() + usize::from(end.is_some());
+        log.as_mut().consume(used);
+        if end.is_some() {
+            each(&String::from_utf8_lossy(&line));
+            line.clear();
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What stays known of a run, whatever becomes of its Job and its pod.
+
+use std::time::Duration;
+
+use engine::names::RunName;
+use serde_json::json;
+
+use super::super::seen::{SeenJob, SeenPod};
+use super::super::standing::{Standing, standing};
+use super::super::watch::{Known, Watched};
+use super::status::{ended, installed, of, running};
+use super::{MADE, REPORT, deleted, job, pod};
+
+fn run() -> RunName {
+    RunName::parse("run-1").unwrap()
+}
+
+fn newer<W>(mut it: W, version: impl FnOnce(&mut W) -> &mut u64) -> W {
+    *version(&mut it) += 10;
+    it
+}
+
+fn reported() -> SeenPod {
+    newer(pod("a", &of("Succeeded", &installed(), &ended(0, "Completed", REPORT))), |it| {
+        &mut it.version
+    })
+}
+
+/// With a Job and a pod that runs.
+fn known() -> Known {
+    let known = Known::default();
+    known.learn(job(&json!({})));
+    known.learn(pod("a", &running()));
+    known
+}
+
+fn stands(known: &Known) -> Standing {
+    standing(&known.get(&run()), Duration::from_secs(300), MADE + 20)
+}
+
+#[test]
+fn what_is_older_changes_nothing() {
+    let known = known();
+    known.learn(reported());
+    known.learn(pod("a", &running()));
+    assert!(matches!(stands(&known), Standing::Reported(_)));
+}
+
+#[test]
+fn a_report_outlives_its_pod_and_its_job() {
+    let known = known();
+    known.learn(reported());
+    known.forget(deleted(reported()));
+    assert!(matches!(stands(&known), Standing::Reported(_)));
+    known.forget(job(&json!({})));
+    assert!(matches!(stands(&known), Standing::Reported(_)));
+    assert_eq!(known.jobs(), [], "nobody releases what is not there");
+}
+
+#[test]
+fn the_last_that_is_heard_of_a_pod_counts() {
+    let known = known();
+    known.forget(deleted(reported()));
+    assert!(matches!(stands(&known), Standing::Reported(_)));
+}
+
+#[test]
+fn a_job_that_is_deleted_is_not_absent() {
+    let known = known();
+    known.forget(job(&json!({})));
+    assert!(matches!(stands(&known), Standing::Going { .. }));
+    known.forget(deleted(pod("a", &running())));
+    assert!(matches!(stands(&known), Standing::Lost(_)), "{:?}", stands(&known));
+}
+
+#[test]
+fn a_list_that_is_old_loses_no_run() {
+    let known = known();
+    known.finish::<SeenJob>(&[]);
+    assert!(matches!(stands(&known), Standing::Going { .. }));
+    assert!(known.get(&run()).job.unwrap().unsure);
+    known.learn(job(&json!({})));
+    assert!(!known.get(&run()).job.unwrap().unsure);
+}
+
+#[test]
+fn a_run_that_was_released_stays_absent_while_its_pod_goes() {
+    let known = known();
+    known.change(&run(), |seen| {
+        let job = seen.job.as_mut().unwrap();
+        (job.released, job.deleted) = (Some(0), true);
+    });
+    known.forget(job(&json!({})));
+    known.learn(deleted(pod("a", &running())));
+    known.learn(pod("b", &running()));
+    assert_eq!(stands(&known), Standing::Absent);
+    known.forget(deleted(pod("a", &running())));
+    assert_eq!(stands(&known), Standing::Absent);
+}
+
+#[test]
+fn one_of_the_same_name_begins_anew() {
+    let known = known();
+    known.learn(reported());
+    known.forget(job(&json!({})));
+    known.learn(job(&json!({"metadata": {"uid": "another", "resourceVersion": "90"}})));
+    assert!(matches!(stands(&known), Standing::Going { .. }), "{:?}", stands(&known));
+}
+
+#[test]
+fn the_oldest_pod_is_the_first() {
+    let known = Known::default();
+    known.learn(job(&json!({})));
+    for name in ["c", "a", "b"] {
+        known.learn(pod(name, &running()));
+    }
+    let pods = known.get(&run()).pods;
+    assert_eq!(pods.iter().map(|pod| pod.uid()).collect::<Vec<_>>(), ["a", "b", "c"]);
+}

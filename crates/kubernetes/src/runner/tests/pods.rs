@@ -1,0 +1,231 @@
+//! How far a pod is.
+
+use serde_json::{Value, json};
+
+use super::super::seen::{End, Stage};
+use super::status::{ended, failed, installed, installing, of, running, waiting, with};
+use super::{REPORT, pod};
+
+/// In a word, and what is said of it.
+fn stage(status: &Value) -> (&'static str, String) {
+    let none = String::new;
+    match pod("a", status).stage {
+        Stage::Waiting(None) => ("waits", none()),
+        Stage::Waiting(Some(waits)) if waits.for_ever => ("waits for ever", waits.why),
+        Stage::Waiting(Some(waits)) => ("waits", waits.why),
+        Stage::Running => ("runs", none()),
+        Stage::NeverBegan(why) => ("never began", why),
+        Stage::Failed(why) => ("failed", why),
+        Stage::Ended(End { message: Some(message), .. }) => ("reported", message),
+        Stage::Ended(End { reason, said, .. }) => {
+            ("ended", format!("{reason} {}", said.unwrap_or_default()))
+        }
+    }
+}
+
+#[test]
+fn a_pod_is_as_far_as_its_status_says() {
+    let unschedulable = json!({"phase": "Pending", "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity."}]});
+    let disrupted = |reason: &str, message: &str| json!([{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}]);
+    let began = json!({"running": {"startedAt": "2026-11-21T18:00:05Z"}});
+    let cases = [
+        ("new", json!({"phase": "Pending"}), "waits", ""),
+        ("unschedulable", unschedulable, "waits", "no node takes the pod: 0/1 nodes"),
+        ("placed", installing(), "waits", ""),
+        (
+            "image refused",
+            of("Pending", &installed(), &waiting("ErrImagePull", "rpc error: no such host")),
+            "waits",
+            "the image cannot be pulled: ErrImagePull: rpc error",
+        ),
+        (
+            "agent's image refused",
+            of(
+                "Pending",
+                &waiting("ImagePullBackOff", "Back-off pulling image \"manciple:1\""),
+                &waiting("PodInitializing", ""),
+            ),
+            "waits",
+            "the image cannot be pulled: ImagePullBackOff: Back-off pulling image \"manciple:1\"",
+        ),
+        (
+            "image's name",
+            of("Pending", &installed(), &waiting("InvalidImageName", "couldn't parse")),
+            "waits for ever",
+            "the name of the image is not one",
+        ),
+        (
+            "root",
+            of(
+                "Pending",
+                &installed(),
+                &waiting(
+                    "CreateContainerConfigError",
+                    "container has runAsNonRoot and image will run as root",
+                ),
+            ),
+            "waits for ever",
+            "the container may not run as this user",
+        ),
+        (
+            "key of a ConfigMap",
+            of(
+                "Pending",
+                &installed(),
+                &waiting("CreateContainerConfigError", "configmap \"c\" not found"),
+            ),
+            "waits",
+            "the pod asks for something that is not there",
+        ),
+        ("runs", running(), "runs", ""),
+        ("runs, nobody knows how", with(running(), "phase", json!("Unknown")), "runs", ""),
+        (
+            "reported",
+            of("Succeeded", &installed(), &ended(0, "Completed", REPORT)),
+            "reported",
+            REPORT,
+        ),
+        ("killed", of("Failed", &installed(), &ended(137, "Error", "")), "ended", "Error "),
+        ("memory", of("Failed", &installed(), &ended(137, "OOMKilled", "")), "ended", "OOMKilled "),
+        (
+            "memory of the broker alone",
+            of("Failed", &installed(), &ended(1, "OOMKilled", REPORT)),
+            "reported",
+            REPORT,
+        ),
+        (
+            "1.30: not to be found after the node came back",
+            of(
+                "Failed",
+                &installed(),
+                &ended(
+                    137,
+                    "ContainerStatusUnknown",
+                    "The container could not be located when the pod was terminated",
+                ),
+            ),
+            "ended",
+            "ContainerStatusUnknown The container could not be located",
+        ),
+        (
+            "agent cannot be executed",
+            of(
+                "Failed",
+                &installed(),
+                &ended(128, "StartError", "exec: \"/manciple/agent\": permission denied"),
+            ),
+            "never began",
+            "the broker's container cannot run: exec: \"/manciple/agent\"",
+        ),
+        (
+            "agent not installed",
+            of("Failed", &ended(2, "Error", ""), &waiting("PodInitializing", "")),
+            "never began",
+            "the agent could not be installed: exit status 2: Error",
+        ),
+        (
+            "not admitted",
+            failed("OutOfcpu", "Pod Node didn't have enough resource: cpu, requested: 500000"),
+            "never began",
+            "its pod failed: OutOfcpu: Pod Node didn't have enough",
+        ),
+        (
+            "1.30: not admitted",
+            failed("NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"),
+            "never began",
+            "its pod failed: NodeAffinity",
+        ),
+        (
+            "not admitted under pressure",
+            failed("Evicted", "Pod The node had condition: [MemoryPressure]. "),
+            "never began",
+            "its pod failed: Evicted: Pod The node had condition",
+        ),
+        (
+            "evicted, whatever it did",
+            failed("Evicted", "The node was low on resource: memory. "),
+            "failed",
+            "its pod failed: Evicted: The node was low on resource: memory.",
+        ),
+        (
+            "1.30: evicted with its end",
+            with(
+                of("Failed", &installed(), &ended(1, "Error", REPORT)),
+                "reason",
+                json!("Evicted"),
+            ),
+            "reported",
+            REPORT,
+        ),
+        (
+            "node shut down",
+            failed("Shutdown", "Node is shutting, evicting pods"),
+            "failed",
+            "its pod failed: Shutdown",
+        ),
+        (
+            "1.30: its node was deleted",
+            with(
+                of("Failed", &installed(), &began),
+                "conditions",
+                disrupted("DeletionByPodGC", "PodGC: node no longer exists"),
+            ),
+            "failed",
+            "its pod failed: DeletionByPodGC: PodGC: node no longer exists",
+        ),
+        (
+            "evicted before its agent was there",
+            with(
+                of("Failed", &waiting("PodInitializing", ""), &waiting("PodInitializing", "")),
+                "reason",
+                json!("Evicted"),
+            ),
+            "never began",
+            "its pod failed: Evicted",
+        ),
+    ];
+    for (name, status, expected, words) in cases {
+        let (stage, said) = stage(&status);
+        assert_eq!(stage, expected, "{name}: {said}");
+        assert!(said.starts_with(words), "{name}: {said}");
+        assert_eq!(words.is_empty(), said.is_empty(), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_node_is_silent_where_its_controller_says_so() {
+    let conditions = |ready: &str, containers: &str| json!([{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers}]);
+    let cases = [
+        ("runs", with(running(), "conditions", conditions("True", "True")), false),
+        ("ends", with(running(), "conditions", conditions("False", "False")), false),
+        ("not heard of", with(running(), "conditions", conditions("False", "True")), true),
+        ("before 1.20", with(running(), "reason", json!("NodeLost")), true),
+    ];
+    for (name, status, silent) in cases {
+        assert_eq!(pod("a", &status).silent, silent, "{name}");
+    }
+}
+
+#[test]
+fn what_a_status_forgets_is_kept() {
+    let evicted = failed("Evicted", "The node was low on resource: memory. ");
+    let unknown = of("Failed", &installed(), &ended(137, "ContainerStatusUnknown", "not located"));
+    let reported = of("Succeeded", &installed(), &ended(0, "Completed", REPORT));
+    for newer in [evicted, unknown] {
+        let mut seen = pod("a", &reported);
+        seen.update(pod("a", &newer));
+        assert_eq!(seen.stage, pod("a", &reported).stage);
+    }
+    let mut seen = pod("a", &running());
+    seen.update(pod("a", &installing()));
+    assert!(seen.began);
+
+    let pulls = |reason: &str| of("Pending", &installed(), &waiting(reason, reason));
+    let mut seen = pod("a", &pulls("ErrImagePull"));
+    seen.update(pod("a", &pulls("ImagePullBackOff")));
+    assert_eq!(seen.stage, pod("a", &pulls("ErrImagePull")).stage, "one word for one fault");
+    seen.update(pod("a", &installing()));
+    assert_eq!(seen.stage, Stage::Waiting(None));
+}

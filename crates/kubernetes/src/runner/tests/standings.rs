@@ -1,0 +1,420 @@
+//! Where a run stands, by its Job and its pods together.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::seen::{Ended, SeenJob, SeenPod, Warning};
+use super::super::standing::{Standing, standing};
+use super::super::watch::Seen;
+use super::status::{ended, failed, installed, installing, of, running, waiting, with};
+use super::{MADE, REPORT, deleted, gone, job, pod, warning};
+
+const START: Duration = Duration::from_secs(300);
+
+/// In a word, and what is said of it.
+fn stands(seen: &Seen, age: i64) -> (&'static str, String) {
+    match standing(seen, START, MADE + age) {
+        Standing::Absent => ("absent", String::new()),
+        Standing::Going { said, broker: false } => ("goes on", said.unwrap_or_default()),
+        Standing::Going { said, broker: true } => ("runs", said.unwrap_or_default()),
+        Standing::Reported(end) => ("reported", end.message.unwrap_or_default()),
+        Standing::NeverBegan(why) => ("never began", why),
+        Standing::ToEnd(Ended::Lost(why)) => ("fence: lost", why),
+        Standing::ToEnd(Ended::Hopeless(why)) => ("fence: hopeless", why),
+        Standing::ToEnd(Ended::Cancelled) => ("fence", String::new()),
+        Standing::Halted => ("halted", String::new()),
+        Standing::TimedOut(why) => ("timed out", why),
+        Standing::Lost(why) => ("lost", why),
+    }
+}
+
+struct Case {
+    name: &'static str,
+    job: SeenJob,
+    pods: Vec<SeenPod>,
+    warning: Option<Warning>,
+    age: i64,
+}
+
+fn case(name: &'static str, job: SeenJob, pods: Vec<SeenPod>) -> Case {
+    Case { name, job, pods, warning: None, age: 20 }
+}
+
+fn check(cases: Vec<(Case, &str, &str)>) {
+    for (Case { name, job, pods, warning, age }, expected, words) in cases {
+        let seen = Seen { job: Some(job), pods, warning };
+        let (stands, said) = stands(&seen, age);
+        assert_eq!(stands, expected, "{name}: {said}");
+        assert!(said.starts_with(words), "{name}: {said}");
+        if words.is_empty() {
+            assert_eq!(said, "", "{name}");
+        }
+    }
+}
+
+fn made() -> SeenJob {
+    job(&json!({}))
+}
+
+fn with_condition(type_: &str, reason: &str, message: &str) -> SeenJob {
+    job(&json!({"status": {"active": null, "conditions": [
+        {"type": type_, "status": "True", "reason": reason, "message": message}]}}))
+}
+
+fn failed_job() -> SeenJob {
+    with_condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+}
+
+fn late_job() -> SeenJob {
+    let said = "Job was active longer than specified deadline";
+    with_condition("Failed", "DeadlineExceeded", said)
+}
+
+fn annotated(name: &str, value: &str) -> SeenJob {
+    job(&json!({"metadata": {"annotations": {name: value}}}))
+}
+
+fn ended_as(why: &Value) -> SeenJob {
+    annotated("manciple.dev/ended", &why.to_string())
+}
+
+fn deleted_job() -> SeenJob {
+    SeenJob { deleted: true, ..made() }
+}
+
+fn reported() -> Value {
+    of("Succeeded", &installed(), &ended(0, "Completed", REPORT))
+}
+
+fn killed() -> Value {
+    of("Failed", &installed(), &ended(137, "Error", ""))
+}
+
+fn silent() -> SeenPod {
+    let conditions = json!([{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]);
+    pod("a", &with(running(), "conditions", conditions))
+}
+
+#[test]
+fn before_its_broker_begins() {
+    let quota = || warning("Job", "job", "FailedCreate", "exceeded quota: few");
+    let mount = || warning("Pod", "a", "FailedMount", "configmap \"c\" not found");
+    let pulls = of("Pending", &installed(), &waiting("ErrImagePull", "no such host"));
+    let invalid = of("Pending", &installed(), &waiting("InvalidImageName", "no"));
+    check(vec![
+        (Case { age: 1, ..case("just made", made(), vec![]) }, "goes on", ""),
+        (case("no pod", made(), vec![]), "goes on", "Kubernetes has made no pod for it yet"),
+        (
+            Case { warning: quota(), age: 1, ..case("quota", made(), vec![]) },
+            "goes on",
+            "Kubernetes makes no pod for it: exceeded quota: few",
+        ),
+        (
+            Case { warning: quota(), age: 301, ..case("quota, too long", made(), vec![]) },
+            "fence: hopeless",
+            "Kubernetes makes no pod for it: exceeded quota: few",
+        ),
+        (
+            Case { age: 301, ..case("no pod, too long", made(), vec![]) },
+            "fence: hopeless",
+            "Kubernetes made no pod for it within 300 s",
+        ),
+        (
+            Case {
+                warning: quota(),
+                ..case("quota, mended", made(), vec![pod("a", &installing())])
+            },
+            "goes on",
+            "",
+        ),
+        (
+            Case { warning: mount(), ..case("mount", made(), vec![pod("a", &installing())]) },
+            "goes on",
+            "the pod waits for what it mounts: configmap \"c\" not found",
+        ),
+        (
+            Case { warning: mount(), ..case("mount, mended", made(), vec![pod("a", &running())]) },
+            "runs",
+            "",
+        ),
+        (
+            Case {
+                warning: mount(),
+                age: 301,
+                ..case("mount, too long", made(), vec![pod("a", &installing())])
+            },
+            "fence: hopeless",
+            "the pod waits for what it mounts",
+        ),
+        (case("image", made(), vec![pod("a", &pulls)]), "goes on", "the image cannot be pulled"),
+        (
+            Case { age: 301, ..case("image, too long", made(), vec![pod("a", &pulls)]) },
+            "fence: hopeless",
+            "the image cannot be pulled",
+        ),
+        (case("image's name", made(), vec![pod("a", &invalid)]), "fence: hopeless", "the name of"),
+        (
+            case("rejected", failed_job(), vec![pod("a", &failed("OutOfcpu", "Pod Node didn't"))]),
+            "never began",
+            "its pod failed: OutOfcpu",
+        ),
+    ]);
+}
+
+#[test]
+fn when_its_pod_has_ended() {
+    let evicted = || pod("a", &failed("Evicted", "The node was low on resource: memory."));
+    check(vec![
+        (case("reported", made(), vec![pod("a", &reported())]), "reported", REPORT),
+        (
+            case("reported, then gone", made(), vec![gone(pod("a", &reported()))]),
+            "reported",
+            REPORT,
+        ),
+        (
+            case("killed", failed_job(), vec![pod("a", &killed())]),
+            "lost",
+            "its container ended without",
+        ),
+        (
+            case(
+                "memory",
+                failed_job(),
+                vec![pod("a", &of("Failed", &installed(), &ended(137, "OOMKilled", "")))],
+            ),
+            "lost",
+            "its container ran out of memory and was killed (OOMKilled)",
+        ),
+        (
+            case("evicted", failed_job(), vec![evicted()]),
+            "lost",
+            "its pod failed: Evicted: The node was low",
+        ),
+        (
+            case("complete, pod unseen", with_condition("Complete", "", ""), vec![]),
+            "lost",
+            "its pod had ended well, and was deleted before its report was read",
+        ),
+        (
+            case("failed, pod unseen", failed_job(), vec![]),
+            "lost",
+            "its pod had failed, and was deleted before its report was read",
+        ),
+        (
+            case(
+                "released",
+                annotated("manciple.dev/released-until", "1"),
+                vec![pod("a", &reported())],
+            ),
+            "absent",
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn when_its_pod_is_taken_away() {
+    let drained = json!([{"type": "DisruptionTarget", "status": "True",
+        "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]);
+    let lost = || ended_as(&json!({"lost": "its pod was deleted"}));
+    check(vec![
+        (
+            case("deleted", made(), vec![deleted(pod("a", &running()))]),
+            "fence: lost",
+            "its pod was deleted",
+        ),
+        (
+            case("forced", made(), vec![gone(pod("a", &running()))]),
+            "fence: lost",
+            "its pod was deleted",
+        ),
+        (
+            case(
+                "1.30: evicted",
+                made(),
+                vec![deleted(pod("a", &with(running(), "conditions", drained)))],
+            ),
+            "fence: lost",
+            "its pod was taken away: EvictionByEvictionAPI: Eviction API: evicting",
+        ),
+        (
+            case("replaced", made(), vec![gone(pod("a", &running())), pod("b", &installing())]),
+            "fence: lost",
+            "its pod was deleted",
+        ),
+        (
+            case(
+                "replaced while nobody watched",
+                made(),
+                vec![deleted(pod("a", &killed())), pod("b", &running())],
+            ),
+            "fence: lost",
+            "its pod was deleted",
+        ),
+        (
+            case("fenced, and ends", lost(), vec![deleted(pod("a", &running()))]),
+            "goes on",
+            "it is being ended: its pod was deleted",
+        ),
+        (
+            case(
+                "fenced, another ends",
+                lost(),
+                vec![gone(pod("a", &running())), deleted(pod("b", &installing()))],
+            ),
+            "goes on",
+            "it is being ended: its pod was deleted",
+        ),
+        (case("over", lost(), vec![gone(pod("a", &running()))]), "lost", "its pod was deleted"),
+        (case("over, seen by another", lost(), vec![]), "lost", "its pod was deleted"),
+        (case("its last word", lost(), vec![deleted(pod("a", &reported()))]), "reported", REPORT),
+    ]);
+}
+
+#[test]
+fn when_it_is_ended_by_us() {
+    let cancelled = || ended_as(&json!("cancelled"));
+    let hopeless = || ended_as(&json!({"hopeless": "the image cannot be pulled"}));
+    let began = |pod: SeenPod| SeenPod { began: true, ..pod };
+    check(vec![
+        (
+            case("cancelled", cancelled(), vec![deleted(pod("a", &running()))]),
+            "goes on",
+            "it is being ended: somebody asked for it",
+        ),
+        (case("halted", cancelled(), vec![gone(pod("a", &running()))]), "halted", ""),
+        (case("halted, seen by another", cancelled(), vec![]), "halted", ""),
+        (
+            case(
+                "halted, and at its deadline",
+                SeenJob { failed: late_job().failed, ..cancelled() },
+                vec![],
+            ),
+            "halted",
+            "",
+        ),
+        (case("done before", cancelled(), vec![pod("a", &reported())]), "reported", REPORT),
+        (
+            case("hopeless", hopeless(), vec![gone(pod("a", &installing()))]),
+            "never began",
+            "the image cannot be pulled",
+        ),
+        (
+            case("begun after all", hopeless(), vec![gone(began(pod("a", &installing())))]),
+            "lost",
+            "it began only when it was to be ended",
+        ),
+    ]);
+}
+
+#[test]
+fn when_its_time_is_up() {
+    let said = "Job was active longer than specified deadline";
+    check(vec![
+        (
+            case("is ended", late_job(), vec![deleted(pod("a", &running()))]),
+            "goes on",
+            "it is being ended: its time is up",
+        ),
+        (case("is over", late_job(), vec![gone(pod("a", &running()))]), "timed out", said),
+        (case("seen by another", late_job(), vec![]), "timed out", said),
+        (
+            Case {
+                age: 600,
+                ..case("gone before the Job says so", made(), vec![gone(pod("a", &running()))])
+            },
+            "timed out",
+            said,
+        ),
+        (
+            Case {
+                age: 600,
+                ..case("before the Job says so", made(), vec![deleted(pod("a", &running()))])
+            },
+            "runs",
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn when_its_node_is_silent() {
+    let cancelled = || ended_as(&json!("cancelled"));
+    check(vec![
+        (case("silent", made(), vec![silent()]), "runs", "the node node-1 is not heard of"),
+        (
+            case("and drained", made(), vec![deleted(silent())]),
+            "fence: lost",
+            "its pod was deleted",
+        ),
+        (
+            case("and cancelled", cancelled(), vec![deleted(silent())]),
+            "goes on",
+            "it is being ended: somebody asked for it; the node node-1 is not heard of",
+        ),
+        (
+            Case {
+                age: 661,
+                ..case("for longer than it can run", cancelled(), vec![deleted(silent())])
+            },
+            "lost",
+            "the node node-1 is not heard of",
+        ),
+        (
+            Case { age: 661, ..case("at its deadline", late_job(), vec![deleted(silent())]) },
+            "timed out",
+            "Job was active longer than specified deadline; the node node-1 is not heard of",
+        ),
+    ]);
+}
+
+#[test]
+fn when_its_job_is_deleted() {
+    let going = || SeenJob { going: true, ..made() };
+    check(vec![
+        (
+            case("pod goes on", deleted_job(), vec![pod("a", &running())]),
+            "runs",
+            "its Job was deleted, and its pod goes on",
+        ),
+        (
+            case("pod reported", deleted_job(), vec![gone(pod("a", &reported()))]),
+            "reported",
+            REPORT,
+        ),
+        (
+            case("pod is gone", deleted_job(), vec![gone(pod("a", &running()))]),
+            "lost",
+            "its Job was deleted",
+        ),
+        (case("no pod", deleted_job(), vec![]), "lost", "its Job was deleted"),
+        (
+            case("in the foreground", going(), vec![deleted(pod("a", &running()))]),
+            "runs",
+            "its Job was deleted",
+        ),
+        (case("no pod yet", going(), vec![]), "lost", "its Job was deleted"),
+    ]);
+    assert_eq!(stands(&Seen::default(), 20), ("absent", String::new()));
+}
+
+#[test]
+fn warnings_that_say_nothing_are_passed_over() {
+    let cases = [
+        ("Pod", "MissingClusterDNS", "kubelet does not have ClusterDNS IP configured", false),
+        ("Pod", "Failed", "Error: ErrImagePull", false),
+        ("Job", "BackoffLimitExceeded", "Job has reached the specified backoff limit", false),
+        ("Job", "FailedCreate", "exceeded quota: few", true),
+        ("Pod", "FailedMount", "configmap \"c\" not found", true),
+        ("Pod", "FailedCreatePodSandBox", "failed to setup network", true),
+    ];
+    for (kind, reason, said, taken) in cases {
+        assert_eq!(warning(kind, "a", reason, said).is_some(), taken, "{reason}");
+    }
+    let mut known = warning("Pod", "a", "FailedMount", "configmap \"c\" not found").unwrap();
+    let vague = "Unable to attach or mount volumes: timed out waiting for the condition";
+    known.update(warning("Pod", "a", "FailedMount", vague).unwrap());
+    assert!(known.of("a").unwrap().why.contains("\"c\" not found"));
+    assert_eq!(known.of("another"), None);
+}

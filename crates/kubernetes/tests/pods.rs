@@ -1,0 +1,557 @@
+//! What happens to pods, on a real cluster: each is named as what it is, soon, and is never a success.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::names::RunName;
+use engine::ports::{Run, RunFailure, RunState, Runner, StartError};
+use engine::record::Reason;
+use engine::testing::runner_contract::{Behaviour, run, until, until_finished};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota, Secret};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use osb::{InstanceId, PlanId};
+use serde_json::json;
+
+use support::jobs::Jobs;
+
+/// What Kubernetes knows is named within this time.
+const SOON: Duration = Duration::from_secs(10);
+
+const BROKER: &str = r#"#!/bin/sh
+while [ $# -gt 1 ]; do
+    case $2 in --plan-id) plan=$3 ;; --instance-id) instance=$3 ;; esac
+    shift 2
+done
+file=$(printf %s "$instance" | tr -c 'a-zA-Z0-9-' _ | cut -c1-100)
+echo effect >>"$LEDGER/$file"
+case $plan in
+    sleeps) sleep 600 ;;
+    slow) sleep 3 ;;
+    memory) tail /dev/zero || exit 1 ;;
+    large) head -c 11534336 /dev/zero | tr '\0' x ;;
+    report) printf '{"dashboard_url": "https://dashboard.example/'; head -c 600000 /dev/urandom | base64 -w0 | tr '+/' '-_'; echo '"}'; exit ;;
+    flood) echo first >&2; yes 'of no use' | head -c 20000000 >&2; echo last >&2 ;;
+    text) echo 'all is well'; exit ;;
+    bytes) printf '{"dashboard_url": "\377\376"}'; printf 'bytes: \377\376\n' >&2; exit ;;
+    bytes-in-log) printf 'bytes: \377\376\n' >&2 ;;
+    id) printf '{"dashboard_url": "https://dashboard.example/%s"}' "$(printf %s "$instance" | sha256sum | cut -c1-64)"; exit ;;
+esac
+echo '{"dashboard_url": "https://dashboard.example"}'
+"#;
+
+async fn jobs() -> Jobs {
+    Jobs::new("pods", BROKER).await
+}
+
+fn asked(plan: &str) -> Run {
+    let mut run = run(Behaviour::Succeeds, "it-1");
+    run.work.plan_id = PlanId::new(plan).unwrap();
+    run
+}
+
+async fn started(jobs: &Jobs, plan: &str) -> (Arc<dyn Runner>, Run) {
+    let (runner, run) = (jobs.open().await, asked(plan));
+    runner.start(&run).await.unwrap();
+    (runner, run)
+}
+
+/// One whose broker has begun, as Kubernetes knows: a kubelet of 1.20 takes a dozen seconds to end a pod
+/// before that.
+async fn begun(jobs: &Jobs, plan: &str) -> (Arc<dyn Runner>, Run) {
+    let (runner, run) = started(jobs, plan).await;
+    until_effect(jobs, &run.work.instance_id).await;
+    let is_running = |pod: &Pod| {
+        pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
+    };
+    while !jobs.pods_of(&run.name).await.iter().all(is_running) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    (runner, run)
+}
+
+async fn until_effect(jobs: &Jobs, instance: &InstanceId) {
+    for _ in 0..400 {
+        if jobs.effects(instance) > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the broker was not started");
+}
+
+/// Waits until a run that goes on says something with these words.
+async fn until_said(runner: &dyn Runner, run: &RunName, words: &str) -> String {
+    let since = Instant::now();
+    let state = until(runner, run, |state| match state {
+        RunState::Running { progress } => {
+            progress.as_ref().is_some_and(|said| said.contains(words))
+        }
+        state => panic!("{state:?}"),
+    })
+    .await;
+    println!("said after {:.1} s: {state:?}", since.elapsed().as_secs_f32());
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    let RunState::Running { progress: Some(said) } = state else { unreachable!() };
+    said
+}
+
+/// Waits for the end of a run, and insists that it is soon.
+async fn until_over(runner: &dyn Runner, run: &RunName) -> RunState {
+    let since = Instant::now();
+    let state = until(runner, run, |state| !matches!(state, RunState::Running { .. })).await;
+    let shown = format!("{state:?}").chars().take(400).collect::<String>();
+    println!("over after {:.1} s: {shown}", since.elapsed().as_secs_f32());
+    assert!(since.elapsed() < SOON + Duration::from_secs(2), "{:?}", since.elapsed());
+    state
+}
+
+async fn until_failed(runner: &dyn Runner, run: &RunName, reason: Reason, words: &str) {
+    let RunState::Finished(Err(RunFailure { reason: why, failure })) =
+        until_over(runner, run).await
+    else {
+        panic!("it did not fail");
+    };
+    assert_eq!(why, reason, "{failure:?}");
+    assert!(failure.description.contains(words), "{failure:?}");
+}
+
+async fn until_lost(runner: &dyn Runner, run: &RunName, words: &str) {
+    let RunState::Lost { why } = until_over(runner, run).await else { panic!("it is not lost") };
+    assert!(why.contains(words), "{why}");
+}
+
+/// To this runner, to another one, and some time later.
+async fn assert_stays(jobs: &Jobs, runner: &dyn Runner, run: &RunName) {
+    let state = runner.observe(run).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(runner.observe(run).await.unwrap(), state);
+    assert_eq!(jobs.open().await.observe(run).await.unwrap(), state);
+}
+
+#[tokio::test]
+async fn a_missing_image_is_named_and_the_run_can_be_cancelled() {
+    let mut jobs = jobs().await;
+    jobs.settings.image = "manciple.test/none:1".to_owned();
+    let (runner, run) = started(&jobs, "succeeds").await;
+    let said = until_said(&*runner, &run.name, "the image cannot be pulled").await;
+    assert!(said.contains("manciple.test/none:1"), "{said}");
+    runner.cancel(&run.name).await.unwrap();
+    until_failed(&*runner, &run.name, Reason::Halted, "ended").await;
+    assert_stays(&jobs, &*runner, &run.name).await;
+}
+
+#[tokio::test]
+async fn an_image_that_does_not_come_is_a_run_that_never_began() {
+    let mut jobs = jobs().await;
+    jobs.settings.image = "manciple.test/none:1".to_owned();
+    jobs.settings.start_timeout = Duration::from_secs(3);
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_failed(&*runner, &run.name, Reason::NotStarted, "the image cannot be pulled").await;
+    assert_stays(&jobs, &*runner, &run.name).await;
+}
+
+#[tokio::test]
+async fn an_image_without_a_broker_is_named() {
+    let mut jobs = jobs().await;
+    jobs.settings.pod.volume_mounts.remove(0);
+    let (runner, run) = started(&jobs, "succeeds").await;
+    let words = "the image has no /bin/broker";
+    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_executable_is_named() {
+    let mut jobs = jobs().await;
+    jobs.settings.pod.volumes[0]["configMap"]["defaultMode"] = json!(0o444);
+    let (runner, run) = started(&jobs, "succeeds").await;
+    let words = "/bin/broker in the image cannot be executed by this user";
+    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_in_its_image_is_named() {
+    let mut jobs = jobs().await;
+    jobs.settings.agent_path = "/nowhere".to_owned();
+    let (runner, run) = started(&jobs, "succeeds").await;
+    let words = "the agent could not be installed";
+    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
+}
+
+#[tokio::test]
+async fn an_image_that_wants_root_is_named() {
+    let mut jobs = jobs().await;
+    jobs.settings.pod.security_context = Some(json!({"runAsNonRoot": true}));
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_failed(&*runner, &run.name, Reason::NotStarted, "may not run as this user").await;
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_named_and_waited_for() {
+    let jobs = jobs().await;
+    let quotas: Api<ResourceQuota> = jobs.cluster.api();
+    let quota = serde_json::from_value(
+        json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}),
+    );
+    quotas.create(&PostParams::default(), &quota.unwrap()).await.unwrap();
+    while quotas.get("few").await.unwrap().status.and_then(|status| status.hard).is_none() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_said(&*runner, &run.name, "exceeded quota: few").await;
+    let more = Patch::Merge(json!({"spec": {"hard": {"pods": "9"}}}));
+    quotas.patch("few", &PatchParams::default(), &more).await.unwrap();
+    until_finished(&*runner, &run.name).await.unwrap();
+    assert_eq!(jobs.effects(&run.work.instance_id), 1);
+}
+
+#[tokio::test]
+async fn a_quota_that_stays_used_up_is_a_run_that_never_began() {
+    let mut jobs = jobs().await;
+    jobs.settings.start_timeout = Duration::from_secs(3);
+    let quotas: Api<ResourceQuota> = jobs.cluster.api();
+    let quota = serde_json::from_value(
+        json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}),
+    );
+    quotas.create(&PostParams::default(), &quota.unwrap()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_failed(&*runner, &run.name, Reason::NotStarted, "exceeded quota: few").await;
+    assert_stays(&jobs, &*runner, &run.name).await;
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_missing_is_named_and_waited_for() {
+    let mut jobs = jobs().await;
+    jobs.settings.config_map = Some("later".to_owned());
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_said(&*runner, &run.name, r#"configmap "later" not found"#).await;
+    jobs.make_config_map("later", "REGION", "eu").await;
+    until_finished(&*runner, &run.name).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_secret_that_is_missing_is_named_and_waited_for() {
+    let mut jobs = jobs().await;
+    jobs.settings.secret = Some("later".to_owned());
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_said(&*runner, &run.name, r#"secret "later" not found"#).await;
+    let secret = serde_json::from_value(json!({"metadata": {"name": "later"}}));
+    let secrets: Api<Secret> = jobs.cluster.api();
+    secrets.create(&PostParams::default(), &secret.unwrap()).await.unwrap();
+    until_finished(&*runner, &run.name).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_config_map_that_stays_missing_is_a_run_that_never_began() {
+    let mut jobs = jobs().await;
+    jobs.settings.config_map = Some("later".to_owned());
+    jobs.settings.start_timeout = Duration::from_secs(3);
+    let (runner, run) = started(&jobs, "succeeds").await;
+    let words = r#"configmap "later" not found"#;
+    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_no_node_takes_is_named_and_the_run_can_be_cancelled() {
+    let mut jobs = jobs().await;
+    jobs.settings.pod.node_selector = Some(json!({"manciple.test/none": "such"}));
+    let (runner, run) = started(&jobs, "succeeds").await;
+    until_said(&*runner, &run.name, "no node takes the pod").await;
+    runner.cancel(&run.name).await.unwrap();
+    until_failed(&*runner, &run.name, Reason::Halted, "ended").await;
+}
+
+#[tokio::test]
+async fn a_pod_that_is_deleted_is_lost_and_not_followed_by_another() {
+    for grace in [None, Some(0)] {
+        let jobs = jobs().await;
+        let (runner, run) = begun(&jobs, "sleeps").await;
+        let how = DeleteParams { grace_period_seconds: grace, ..DeleteParams::default() };
+        jobs.delete_pods_of(&run.name, &how).await;
+        until_lost(&*runner, &run.name, "its pod was deleted").await;
+        assert_stays(&jobs, &*runner, &run.name).await;
+        assert_eq!(jobs.effects(&run.work.instance_id), 1);
+        runner.release(&run.name).await.unwrap();
+        assert_eq!(runner.observe(&run.name).await.unwrap(), RunState::Absent);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_is_evicted_is_lost_and_not_followed_by_another() {
+    let jobs = jobs().await;
+    let (runner, run) = begun(&jobs, "sleeps").await;
+    let pod = jobs.pods_of(&run.name).await.remove(0).metadata.name.unwrap();
+    jobs.pods().evict(&pod, &EvictParams::default()).await.unwrap();
+    until_lost(&*runner, &run.name, "its pod was").await;
+    assert_stays(&jobs, &*runner, &run.name).await;
+    assert_eq!(jobs.effects(&run.work.instance_id), 1);
+}
+
+#[tokio::test]
+async fn a_result_that_was_seen_outlives_its_pod() {
+    let jobs = jobs().await;
+    for plan in ["succeeds", "text"] {
+        let (runner, mut run) = (jobs.open().await, asked(plan));
+        run.name = RunName::parse(plan).unwrap();
+        runner.start(&run).await.unwrap();
+        let state = until_over(&*runner, &run.name).await;
+        jobs.delete_pods_of(&run.name, &DeleteParams::default()).await;
+        while !jobs.pods_of(&run.name).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(runner.observe(&run.name).await.unwrap(), state);
+        let words = "was deleted before its report was read";
+        until_lost(&*jobs.open().await, &run.name, words).await;
+        assert_eq!(jobs.effects(&run.work.instance_id), if plan == "text" { 2 } else { 1 });
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_uses_up_its_memory_is_named() {
+    let mut jobs = jobs().await;
+    jobs.settings.pod.resources = Some(json!({"limits": {"memory": "24Mi"}}));
+    let (runner, run) = started(&jobs, "memory").await;
+    let state = until_over(&*runner, &run.name).await;
+    assert!(!matches!(state, RunState::Finished(Ok(_))), "{state:?}");
+    assert!(format!("{state:?}").contains("OOMKilled"), "{state:?}");
+}
+
+#[tokio::test]
+async fn too_much_on_stdout_is_named() {
+    let jobs = jobs().await;
+    let (runner, run) = started(&jobs, "large").await;
+    until_failed(&*runner, &run.name, Reason::OutputTooLarge, "1048576").await;
+}
+
+#[tokio::test]
+async fn a_flood_on_stderr_is_cut_and_harms_nothing() {
+    let jobs = jobs().await;
+    let (runner, run) = started(&jobs, "flood").await;
+    assert!(matches!(until_over(&*runner, &run.name).await, RunState::Finished(Ok(_))));
+    let log = runner.log(&run.name).await.unwrap().unwrap();
+    assert!(
+        log.starts_with("first\n") && log.ends_with("last\n"),
+        "{:?}",
+        log.get(log.len() - 200..)
+    );
+    assert!(log.len() < 512 * 1024, "{} bytes", log.len());
+}
+
+/// It does not fit into the termination message, and is in the log.
+#[tokio::test]
+async fn a_large_output_comes_home_whole() {
+    let jobs = jobs().await;
+    let runner = jobs.open().await;
+    for index in 0..3 {
+        let mut run = asked("report");
+        run.name = RunName::parse(&format!("report-{index}")).unwrap();
+        runner.start(&run).await.unwrap();
+        let RunState::Finished(Ok(output)) = until_over(&*runner, &run.name).await else {
+            panic!("it did not come");
+        };
+        assert!(output.dashboard_url.unwrap().len() > 700_000);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_json_or_not_text_is_named() {
+    let jobs = jobs().await;
+    for plan in ["text", "bytes"] {
+        let (runner, mut run) = (jobs.open().await, asked(plan));
+        run.name = RunName::parse(plan).unwrap();
+        runner.start(&run).await.unwrap();
+        until_failed(&*runner, &run.name, Reason::NotJson, "").await;
+    }
+    let (runner, run) = started(&jobs, "bytes-in-log").await;
+    assert!(matches!(until_over(&*runner, &run.name).await, RunState::Finished(Ok(_))));
+    let log = runner.log(&run.name).await.unwrap().unwrap();
+    assert!(log.contains("bytes: \u{FFFD}"), "{log}");
+}
+
+#[tokio::test]
+async fn any_id_reaches_the_broker_as_it_is() {
+    let jobs = jobs().await;
+    let runner = jobs.open().await;
+    let long = "x".repeat(255);
+    let ids = [
+        long.as_str(),
+        "../../etc/passwd",
+        "$(id) `id` $HOME %s \\n \"'",
+        "\u{202E}\u{1F980} \u{e4}",
+        "--plan-id",
+        "$(POD_IP) $$(HOME)",
+    ];
+    for (index, id) in ids.into_iter().enumerate() {
+        let mut run = asked("id");
+        run.name = RunName::parse(&format!("id-{index}")).unwrap();
+        run.work.instance_id = InstanceId::new(id).unwrap();
+        runner.start(&run).await.unwrap();
+        let output = until_finished(&*runner, &run.name).await.unwrap();
+        let digest = ring::digest::digest(&ring::digest::SHA256, id.as_bytes());
+        let digest = data_encoding::HEXLOWER.encode(digest.as_ref());
+        let url = format!("https://dashboard.example/{digest}");
+        assert_eq!(output.dashboard_url.as_deref(), Some(url.as_str()), "{id}");
+        let record = engine::record::Key::Instance(run.work.instance_id.clone());
+        let found = jobs.open().await.unreleased().await.unwrap();
+        assert!(found.contains(&(run.name.clone(), record)), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_deleted_is_named() {
+    let jobs = jobs().await;
+    let (runner, run) = begun(&jobs, "sleeps").await;
+    let namespaces: Api<Namespace> = Api::all(jobs.cluster.client.clone());
+    namespaces.delete(&jobs.cluster.namespace, &DeleteParams::background()).await.unwrap();
+    let words = format!("the namespace {} was deleted", jobs.cluster.namespace);
+    until_lost(&*runner, &run.name, &words).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    until_lost(&*runner, &run.name, &words).await;
+    let mut another = asked("succeeds");
+    another.name = RunName::parse("another-1").unwrap();
+    let Err(StartError::Transient(why)) = runner.start(&another).await else {
+        panic!("it was started");
+    };
+    assert!(why.contains("namespace") || why.contains("terminated"), "{why}");
+    assert_eq!(jobs.effects(&run.work.instance_id), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_is_deleted_is_a_run_that_is_lost() {
+    for how in [DeleteParams::background(), DeleteParams::foreground()] {
+        let jobs = jobs().await;
+        let (runner, run) = begun(&jobs, "sleeps").await;
+        jobs.cluster.api::<Job>().delete(run.name.as_str(), &how).await.unwrap();
+        until_lost(&*runner, &run.name, "its Job was deleted").await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        until_lost(&*runner, &run.name, "its Job was deleted").await;
+        // It is not started again under its name.
+        runner.start(&run).await.unwrap();
+        until_lost(&*runner, &run.name, "its Job was deleted").await;
+        assert_eq!(jobs.effects(&run.work.instance_id), 1);
+        runner.release(&run.name).await.unwrap();
+        assert_eq!(runner.observe(&run.name).await.unwrap(), RunState::Absent);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_outlives_its_job_is_followed_to_its_end() {
+    let jobs = jobs().await;
+    let (runner, run) = begun(&jobs, "slow").await;
+    let jobs_api = jobs.cluster.api::<Job>();
+    jobs_api.delete(run.name.as_str(), &DeleteParams::orphan()).await.unwrap();
+    while jobs_api.get_opt(run.name.as_str()).await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for runner in [&runner, &jobs.open().await] {
+        let state = until_over(&**runner, &run.name).await;
+        assert!(matches!(state, RunState::Finished(Ok(_))), "{state:?}");
+    }
+    runner.release(&run.name).await.unwrap();
+    assert_eq!(runner.observe(&run.name).await.unwrap(), RunState::Absent);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(jobs.pods_of(&run.name).await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_pod_without_its_job_can_be_cancelled() {
+    let jobs = jobs().await;
+    let (runner, run) = begun(&jobs, "sleeps").await;
+    let jobs_api = jobs.cluster.api::<Job>();
+    jobs_api.delete(run.name.as_str(), &DeleteParams::orphan()).await.unwrap();
+    until_said(&*runner, &run.name, "its Job was deleted").await;
+    runner.cancel(&run.name).await.unwrap();
+    until_failed(&*runner, &run.name, Reason::Halted, "").await;
+}
+
+/// A node that nobody's kubelet stands for: its controller gives it up after 40 s.
+#[tokio::test]
+async fn a_node_that_is_not_heard_of_is_named() {
+    let mut jobs = jobs().await;
+    let node = Silent::new(&jobs).await;
+    jobs.settings.pod.node_selector = Some(json!({"manciple.test/silent": node.name}));
+    jobs.settings.pod.tolerations = vec![json!({"operator": "Exists"})];
+    let (runner, run) = started(&jobs, "succeeds").await;
+    node.run_pod(&jobs, &run.name).await;
+    let nodes: Api<Node> = Api::all(jobs.cluster.client.clone());
+    for _ in 0..600 {
+        if node.is_given_up(&nodes).await {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    until_said(&*runner, &run.name, &format!("the node {} is not heard of", node.name)).await;
+    // Who takes the pod away says that it is gone.
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    jobs.delete_pods_of(&run.name, &now).await;
+    until_lost(&*runner, &run.name, "its pod was deleted").await;
+    nodes.delete(&node.name, &DeleteParams::default()).await.unwrap();
+}
+
+struct Silent {
+    name: String,
+}
+
+impl Silent {
+    async fn new(jobs: &Jobs) -> Self {
+        let nodes: Api<Node> = Api::all(jobs.cluster.client.clone());
+        let name = format!("silent-{}", jobs.cluster.namespace);
+        let now = now_as_text();
+        let node = json!({
+            "metadata": {"name": name, "labels": {"manciple.test/silent": name}},
+            "spec": {"taints": [{"key": "manciple.test/silent", "effect": "NoSchedule"}]},
+            "status": {
+                "capacity": {"cpu": "1", "memory": "1Gi", "pods": "9", "ephemeral-storage": "1Gi"},
+                "allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9", "ephemeral-storage": "1Gi"},
+                "conditions": [{
+                    "type": "Ready", "status": "True", "reason": "KubeletReady",
+                    "lastHeartbeatTime": now, "lastTransitionTime": now,
+                }],
+            },
+        });
+        let node: Node = serde_json::from_value(node).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        Self { name }
+    }
+
+    /// Says of the pod what a kubelet would.
+    async fn run_pod(&self, jobs: &Jobs, run: &RunName) {
+        let pod = loop {
+            let pods = jobs.pods_of(run).await;
+            let placed = pods
+                .iter()
+                .find(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+            if let Some(pod) = placed {
+                break pod.metadata.name.clone().unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let now = now_as_text();
+        let condition = |type_| json!({"type": type_, "status": "True", "lastTransitionTime": now});
+        let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
+        let status = json!({
+            "phase": "Running",
+            "conditions": conditions,
+            "containerStatuses": [{
+                "name": "broker", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+                "state": {"running": {"startedAt": now}},
+            }],
+        });
+        let patch = Patch::Merge(json!({"status": status}));
+        jobs.pods().patch_status(&pod, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn is_given_up(&self, nodes: &Api<Node>) -> bool {
+        let node = nodes.get(&self.name).await.unwrap();
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.iter().any(|it| it.type_ == "Ready" && it.status == "Unknown")
+    }
+}
+
+fn now_as_text() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
