@@ -16,6 +16,7 @@ mod client;
 mod controller;
 mod lease;
 pub mod names;
+pub mod own;
 pub mod resources;
 mod runner;
 mod split;
