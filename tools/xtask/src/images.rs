@@ -50,10 +50,11 @@ pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
     };
     let manciple = Image::new(MANCIPLE)
         .users()
-        .program("/manciple", &program)?
+        // Not /manciple: there runs have their volume.
+        .program("/usr/bin/manciple", &program)?
         .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
         .unprivileged()
-        .command(&["/manciple"]);
+        .command(&["/usr/bin/manciple"]);
     write("manciple", &manciple)?;
     write("files-broker", &broker(FILES_BROKER, "files")?)?;
     match psql() {
