@@ -17,6 +17,7 @@ mod controller;
 mod events;
 mod lease;
 pub mod names;
+pub mod own;
 pub mod resources;
 mod runner;
 mod split;

@@ -13,11 +13,15 @@ use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
+/// The user and the group of programs in pods, where nothing else is said.
+const NOBODY: u32 = 65532;
+
 /// An image that is being put together.
 pub(crate) struct Image {
     name: String,
     entries: Vec<(String, Entry)>,
     command: Vec<String>,
+    user: String,
 }
 
 enum Entry {
@@ -30,13 +34,32 @@ enum Entry {
 impl Image {
     /// An empty image; `name` with its tag.
     pub(crate) fn new(name: &str) -> Self {
-        let entries = Vec::new();
-        Self { name: name.to_owned(), entries, command: Vec::new() }
+        let (entries, command, user) = (Vec::new(), Vec::new(), String::new());
+        Self { name: name.to_owned(), entries, command, user }
     }
 
     /// Adds an executable of this machine.
     pub(crate) fn file(self, path: &str, from: &Path) -> Self {
         self.entry(path, Entry::File(from.to_owned()))
+    }
+
+    /// Adds a program of this machine, and the libraries that it is linked with, each at its own path.
+    pub(crate) fn program(mut self, path: &str, from: &Path) -> anyhow::Result<Self> {
+        for library in libraries(from)? {
+            let path = library.to_string_lossy().into_owned();
+            if !self.entries.iter().any(|(there, _)| there == path.trim_start_matches('/')) {
+                self = self.file(&path, &library);
+            }
+        }
+        Ok(self.file(path, from))
+    }
+
+    /// Adds the users that programs look up.
+    pub(crate) fn users(self) -> Self {
+        let nobody = format!(
+            "root:x:0:0:root:/:/bin/sh\nmanciple:x:{NOBODY}:{NOBODY}:manciple:/:/bin/sh\n"
+        );
+        self.bytes("/etc/passwd", nobody.as_bytes(), 0o644)
     }
 
     /// Adds a file.
@@ -52,6 +75,12 @@ impl Image {
     /// Adds a folder.
     pub(crate) fn folder(self, path: &str, mode: u32) -> Self {
         self.entry(path, Entry::Folder(mode))
+    }
+
+    /// It is run without rights, unless something else is asked for.
+    pub(crate) fn unprivileged(mut self) -> Self {
+        self.user = format!("{NOBODY}:{NOBODY}");
+        self
     }
 
     /// What is run unless something else is asked for.
@@ -72,6 +101,7 @@ impl Image {
             "architecture": architecture(),
             "os": "linux",
             "config": {
+                "User": self.user,
                 "Entrypoint": self.command,
                 "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
                 "WorkingDir": "/",
@@ -87,8 +117,10 @@ impl Image {
         })
         .to_string();
         let mut entry = described("manifest", manifest.as_bytes());
+        // A name without a registry is one of Docker's, for whoever asks for it.
+        let registry = if self.name.contains('/') { "" } else { "docker.io/library/" };
         entry["annotations"] = json!({
-            "io.containerd.image.name": self.name,
+            "io.containerd.image.name": format!("{registry}{}", self.name),
             "org.opencontainers.image.ref.name": self.name,
         });
         let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
@@ -134,16 +166,20 @@ pub(crate) fn busybox(name: &str, program: &Path) -> anyhow::Result<Image> {
     let mut image = Image::new(name)
         .folder("/tmp", 0o1777)
         .file("/bin/busybox", program)
-        .bytes(
-            "/etc/passwd",
-            b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
-            0o644,
-        )
+        .users()
         .command(&["/bin/sh"]);
     for tool in tools.lines().filter(|&tool| tool != "busybox") {
         image = image.link(&format!("/bin/{tool}"), "busybox");
     }
     Ok(image)
+}
+
+/// What a program is linked with, by `ldd`; nothing if it is static.
+fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let output = std::process::Command::new("ldd").arg(program).output().context("ldd")?;
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    let paths = words.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(paths.filter(|path| !path.ends_with(':')).map(PathBuf::from).collect())
 }
 
 fn put<W: std::io::Write>(

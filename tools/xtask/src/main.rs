@@ -6,6 +6,8 @@ mod conformance;
 mod demo;
 mod fuzz;
 mod image;
+mod images;
+mod manifests;
 mod packages;
 
 use std::process::{Command, ExitCode};
@@ -23,7 +25,9 @@ usage: cargo xtask <command>
                    each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
   dist             the program as it is given away: static, into target/dist
-  images           the container images, and into the test cluster if it is up
+  images [dev]     the container images, into target/images, and into the test cluster if it is up;
+                   dev: of the program as it is built for tests, in seconds
+  manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
   agent            the agent that goes into pods: static and small, into target/dist
@@ -43,7 +47,9 @@ fn main() -> ExitCode {
         ["fuzz", seconds, target] => fuzz::run(seconds, Some(target)),
         ["bench"] => bench(),
         ["dist"] => dist(),
-        ["images"] => images(),
+        ["images"] => images::all(images::Kind::Dist),
+        ["images", "dev"] => images::all(images::Kind::Dev),
+        ["manifests"] => manifests::write(),
         ["cluster", "up"] => cluster::up().map(drop),
         ["cluster", "down"] => cluster::down(),
         ["agent"] => agent(),
@@ -84,7 +90,7 @@ fn test() -> anyhow::Result<()> {
     packages::install_for_tests()?;
     lint()?;
     let (kubeconfig, ours) = cluster::for_tests()?;
-    let result = images().and_then(|()| tests(&kubeconfig));
+    let result = images::agent().and_then(|()| tests(&kubeconfig));
     if ours {
         cluster::down()?;
     }
@@ -191,19 +197,6 @@ fn agent() -> anyhow::Result<()> {
     let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "))?;
     eprintln!("{size} bytes");
     Ok(())
-}
-
-/// The image that runs get the agent from, as an archive that `docker load` and its like read.
-fn images() -> anyhow::Result<()> {
-    agent()?;
-    std::fs::create_dir_all("target/images")?;
-    let archive = std::path::Path::new("target/images/agent.tar");
-    image::Image::new(testkit::cluster::AGENT_IMAGE)
-        .file("/manciple-agent", std::path::Path::new("target/dist/manciple-agent"))
-        .command(&["/manciple-agent"])
-        .write(archive)?;
-    eprintln!("{}", archive.display());
-    cluster::load(archive)
 }
 
 /// Builds a program into `target/dist`, and says how large it is in bytes.

@@ -62,8 +62,14 @@ fn nextest() -> anyhow::Result<()> {
 }
 
 fn on_path(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// Where a program is, in the path.
+pub(crate) fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program));
+    found.into_iter().find(|path| path.is_file())
 }
 
 /// Debian keeps the server's programs out of the path.

@@ -71,6 +71,8 @@ pub(crate) enum Command {
     Backup(Remote<BackupArgs>),
     /// Put a backup into the data directory of a server that is not running
     Restore(RestoreArgs),
+    /// Print the definitions of the resources that a cluster keeps, for `kubectl apply -f -`
+    Crds,
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print the man page

@@ -1,4 +1,4 @@
-//! Completions and man pages, made from the command line itself.
+//! Completions and man pages, made from the command line itself; and the definitions of our resources.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -42,6 +42,17 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
         save(&name, &page(command, &name))?;
     }
     Ok(())
+}
+
+/// Prints the definitions of our resources, as YAML.
+pub(crate) fn crds() -> Result<(), Failure> {
+    let mut text = String::new();
+    for definition in kubernetes::resources::definitions() {
+        let definition = serde_saphyr::to_string(&definition);
+        text.push_str("---\n");
+        text.push_str(&definition.map_err(|error| Failure::usage(error.to_string()))?);
+    }
+    print(text.as_bytes())
 }
 
 fn print(text: &[u8]) -> Result<(), Failure> {

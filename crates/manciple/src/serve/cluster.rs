@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
+use kubernetes::own;
 use kubernetes::{JobRunner, JobSettings, KubernetesStore, Lead, PodPolicy, Settings};
 use serde::Deserialize;
 
@@ -21,7 +22,7 @@ pub(crate) struct Cluster {
     pub(crate) namespace: Option<String>,
     /// The image that has `/bin/broker`.
     pub(crate) image: Option<String>,
-    /// The image that has the agent: this program's own.
+    /// The image that has the agent: that of the pod that this runs in, by default.
     pub(crate) agent_image: Option<String>,
     /// Where the agent is in it.
     pub(crate) agent_path: Option<String>,
@@ -51,27 +52,52 @@ pub(crate) struct Parts {
 impl Cluster {
     /// Connects, and reads what there is.
     pub(crate) async fn open(&self, broker: &Broker, name: &str) -> anyhow::Result<Parts> {
-        let namespace = match &self.namespace {
-            Some(namespace) => namespace.clone(),
-            None => std::fs::read_to_string(NAMESPACE_FILE).ok().context(
-                "kubernetes.namespace: give one (or POD_NAMESPACE), for this is no pod of a cluster",
+        let namespace = self.namespace()?;
+        let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
+        let agent_image = match &self.agent_image {
+            Some(image) => image.clone(),
+            None => own::image(client.clone(), &namespace, &pod()).await.context(
+                "kubernetes.agent_image: give the image that this program is in (or MANCIPLE_IMAGE)",
             )?,
         };
-        let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
         let settings = Settings { namespace: namespace.clone(), broker: name.to_owned() };
         let store = KubernetesStore::open(client.clone(), settings).await?;
-        let jobs = self.jobs(&namespace, broker, name)?;
+        let jobs = self.jobs(&namespace, &agent_image, broker, name)?;
         let runner = JobRunner::open(client.clone(), jobs).await?;
         let lead = Lead::new(client, &namespace, name, &identity()?);
         Ok(Parts { store: Arc::new(store), runner, lead: Arc::new(lead) })
     }
 
-    fn jobs(&self, namespace: &str, broker: &Broker, name: &str) -> anyhow::Result<JobSettings> {
+    /// The password of the first user, which all replicas share: in a Secret, made at the first start.
+    pub(crate) async fn first_password(&self, name: &str) -> anyhow::Result<String> {
+        let namespace = self.namespace()?;
+        let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
+        let fresh = super::random_text()?;
+        let (secret, password) = own::shared_password(client, &namespace, name, &fresh).await?;
+        tracing::warn!(
+            user = super::secrets::FIRST_USER,
+            %secret,
+            "no users are configured: the password of one is in a Secret, under the key password"
+        );
+        Ok(password)
+    }
+
+    fn namespace(&self) -> anyhow::Result<String> {
+        let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
+        self.namespace.clone().or_else(ours).context(
+            "kubernetes.namespace: give one (or POD_NAMESPACE), for this is no pod of a cluster",
+        )
+    }
+
+    fn jobs(
+        &self,
+        namespace: &str,
+        agent: &str,
+        broker: &Broker,
+        name: &str,
+    ) -> anyhow::Result<JobSettings> {
         let image = self.image.as_deref();
         let image = image.context("kubernetes.image: give the broker's image (or JOBS_IMAGE)")?;
-        let agent = self.agent_image.as_deref().context(
-            "kubernetes.agent_image: give the image that this program is in (or MANCIPLE_IMAGE)",
-        )?;
         for (given, member) in [
             (broker.command.is_some(), "command"),
             (broker.config_dir.is_some(), "config_dir"),
@@ -96,6 +122,12 @@ impl Cluster {
 
 /// Who we are among replicas: the pod's name, and something that a pod of the same name does not have.
 fn identity() -> anyhow::Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Ok(format!("{}-{}", name.trim(), &super::random_text()?[..8]))
+    Ok(format!("{}-{}", pod(), &super::random_text()?[..8]))
+}
+
+/// The pod's name. Host names are cut at 63 bytes; a pod's name may be longer.
+fn pod() -> String {
+    let named = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    named.unwrap_or_else(|| host().trim().to_owned())
 }

@@ -38,7 +38,7 @@ pub(crate) struct ServeArgs {
     /// The configuration, YAML
     #[arg(long, env = "MANCIPLE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen [default: 127.0.0.1:8080]
+    /// Where to listen [default: 127.0.0.1:8080; in a pod 0.0.0.0:8080]
     #[arg(long, env = "MANCIPLE_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<String>,
     /// Where to keep what has to survive [default: ./data]
@@ -59,6 +59,9 @@ pub(crate) struct ServeArgs {
     /// The key before, to change to the new one
     #[arg(long, env = "MANCIPLE_PREVIOUS_ENCRYPTION_KEY_FILE", value_name = "FILE")]
     previous_encryption_key_file: Option<PathBuf>,
+    /// Let everybody read /metrics
+    #[arg(long, env = "MANCIPLE_OPEN_METRICS")]
+    open_metrics: bool,
     /// How lines of the log are written
     #[arg(long, env = "MANCIPLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<Format>,
@@ -86,6 +89,7 @@ impl ServeArgs {
         overlay(&mut config.encryption.key_file, self.encryption_key_file);
         overlay(&mut config.encryption.previous_key_file, self.previous_encryption_key_file);
         config.listen = self.listen.or(config.listen);
+        config.http.open_metrics |= self.open_metrics;
         config.log.format = self.log_format.or(config.log.format);
         config.log.level = self.log_level.or(config.log.level);
         config.check()?;

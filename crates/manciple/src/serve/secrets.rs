@@ -16,27 +16,39 @@ use super::config::{Auth, Role};
 const LARGEST: u64 = 64 * 1024;
 
 /// The user who is made where none is configured.
-const FIRST_USER: &str = "admin";
+pub(crate) const FIRST_USER: &str = "admin";
+
+/// The password of the user who is made where none is configured.
+pub(crate) enum First {
+    /// In a file of this folder, made if it is not there.
+    Folder(PathBuf),
+    /// This one: it is kept elsewhere.
+    Password(String),
+    /// There is no such user.
+    Nobody,
+}
 
 /// Who may ask, read again when the files change.
 pub(crate) struct Known {
     auth: Auth,
-    first: Option<PathBuf>,
+    first: First,
     current: RwLock<Arc<Credentials>>,
 }
 
 impl Known {
     /// Reads every secret; makes a first user where none is configured.
-    pub(crate) fn open(auth: &Auth, data_dir: &Path) -> anyhow::Result<Arc<Self>> {
-        let none = auth.users.is_empty() && auth.tokens.is_empty() && !auth.disabled;
-        let first = none.then(|| data_dir.join("admin.password"));
-        if let Some(path) = first.as_deref().filter(|path| !path.exists()) {
-            make(path, &random_text()?)?;
-            tracing::warn!(
-                user = FIRST_USER,
-                password_file = %path.display(),
-                "no users are configured: one was made, with a password of its own"
-            );
+    pub(crate) fn open(auth: &Auth, first: First) -> anyhow::Result<Arc<Self>> {
+        let first = if auth.is_configured() { First::Nobody } else { first };
+        if let First::Folder(folder) = &first {
+            let path = first_file(folder);
+            if !path.exists() {
+                make(&path, &random_text()?)?;
+                tracing::warn!(
+                    user = FIRST_USER,
+                    password_file = %path.display(),
+                    "no users are configured: one was made, with a password of its own"
+                );
+            }
         }
         let known = Self { auth: auth.clone(), first, current: RwLock::default() };
         known.reload()?;
@@ -54,8 +66,13 @@ impl Known {
             credentials =
                 credentials.token(&token.name, &read(&token.token_file)?, token.role.as_str());
         }
-        if let Some(path) = &self.first {
-            credentials = credentials.user(FIRST_USER, &read(path)?, Role::Operator.as_str());
+        let first = match &self.first {
+            First::Folder(folder) => Some(read(&first_file(folder))?),
+            First::Password(password) => Some(password.clone()),
+            First::Nobody => None,
+        };
+        if let Some(password) = first {
+            credentials = credentials.user(FIRST_USER, &password, Role::Operator.as_str());
         }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(credentials);
         Ok(())
@@ -71,6 +88,10 @@ impl Known {
             Arc::clone(&known.current.read().unwrap_or_else(PoisonError::into_inner))
         }))
     }
+}
+
+fn first_file(folder: &Path) -> PathBuf {
+    folder.join("admin.password")
 }
 
 /// Reads a secret from a file that nobody else can read; one trailing newline is not part of it.
@@ -90,7 +111,8 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let metadata = file.metadata().with_context(open)?;
     ensure!(
         metadata.mode() & 0o007 == 0,
-        "{}: everybody can read it; `chmod 600` it",
+        "{}: everybody can read it; `chmod 600` it (in a pod, mount its Secret with defaultMode 0440 \
+         and give the pod an fsGroup)",
         path.display()
     );
     let mut bytes = Vec::new();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use engine::{Engine, Ports, SystemClock};
 use osb::Backend;
 use osb::server::{Settings, TlsSource};
@@ -16,7 +16,7 @@ use super::config::{self, Config, Format, Log};
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::place::{Place, open_store};
 use super::probes::{self, Probes};
-use super::secrets::Known;
+use super::secrets::{First, Known};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
 
@@ -35,12 +35,6 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         None => Some(Arc::new(open_store(config, &data_dir)?)),
         Some(_) => None,
     };
-    ensure!(
-        machine.is_some() || config.auth.is_configured(),
-        "auth: on a cluster give users or tokens (files of a mounted Secret): replicas would each make \
-         a password of their own"
-    );
-    let known = Known::open(&config.auth, &data_dir)?;
     let certificate = config.tls.as_ref().map(Certificate::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -50,6 +44,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         // Caught before anything is begun: unhandled, each of them ends the process.
         let end = told_to_end()?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
+        let first = match &config.kubernetes {
+            None => First::Folder(data_dir.clone()),
+            Some(_) if config.auth.is_configured() => First::Nobody,
+            Some(cluster) => First::Password(cluster.first_password(&policy.broker).await?),
+        };
+        let known = Known::open(&config.auth, first)?;
         let place = match machine {
             Some(store) => Place::machine(config, &data_dir, store).await?,
             None => Place::cluster(config, &policy.broker).await?,
@@ -68,7 +68,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         tokio::spawn(engine.clone().sweep());
         tokio::spawn(watch(hangup, Arc::clone(&known), certificate.clone(), engine.clone()));
         let lead = place.leadership.as_ref().map(|leadership| leadership.take_part(&engine));
-        let listen = config.listen.as_deref().unwrap_or("127.0.0.1:8080");
+        let listen = config.listen.as_deref().unwrap_or(match &config.kubernetes {
+            // Whoever asks a pod, and probes it, is elsewhere.
+            Some(cluster) if cluster.kubeconfig.is_none() => "0.0.0.0:8080",
+            _ => "127.0.0.1:8080",
+        });
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("listen: {listen} cannot be listened on"))?;

@@ -124,6 +124,11 @@ pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
     Ok((up()?, !was_up))
 }
 
+/// A program of the cluster's, where it is or would be.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    Some(Place::of_this_machine().ok()?.program(name))
+}
+
 /// Loads an image, as an OCI archive, into the cluster's container runtime, if it is up.
 pub(crate) fn load(archive: &Path) -> anyhow::Result<()> {
     let place = Place::of_this_machine()?;

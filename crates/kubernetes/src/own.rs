@@ -1,0 +1,92 @@
+//! What a replica has to ask for before it can begin: its own image, and a password that all replicas
+//! share.
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+
+use crate::calls::{CallError, call, find};
+use crate::names;
+
+/// The container of ours, where a pod has others beside it.
+const CONTAINER: &str = "manciple";
+/// The key of the Secret that holds the password.
+const PASSWORD: &str = "password";
+
+/// Why it cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnError {
+    /// The API server does not say.
+    #[error("{what} in namespace {namespace}: {why}")]
+    Unknown {
+        /// What was asked for.
+        what: String,
+        /// Where.
+        namespace: String,
+        /// What it said instead.
+        why: String,
+    },
+}
+
+/// The image of a pod's container `manciple`, or of its only one, as its spec names it.
+///
+/// # Errors
+/// If the pod cannot be read, or has several containers and none of that name.
+pub async fn image(client: Client, namespace: &str, pod: &str) -> Result<String, OwnError> {
+    let failed = |why: String| unknown(format!("Pod {pod}"), namespace, why);
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let found = call(pods.get(pod)).await.map_err(|error| failed(error.to_string()))?;
+    let containers = found.spec.map(|spec| spec.containers).unwrap_or_default();
+    let ours = match containers.as_slice() {
+        [only] => Some(only),
+        several => several.iter().find(|container| container.name == CONTAINER),
+    };
+    let image = ours.and_then(|container| container.image.clone());
+    image.ok_or_else(|| failed(format!("it has no container {CONTAINER}")))
+}
+
+/// The password in the Secret `admin-…` of a broker, which is made with `fresh` if it is not there. Returns
+/// its name too.
+///
+/// # Errors
+/// If the Secret cannot be read or made, or holds no password.
+pub async fn shared_password(
+    client: Client,
+    namespace: &str,
+    broker: &str,
+    fresh: &str,
+) -> Result<(String, String), OwnError> {
+    let broker = names::broker_label(broker);
+    let name = format!("admin-{broker}");
+    let failed = |why: String| unknown(format!("Secret {name}"), namespace, why);
+    let said = |error: CallError| failed(error.to_string());
+    let secrets: Api<Secret> = Api::namespaced(client, namespace);
+    let secret = match find(secrets.get(&name)).await.map_err(said)? {
+        Some(secret) => secret,
+        None => {
+            let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::BROKER: broker});
+            let secret = json!({
+                "metadata": {"name": name, "labels": labels},
+                "data": {PASSWORD: data_encoding::BASE64.encode(fresh.as_bytes())},
+            });
+            let secret: Secret =
+                serde_json::from_value(secret).map_err(|error| failed(error.to_string()))?;
+            match call(secrets.create(&PostParams::default(), &secret)).await {
+                // Another replica came first.
+                Err(CallError::Exists) => call(secrets.get(&name)).await,
+                made => made,
+            }
+            .map_err(said)?
+        }
+    };
+    let kept = secret.data.and_then(|mut data| data.remove(PASSWORD));
+    let password = kept.and_then(|kept| String::from_utf8(kept.0).ok());
+    let password = password.filter(|password| !password.is_empty());
+    let password = password.ok_or_else(|| failed(format!("it has no key {PASSWORD} of text")))?;
+    Ok((name.clone(), password))
+}
+
+fn unknown(what: String, namespace: &str, why: String) -> OwnError {
+    OwnError::Unknown { what, namespace: namespace.to_owned(), why }
+}

@@ -1,0 +1,103 @@
+//! The container images, as archives that `docker load` and its like read.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::image::{self, Image};
+use crate::{cluster, packages};
+
+/// As in `charts/manciple/values.yaml`.
+const MANCIPLE: &str = "manciple:dev";
+const FILES_BROKER: &str = "files-broker:dev";
+const POSTGRES_BROKER: &str = "postgres-broker:dev";
+
+const FOLDER: &str = "target/images";
+
+/// Which program is in the image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The one that is given away: static, small, minutes of building.
+    Dist,
+    /// The one of a developer's build, with the libraries that it is linked with.
+    Dev,
+}
+
+/// All of them.
+pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
+    match kind {
+        Kind::Dist => crate::dist()?,
+        Kind::Dev => crate::run(crate::cargo().args(["build", "-p", "manciple"]))?,
+    }
+    agent()?;
+    deployment(kind)
+}
+
+/// The image that tests of runs get the agent from.
+pub(crate) fn agent() -> anyhow::Result<()> {
+    crate::agent()?;
+    let image = Image::new(testkit::cluster::AGENT_IMAGE)
+        .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
+        .command(&["/manciple-agent"]);
+    write("agent", &image)
+}
+
+/// The images of a deployment, of programs that are built.
+pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
+    let program = match kind {
+        Kind::Dist => PathBuf::from("target/dist/manciple"),
+        Kind::Dev => crate::built("manciple")?,
+    };
+    let manciple = Image::new(MANCIPLE)
+        .users()
+        // Not /manciple: there runs have their volume.
+        .program("/usr/bin/manciple", &program)?
+        .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
+        .unprivileged()
+        .command(&["/usr/bin/manciple"]);
+    write("manciple", &manciple)?;
+    write("files-broker", &broker(FILES_BROKER, "files")?)?;
+    match psql() {
+        Some(psql) => {
+            let broker = broker(POSTGRES_BROKER, "postgres")?.program("/bin/psql", &psql)?;
+            write("postgres-broker", &broker)
+        }
+        None => {
+            eprintln!("psql is not installed: there is no image of examples/postgres");
+            Ok(())
+        }
+    }
+}
+
+/// An example, in an image with a shell.
+fn broker(name: &str, example: &str) -> anyhow::Result<Image> {
+    let script = PathBuf::from(format!("examples/{example}/broker"));
+    let image = image::busybox(name, &busybox()?)?.file("/bin/broker", &script);
+    Ok(image.unprivileged().command(&["/bin/broker"]))
+}
+
+/// The test cluster's, or that of Debian's package.
+fn busybox() -> anyhow::Result<PathBuf> {
+    if let Some(ours) = cluster::program("busybox").filter(|path| path.is_file()) {
+        return Ok(ours);
+    }
+    packages::install("the images", &[("busybox", "busybox-static")])?;
+    packages::find("busybox").context("busybox-static has no busybox")
+}
+
+/// The program itself: what is in the path of Debian is a script of Perl.
+fn psql() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<_> = versions.map(|version| version.path().join("bin/psql")).collect();
+    found.retain(|path| path.is_file());
+    found.sort();
+    found.pop()
+}
+
+fn write(name: &str, image: &Image) -> anyhow::Result<()> {
+    std::fs::create_dir_all(FOLDER)?;
+    let archive = PathBuf::from(format!("{FOLDER}/{name}.tar"));
+    image.write(&archive)?;
+    eprintln!("{}", archive.display());
+    cluster::load(&archive)
+}

@@ -1,0 +1,175 @@
+//! `deploy/` and what else is made of one source: the chart, and the program's definitions.
+//!
+//! ```text
+//! charts/manciple/templates ──┬─ values.yaml ───────────────▶ deploy/base
+//!                             └─ values of an overlay ──────▶ its further objects
+//! manciple crds ───────────────────────────────────────────▶ deploy/crds, charts/manciple/crds
+//! ```
+//!
+//! Helm renders the chart where people use it; here a library does, which knows Go's templates and of
+//! Helm's functions those that are given below. So the templates use nothing else.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use gtmpl::{FuncError, Value as Term};
+use serde_json::{Value, json};
+
+const CHART: &str = "charts/manciple";
+const BASE: &str = "deploy/base";
+/// The name that the base has, and the namespace it is meant for unless an overlay names another.
+const RELEASE: &str = "manciple";
+
+/// An overlay with objects that the base does not have, and what makes the chart have them.
+const FURTHER: [(&str, &str, &str); 2] = [
+    ("ha", "poddisruptionbudget.yaml", "podDisruptionBudget"),
+    ("monitoring", "servicemonitor.yaml", "serviceMonitor"),
+];
+
+/// Writes all of it.
+pub(crate) fn write() -> anyhow::Result<()> {
+    crate::run(crate::cargo().args(["build", "-p", "manciple"]))?;
+    let output = Command::new(crate::built("manciple")?).arg("crds").output()?;
+    ensure!(output.status.success(), "manciple crds: {}", output.status);
+    for folder in ["deploy/crds", "charts/manciple/crds"] {
+        std::fs::write(format!("{folder}/manciple.yaml"), &output.stdout)?;
+    }
+    for (path, text) in rendered()? {
+        std::fs::write(&path, text)?;
+        eprintln!("{path}");
+    }
+    Ok(())
+}
+
+/// Insists that what is checked in is what would be written.
+pub(crate) fn check() -> anyhow::Result<()> {
+    for (path, text) in rendered()? {
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        ensure!(there == text, "{path} is not what the chart says: run `cargo xtask manifests`");
+    }
+    Ok(())
+}
+
+/// Every file that the chart makes, by its path.
+fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
+    for (template, text) in chart(&json!({}))? {
+        files.insert(format!("{BASE}/{template}"), text);
+    }
+    for (overlay, template, member) in FURTHER {
+        let mut chart = chart(&json!({member: {"enabled": true}}))?;
+        let text = chart.remove(template).with_context(|| format!("{template} is empty"))?;
+        files.insert(format!("deploy/overlays/{overlay}/{template}"), text);
+    }
+    Ok(files)
+}
+
+/// What the chart makes of its values and these over them: by template, without those that are empty.
+pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CHART);
+    let values = std::fs::read_to_string(root.join("values.yaml"))?;
+    let mut values: Value = serde_saphyr::from_str(&values)?;
+    merge(&mut values, over);
+    let given = json!({
+        "Values": values,
+        "Release": {"Name": RELEASE, "Namespace": RELEASE},
+    });
+    let mut made = BTreeMap::new();
+    for entry in std::fs::read_dir(root.join("templates"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let path = root.join("templates").join(&name);
+        let text = render(&std::fs::read_to_string(path)?, &given)
+            .with_context(|| format!("the template {name}"))?;
+        if name.ends_with(".yaml") && !text.trim().is_empty() {
+            made.insert(name, text);
+        }
+    }
+    Ok(made)
+}
+
+/// The objects of a text of YAML.
+pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
+    Ok(serde_saphyr::from_multiple(text)?)
+}
+
+fn render(template: &str, given: &Value) -> anyhow::Result<String> {
+    let mut parsed = gtmpl::Template::default();
+    parsed.add_func("quote", quote);
+    parsed.add_func("toJson", to_json);
+    parsed.add_func("indent", indent);
+    parsed.parse(template).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let context = gtmpl::Context::from(term(given));
+    parsed.render(&context).map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn merge(values: &mut Value, over: &Value) {
+    match (values, over) {
+        (Value::Object(values), Value::Object(over)) => {
+            for (name, value) in over {
+                merge(values.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (values, over) => values.clone_from(over),
+    }
+}
+
+/// As `toJson` of Helm, whose maps are in order too.
+fn to_json(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [value] = arguments else { return Err(FuncError::ExactlyXArgs("toJson".into(), 1)) };
+    Ok(Term::from(json(value).to_string()))
+}
+
+/// As `quote` of Helm.
+fn quote(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [value] = arguments else { return Err(FuncError::ExactlyXArgs("quote".into(), 1)) };
+    let text = match json(value) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    Ok(Term::from(Value::from(text).to_string()))
+}
+
+/// As `indent` of Helm: every line, the first too.
+fn indent(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [spaces, text] = arguments else { return Err(FuncError::ExactlyXArgs("indent".into(), 2)) };
+    let (Some(spaces), Value::String(text)) = (json(spaces).as_u64(), json(text)) else {
+        return Err(FuncError::Generic("indent: a number and a text are needed".into()));
+    };
+    let margin = " ".repeat(usize::try_from(spaces).unwrap_or_default());
+    Ok(Term::from(format!("{margin}{}", text.replace('\n', &format!("\n{margin}")))))
+}
+
+fn term(value: &Value) -> Term {
+    match value {
+        Value::Null => Term::Nil,
+        Value::Bool(it) => Term::Bool(*it),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Term::from(whole),
+            (None, real) => Term::from(real.unwrap_or_default()),
+        },
+        Value::String(text) => Term::from(text.as_str()),
+        Value::Array(values) => Term::Array(values.iter().map(term).collect()),
+        Value::Object(members) => {
+            Term::Object(members.iter().map(|(name, value)| (name.clone(), term(value))).collect())
+        }
+    }
+}
+
+fn json(term: &Term) -> Value {
+    match term {
+        Term::Bool(it) => json!(it),
+        Term::String(text) => json!(text),
+        Term::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => json!(whole),
+            (None, real) => json!(real),
+        },
+        Term::Array(values) => values.iter().map(json).collect(),
+        Term::Object(members) | Term::Map(members) => {
+            let sorted: BTreeMap<_, _> = members.iter().collect();
+            Value::Object(sorted.into_iter().map(|(k, v)| (k.clone(), json(v))).collect())
+        }
+        _ => Value::Null,
+    }
+}
