@@ -166,7 +166,7 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))?;
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
-    let result = images().and_then(|()| {
+    let result = images::agent().and_then(|()| {
         run(cargo()
             .args(["bench", "-p", "kubernetes", "--bench", "jobs"])
             .env("KUBECONFIG", &kubeconfig))

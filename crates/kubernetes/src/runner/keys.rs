@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use agent::{KeyPair, KeySet, PublicKey};
+use data_encoding::BASE64;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::calls::{CallError, call, find};
@@ -78,14 +79,19 @@ impl Keys {
 
     /// Makes a new key; runs that began before go on with theirs.
     pub(super) async fn rotate(&self) -> Result<(), KeyError> {
-        let Some(mut secret) = find(self.secrets.get(&self.name)).await? else {
-            let made = make(&self.secrets, &self.name, &self.broker).await?;
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = made;
-            return Ok(());
-        };
-        let data = secret.data.get_or_insert_default();
-        data.extend(fresh());
-        call(self.secrets.replace(&self.name, &PostParams::default(), &secret)).await?;
+        let encoded =
+            fresh().into_iter().map(|(key, ByteString(bytes))| (key, BASE64.encode(&bytes)));
+        let data: BTreeMap<String, String> = encoded.collect();
+        let patch = Patch::Merge(json!({"data": data}));
+        match call(self.secrets.patch(&self.name, &PatchParams::default(), &patch)).await {
+            Ok(_) => {}
+            Err(CallError::NotFound) => {
+                let made = make(&self.secrets, &self.name, &self.broker).await?;
+                *self.known.write().unwrap_or_else(PoisonError::into_inner) = made;
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
         self.reload().await
     }
 }
