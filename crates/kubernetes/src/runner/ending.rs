@@ -259,10 +259,11 @@ impl Shared {
                 if job.unsure && self.find(&job.run).await.is_err() {
                     continue;
                 }
-                if job.released.is_some_and(|until| until <= now()) && !job.going {
-                    if let Err(error) = self.delete(&job).await {
-                        tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
-                    }
+                if job.released.is_some_and(|until| until <= now())
+                    && !job.going
+                    && let Err(error) = self.delete(&job).await
+                {
+                    tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
                 }
             }
         }

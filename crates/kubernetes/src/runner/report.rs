@@ -147,7 +147,7 @@ fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End) -> RunState
             failure.failure.description.push_str(&words);
         }
         None if job.is_some_and(|job| job.goes_over_time(now())) => {
-            failure.reason = Reason::Timeout
+            failure.reason = Reason::Timeout;
         }
         None => return RunState::Lost { why: taken_away(seen) },
     }
