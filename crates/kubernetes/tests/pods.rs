@@ -11,7 +11,7 @@ use engine::record::Reason;
 use engine::testing::runner_contract::{Behaviour, run, until, until_finished};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota, Secret};
-use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use osb::{InstanceId, PlanId};
 use serde_json::json;
 
@@ -98,13 +98,14 @@ async fn until_said(runner: &dyn Runner, run: &RunName, words: &str) -> String {
     said
 }
 
-/// Waits for the end of a run, and insists that it is soon.
+/// Waits for the end of a run. A pod that does not begin, or is deleted in the moment in which it does, takes
+/// a kubelet of 1.20 a dozen seconds to end; it is said meanwhile why.
 async fn until_over(runner: &dyn Runner, run: &RunName) -> RunState {
     let since = Instant::now();
     let state = until(runner, run, |state| !matches!(state, RunState::Running { .. })).await;
     let shown = format!("{state:?}").chars().take(400).collect::<String>();
     println!("over after {:.1} s: {shown}", since.elapsed().as_secs_f32());
-    assert!(since.elapsed() < SOON + Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(since.elapsed() < 2 * SOON, "{:?}", since.elapsed());
     state
 }
 
@@ -248,7 +249,7 @@ async fn a_secret_that_is_missing_is_named_and_waited_for() {
 async fn a_config_map_that_stays_missing_is_a_run_that_never_began() {
     let mut jobs = jobs().await;
     jobs.settings.config_map = Some("later".to_owned());
-    jobs.settings.start_timeout = Duration::from_secs(3);
+    jobs.settings.start_timeout = Duration::from_secs(7);
     let (runner, run) = started(&jobs, "succeeds").await;
     let words = r#"configmap "later" not found"#;
     until_failed(&*runner, &run.name, Reason::NotStarted, words).await;

@@ -259,8 +259,10 @@ impl Shared {
                 if job.unsure && self.find(&job.run).await.is_err() {
                     continue;
                 }
-                let over = job.released.is_some_and(|until| until <= now()) && !job.going;
-                if over && let Err(error) = self.delete(&job).await {
+                if job.released.is_some_and(|until| until <= now())
+                    && !job.going
+                    && let Err(error) = self.delete(&job).await
+                {
                     tracing::warn!(run = %job.run, %error, "a Job cannot be removed");
                 }
             }

@@ -11,6 +11,7 @@
 mod ending;
 mod keys;
 mod manifest;
+mod mounts;
 mod progress;
 mod report;
 mod seen;
@@ -41,6 +42,7 @@ use tokio::task::JoinSet;
 
 use self::keys::Keys;
 use self::manifest::Manifest;
+use self::mounts::Mounts;
 use self::progress::Followed;
 use self::seen::{Ended, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
@@ -66,6 +68,7 @@ struct Shared {
     keys: Keys,
     known: Arc<Known>,
     followed: Followed,
+    mounts: Mounts,
 }
 
 /// Why there is no runner.
@@ -87,8 +90,8 @@ impl JobRunner {
         let keys = Keys::open(client.clone(), &settings.namespace, &settings.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let known = Arc::new(Known::default());
-        let shared =
-            Arc::new(Shared { client, settings, keys, known, followed: Followed::default() });
+        let (followed, mounts) = (Followed::default(), Mounts::default());
+        let shared = Arc::new(Shared { client, settings, keys, known, followed, mounts });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
         if !shared.known.complete().await {
@@ -302,7 +305,11 @@ impl Shared {
     }
 
     async fn observe(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
-        let seen = self.known.get(name);
+        let mut seen = self.known.get(name);
+        if let Some(warning) = self.look_for_mounts(&seen, now()).await {
+            self.known.warn(warning);
+            seen = self.known.get(name);
+        }
         let unavailable = |error: CallError| RunnerError(error.to_string());
         self.remind(&seen).await.map_err(unavailable)?;
         let failed = |reason, why: &str| {

@@ -13,6 +13,9 @@ use super::manifest::{
     RUN,
 };
 
+/// Why a pod does not begin whose volumes cannot be made.
+const MOUNTS: &str = "the pod waits for what it mounts";
+
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenJob {
@@ -260,13 +263,16 @@ impl Warning {
         let (name, said) = (object.name.as_deref()?, event.message.as_deref()?);
         let (run, what) = match (object.kind.as_deref()?, event.reason.as_deref()?) {
             ("Job", "FailedCreate") => (name, "Kubernetes makes no pod for it"),
-            ("Pod", "FailedMount" | "FailedAttachVolume") => {
-                (name.rsplit_once('-')?.0, "the pod waits for what it mounts")
-            }
+            ("Pod", "FailedMount" | "FailedAttachVolume") => (name.rsplit_once('-')?.0, MOUNTS),
             ("Pod", "FailedCreatePodSandBox") => {
                 (name.rsplit_once('-')?.0, "the node cannot make the pod")
             }
             _ => return None,
+        };
+        // `MountVolume.SetUp failed for volume "config" : configmap "c" not found`
+        let said = match said.strip_prefix("MountVolume.SetUp failed for volume ") {
+            Some(rest) => rest.split_once(" : ").map_or(said, |(_, why)| why),
+            None => said,
         };
         Some(Self {
             run: RunName::parse(run)?,
@@ -274,6 +280,16 @@ impl Warning {
             waits: Waits { why: format!("{what}: {said}"), for_ever: false, pulls: false },
             vague: said.contains("timed out waiting for the condition"),
         })
+    }
+
+    /// What a pod mounts is missing.
+    pub(super) fn of_mount(pod: &SeenPod, said: &str) -> Self {
+        Self {
+            run: pod.run.clone(),
+            uid: pod.uid.clone(),
+            waits: Waits { why: format!("{MOUNTS}: {said}"), for_ever: false, pulls: false },
+            vague: false,
+        }
     }
 
     /// Takes the newer one, unless it says less.

@@ -11,7 +11,7 @@ use engine::record::Reason;
 use osb::Failure;
 
 use crate::say;
-use crate::settle::settle;
+use crate::settle::{printed, settle};
 
 /// Where Kubernetes has it, for those who cannot read where it is.
 const USUAL_MESSAGE: &str = "/dev/termination-log";
@@ -56,7 +56,9 @@ fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
     if let Message::Logged(_) = &message {
         let mut stdout = io::stdout().lock();
         for line in Logged::lines(sealed) {
-            stdout.write_all(format!("{line}\n").as_bytes())?;
+            let line = format!("{line}\n");
+            printed(line.len());
+            stdout.write_all(line.as_bytes())?;
         }
         stdout.flush()?;
     }

@@ -15,6 +15,8 @@ use agent::escape;
 use child::text;
 use engine::redact::{Cut, Redactor};
 
+use crate::settle::printed;
+
 /// Longer lines are written in pieces. In the worst case each byte becomes three, and container
 /// runtimes break lines at 16 KiB.
 const MAX_LINE: usize = 4 * 1024;
@@ -159,6 +161,7 @@ impl Log {
         let Some(room) = self.room else { return };
         self.room = room.checked_sub(line.len() + LINE_COST);
         let line = if self.room.is_some() { line } else { "[the rest is left out]" };
+        printed(line.len() + 1);
         let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
     }
 }

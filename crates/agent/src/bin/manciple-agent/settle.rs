@@ -1,27 +1,37 @@
 //! Lets the runtime take what was printed.
 //!
-//! A runtime that hears of a container's end closes its end of the pipes, read or not: containerd 1.6 loses
-//! what is in them, 64 KiB of the log, and with it a report that is there.
+//! A runtime that hears of a container's end closes its pipes, read or not: containerd 1.6 loses what is in
+//! them, 64 KiB of the log, and with it a report that is there.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::io::ioctl_fionread;
 
+/// So little is taken before anybody hears of the end, in bytes.
+const LITTLE: usize = 16 * 1024;
 /// A runtime that takes nothing for so long takes nothing any more.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
-/// What has left our pipe is in one of the runtime's own for a moment.
-const ON_ITS_WAY: Duration = Duration::from_millis(200);
+/// What has left our pipe is in one of the runtime's own for a moment, which cannot be seen.
+const ON_ITS_WAY: Duration = Duration::from_millis(300);
 
-/// Waits until stdout and stderr are empty, if they are pipes that hold anything.
+static PRINTED: AtomicUsize = AtomicUsize::new(0);
+
+/// So many bytes were printed.
+pub(crate) fn printed(bytes: usize) {
+    PRINTED.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Waits until what was printed is taken, if it is much.
 pub(crate) fn settle() {
-    let held = || held(io::stdout()) + held(io::stderr());
-    if held() == 0 {
+    if PRINTED.load(Ordering::Relaxed) < LITTLE {
         return;
     }
+    let held = || held(io::stdout()) + held(io::stderr());
     let until = Instant::now() + PATIENCE;
     while held() > 0 && Instant::now() < until {
         sleep(LOOK);

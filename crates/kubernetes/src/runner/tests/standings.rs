@@ -413,6 +413,9 @@ fn warnings_that_say_nothing_are_passed_over() {
         assert_eq!(warning(kind, "a", reason, said).is_some(), taken, "{reason}");
     }
     let mut known = warning("Pod", "a", "FailedMount", "configmap \"c\" not found").unwrap();
+    let told = "MountVolume.SetUp failed for volume \"config\" : configmap \"c\" not found";
+    let told = warning("Pod", "a", "FailedMount", told);
+    assert_eq!(told.as_ref(), Some(&known), "the same in fewer words");
     let vague = "Unable to attach or mount volumes: timed out waiting for the condition";
     known.update(warning("Pod", "a", "FailedMount", vague).unwrap());
     assert!(known.of("a").unwrap().why.contains("\"c\" not found"));
