@@ -125,7 +125,11 @@ follow blog
 in_namespace delete serviceinstances --all --timeout 60s
 
 say "Nothing is left but what says so: Manciple's own, and records of what is gone"
-left=$(in_namespace get serviceinstances,servicebindings,jobs --output name)
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    left=$(in_namespace get serviceinstances,servicebindings,jobs --output name)
+    [ -n "$left" ] || break
+    sleep 0.5
+done
 [ -z "$left" ] || fail "there is still $left"
 in_namespace get configmaps,secrets
 

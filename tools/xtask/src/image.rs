@@ -56,9 +56,8 @@ impl Image {
 
     /// Adds the users that programs look up.
     pub(crate) fn users(self) -> Self {
-        let nobody = format!(
-            "root:x:0:0:root:/:/bin/sh\nmanciple:x:{NOBODY}:{NOBODY}:manciple:/:/bin/sh\n"
-        );
+        let nobody =
+            format!("root:x:0:0:root:/:/bin/sh\nmanciple:x:{NOBODY}:{NOBODY}:manciple:/:/bin/sh\n");
         self.bytes("/etc/passwd", nobody.as_bytes(), 0o644)
     }
 
