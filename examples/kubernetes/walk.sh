@@ -16,16 +16,16 @@ in_namespace() { kubectl --namespace "$namespace" "$@"; }
 clean_up() {
     code=$?
     trap - EXIT INT TERM
-    if [ $code -ne 0 ]; then
+    if [ $code -ne 0 ] && [ -n "${ours:-}" ]; then
         in_namespace get pods,jobs,serviceinstances,servicebindings 2>&1 || :
         in_namespace logs deployment/manciple --tail=40 2>&1 || :
         # The broker is not asked any more: what it made stays.
         for held in $(in_namespace get serviceinstances,servicebindings --output name 2>/dev/null); do
             in_namespace patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
+        kubectl delete namespace "$namespace" --ignore-not-found --wait=false || :
     fi >&2
     [ -z "${forward:-}" ] || kill "$forward" 2>/dev/null || :
-    [ $code -eq 0 ] || kubectl delete namespace "$namespace" --ignore-not-found --wait=false || :
     rm -rf "$tmp"
     exit $code
 }
@@ -45,6 +45,9 @@ ask() {
         fail "$method $path was answered $status, not $expected: $(cat "$tmp/answer")"
 }
 
+# Prints what was answered.
+show() { cat "$tmp/answer"; echo; }
+
 # Follows the last operation of an instance until it has ended.
 follow() {
     while :; do
@@ -59,7 +62,10 @@ follow() {
 
 say "Install: the definitions of our resources, and Manciple in a namespace of its own"
 kubectl apply --kustomize "$here/../../deploy/crds"
+# One that went wrong may still be on its way out.
+kubectl wait --for delete "namespace/$namespace" --timeout 30s 2>/dev/null || :
 kubectl create namespace "$namespace"
+ours=yes
 umask 077
 secret >"$tmp/platform.password"
 secret >"$tmp/operator.password"
@@ -88,9 +94,10 @@ show-error
 max-time = 60
 CONFIG
 ask 200 GET catalog
-cat "$tmp/answer"
+show
 
-order="{\"service_id\":\"$service\",\"plan_id\":\"$plan\"}"
+wanted="\"service_id\":\"$service\",\"plan_id\":\"$plan\""
+order="{$wanted,\"organization_guid\":\"walk\",\"space_guid\":\"walk\"}"
 query="service_id=$service&plan_id=$plan"
 
 say "Provision"
@@ -100,8 +107,8 @@ follow shop
 in_namespace get serviceinstances
 
 say "Bind: the credentials"
-ask 201 PUT service_instances/shop/service_bindings/web "$order"
-cat "$tmp/answer"
+ask 201 PUT service_instances/shop/service_bindings/web "{$wanted}"
+show
 grep -q '"token"' "$tmp/answer" || fail "there are no credentials"
 in_namespace get servicebindings
 
@@ -118,7 +125,11 @@ follow blog
 in_namespace delete serviceinstances --all --timeout 60s
 
 say "Nothing is left but what says so: Manciple's own, and records of what is gone"
-left=$(in_namespace get serviceinstances,servicebindings,jobs --output name)
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    left=$(in_namespace get serviceinstances,servicebindings,jobs --output name)
+    [ -n "$left" ] || break
+    sleep 0.5
+done
 [ -z "$left" ] || fail "there is still $left"
 in_namespace get configmaps,secrets
 

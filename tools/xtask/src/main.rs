@@ -4,6 +4,7 @@
 mod cluster;
 mod conformance;
 mod demo;
+mod deployment;
 mod fuzz;
 mod image;
 mod images;
@@ -27,6 +28,7 @@ usage: cargo xtask <command>
   dist             the program as it is given away: static, into target/dist
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
                    dev: of the program as it is built for tests, in seconds
+  walk             the deployment on the cluster for tests: rights, overlays, an instance's life
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ["images"] => images::all(images::Kind::Dist),
         ["images", "dev"] => images::all(images::Kind::Dev),
         ["manifests"] => manifests::write(),
+        ["walk"] => walk(),
         ["cluster", "up"] => cluster::up().map(drop),
         ["cluster", "down"] => cluster::down(),
         ["agent"] => agent(),
@@ -105,7 +108,18 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     run(cargo().args(["test", "--workspace", "--all-features", "--doc", "--quiet"]))?;
     // The examples are POSIX shell, and so are their tests: without the server.
     run(Command::new("sh").arg("examples/files/test.sh"))?;
-    run(Command::new("sh").arg("examples/postgres/test.sh"))
+    run(Command::new("sh").arg("examples/postgres/test.sh"))?;
+    deployment::test(kubeconfig)
+}
+
+fn walk() -> anyhow::Result<()> {
+    run(cargo().args(["build", "-p", "manciple"]))?;
+    let (kubeconfig, ours) = cluster::for_tests()?;
+    let result = images::agent().and_then(|()| deployment::test(&kubeconfig));
+    if ours {
+        cluster::down()?;
+    }
+    result
 }
 
 fn lint() -> anyhow::Result<()> {
@@ -126,6 +140,7 @@ fn lint() -> anyhow::Result<()> {
     let doc = ["doc", "--workspace", "--no-deps", "--all-features", "--quiet"];
     run(cargo().args(doc).env("RUSTDOCFLAGS", "-Dwarnings"))?;
     conformance::check()?;
+    manifests::check()?;
     dependencies()
 }
 

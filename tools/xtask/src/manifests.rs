@@ -173,3 +173,66 @@ fn json(term: &Term) -> Value {
         _ => Value::Null,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(values: &Value) -> BTreeMap<String, Value> {
+        let texts = chart(values).unwrap().into_iter();
+        texts.map(|(name, text)| (name, objects(&text).unwrap().remove(0))).collect()
+    }
+
+    /// What the configuration that a chart makes says.
+    fn configuration(values: &Value) -> Value {
+        let made = made(values);
+        let text = made["configmap.yaml"]["data"]["manciple.yaml"].as_str().unwrap();
+        serde_saphyr::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_defaults_leave_out_what_not_every_cluster_has() {
+        let made = made(&json!({}));
+        assert!(!made.contains_key("poddisruptionbudget.yaml"));
+        assert!(!made.contains_key("servicemonitor.yaml"));
+        assert!(made.contains_key("networkpolicy.yaml"));
+        let without = chart(&json!({"networkPolicy": {"enabled": false}})).unwrap();
+        assert!(!without.contains_key("networkpolicy.yaml"));
+    }
+
+    #[test]
+    fn tls_is_served_and_probed() {
+        let values = json!({"tls": {"secretName": "certificate"}});
+        let made = made(&values);
+        let pod = &made["deployment.yaml"]["spec"]["template"]["spec"];
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert_eq!(pod["containers"][0][probe]["httpGet"]["scheme"], "HTTPS", "{probe}");
+        }
+        assert_eq!(pod["volumes"][2]["secret"]["secretName"], "certificate");
+        assert_eq!(made["service.yaml"]["spec"]["ports"][0]["port"], 443);
+        assert_eq!(configuration(&values)["tls"]["key"], "/etc/manciple/tls/tls.key");
+    }
+
+    #[test]
+    fn further_configuration_is_part_of_the_file() {
+        let text = "operations:\n  max_runs: 4\nkubernetes: {keep_failed: 2h}";
+        let configuration = configuration(&json!({"config": text}));
+        assert_eq!(configuration["operations"]["max_runs"], 4);
+        assert_eq!(configuration["kubernetes"]["keep_failed"], "2h");
+        assert_eq!(configuration["listen"], "0.0.0.0:8080");
+    }
+
+    #[test]
+    fn a_broker_is_named_in_the_seeds_words() {
+        let broker = json!({"image": "b:1", "configMap": "settings", "secret": "1"});
+        let made = made(&json!({"broker": broker}));
+        let container = &made["deployment.yaml"]["spec"]["template"]["spec"]["containers"][0];
+        let variables = container["env"].as_array().unwrap().iter();
+        let given: BTreeMap<_, _> =
+            variables.map(|it| (it["name"].as_str().unwrap(), it["value"].clone())).collect();
+        assert_eq!(given["STEWARD_MODE"], "jobs");
+        assert_eq!(given["JOBS_IMAGE"], "b:1");
+        assert_eq!(given["JOBS_CONFIG_MAP"], "settings");
+        assert_eq!(given["JOBS_SECRET"], "1");
+    }
+}

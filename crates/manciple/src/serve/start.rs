@@ -22,6 +22,9 @@ use crate::admin::routes::{self, Admin};
 
 /// How often files of secrets and certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
+/// How long a pod that is to go still takes what comes: so long may it be sent something by those who have
+/// not heard yet.
+const LINGER: Duration = Duration::from_secs(5);
 /// How often the catalog is read again, unless said otherwise.
 const REFRESH: Duration = Duration::from_secs(600);
 
@@ -68,11 +71,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         tokio::spawn(engine.clone().sweep());
         tokio::spawn(watch(hangup, Arc::clone(&known), certificate.clone(), engine.clone()));
         let lead = place.leadership.as_ref().map(|leadership| leadership.take_part(&engine));
-        let listen = config.listen.as_deref().unwrap_or(match &config.kubernetes {
-            // Whoever asks a pod, and probes it, is elsewhere.
-            Some(cluster) if cluster.kubeconfig.is_none() => "0.0.0.0:8080",
-            _ => "127.0.0.1:8080",
-        });
+        let pod = config.kubernetes.as_ref().is_some_and(|cluster| cluster.kubeconfig.is_none());
+        // Whoever asks a pod, and probes it, is elsewhere.
+        let usual = if pod { "0.0.0.0:8080" } else { "127.0.0.1:8080" };
+        let listen = config.listen.as_deref().unwrap_or(usual);
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("listen: {listen} cannot be listened on"))?;
@@ -83,6 +85,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
         });
+        let end = async move {
+            end.await;
+            if pod {
+                tokio::time::sleep(LINGER).await;
+            }
+            tracing::info!("told to end: answering what was asked, taking nothing new");
+        };
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = engine.in_progress(), "ended; runs go on");
         if let Some(lead) = lead {
@@ -193,6 +202,5 @@ fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to end: answering what was asked, taking nothing new");
     })
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the stub is part of the tests")]
 
+mod documents;
 mod exits;
 mod operator;
 mod orders;

@@ -1,0 +1,206 @@
+//! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, the
+//! rights are those that are written down and no more, and an instance lives through `examples/kubernetes`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use crate::images::{self, Kind};
+use crate::{cluster, manifests};
+
+/// What a cluster may not know: `policy/v1` before 1.21, and what an operator installs.
+const NOT_EVERYWHERE: [&str; 2] = ["PodDisruptionBudget", "ServiceMonitor"];
+
+/// All of it, with programs that are built.
+pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
+    images::deployment(Kind::Dev)?;
+    let cluster = Cluster::of(kubeconfig);
+    cluster.run(&["apply", "-k", "deploy/crds"])?;
+    let namespace = format!("manciple-deployment-{}", std::process::id());
+    cluster.run(&["create", "namespace", &namespace])?;
+    let result = overlays(&cluster, &namespace).and_then(|()| rights(&cluster, &namespace));
+    cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
+    result?;
+    crate::run(&mut cluster.command("examples/kubernetes/walk.sh"))
+}
+
+/// Each overlay, and the values that make the chart say the same.
+fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
+    for (overlay, values) in [
+        ("minimal", json!({"replicas": 1})),
+        ("ha", json!({"antiAffinity": true, "podDisruptionBudget": {"enabled": true}})),
+        ("monitoring", json!({"serviceMonitor": {"enabled": true}})),
+    ] {
+        let made = cluster.run(&["kustomize", &format!("deploy/overlays/{overlay}")])?;
+        let made = by_name(manifests::objects(&made)?);
+        let said = by_name(objects_of(&values)?);
+        for (name, object) in &said {
+            ensure!(
+                made.get(name) == Some(object),
+                "overlay {overlay}: {name} is not what the chart makes of {values}"
+            );
+        }
+        ensure!(made.len() == said.len(), "overlay {overlay}: there are objects without a chart");
+        cluster.takes(namespace, made.into_values())?;
+    }
+    let all = json!({
+        "tls": {"secretName": "certificate"},
+        "broker": {"configMap": "settings", "secret": "secrets"},
+        "imagePullSecrets": ["registry"],
+        "config": "operations: {max_runs: 4}",
+    });
+    cluster.takes(namespace, objects_of(&all)?.into_iter())
+}
+
+fn objects_of(values: &Value) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for text in manifests::chart(values)?.into_values() {
+        objects.extend(manifests::objects(&text)?);
+    }
+    Ok(objects)
+}
+
+/// Objects by kind and name; variables in order of their names, for the order is no matter.
+fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let named = objects.into_iter().map(|mut object| {
+        if let Some(variables) = object.pointer_mut("/spec/template/spec/containers/0/env") {
+            if let Some(variables) = variables.as_array_mut() {
+                variables.sort_by_key(|variable| variable["name"].to_string());
+            }
+        }
+        let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("?");
+        (format!("{} {}", word("/kind"), word("/metadata/name")), object)
+    });
+    named.collect()
+}
+
+/// What the service account may do is what its Role says, and what every service account may.
+fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
+    let objects = objects_of(&json!({}))?;
+    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect();
+    let account: Vec<Value> = of("ServiceAccount");
+    let role: Vec<Value> = of("Role");
+    let binding: Vec<Value> = of("RoleBinding");
+    let rules =
+        role.first().and_then(|role| role["rules"].as_array()).context("there is no Role")?;
+    let mut said = BTreeSet::new();
+    for rule in rules {
+        let words = |name: &str| {
+            let words = rule[name].as_array().into_iter().flatten().filter_map(Value::as_str);
+            words.map(ToOwned::to_owned).collect::<Vec<_>>()
+        };
+        for (group, resource) in words("apiGroups")
+            .iter()
+            .flat_map(|g| words("resources").into_iter().map(move |r| (g, r)))
+        {
+            // As kubectl writes it: pods/log, jobs.batch, serviceinstances.manciple.dev/status.
+            let resource = match (group.as_str(), resource.split_once('/')) {
+                ("", _) => resource,
+                (group, Some((resource, sub))) => format!("{resource}.{group}/{sub}"),
+                (group, None) => format!("{resource}.{group}"),
+            };
+            said.insert(format!("{resource} {}", sorted(words("verbs"))));
+        }
+    }
+    cluster.apply(namespace, account.into_iter().chain(role.clone()).chain(binding), &[])?;
+    let list = |account: &str| -> anyhow::Result<BTreeSet<String>> {
+        let who = format!("--as=system:serviceaccount:{namespace}:{account}");
+        let groups = "--as-group=system:serviceaccounts";
+        let table = cluster.run(&[
+            "-n",
+            namespace,
+            "auth",
+            "can-i",
+            "--list",
+            &who,
+            groups,
+            "--no-headers",
+        ])?;
+        Ok(table.lines().map(may).collect())
+    };
+    let (everybody, manciple) = (list("default")?, list("manciple")?);
+    let more: BTreeSet<String> = manciple.difference(&everybody).cloned().collect();
+    ensure!(more == said, "the service account may {more:?}, and its Role says {said:?}");
+    Ok(())
+}
+
+/// A line of `kubectl auth can-i --list`: resources or paths, names, verbs.
+fn may(line: &str) -> String {
+    let what = line.split_once('[').map_or(line, |(what, _)| what).trim();
+    let verbs = line.rsplit_once('[').map_or("", |(_, verbs)| verbs).trim().trim_end_matches(']');
+    let rest = if what.is_empty() { line.trim() } else { what };
+    format!("{rest} {}", sorted(verbs.split(' ').map(ToOwned::to_owned).collect()))
+}
+
+fn sorted(mut words: Vec<String>) -> String {
+    words.sort();
+    words.join(" ")
+}
+
+/// The cluster, by kubectl.
+struct Cluster {
+    kubeconfig: std::path::PathBuf,
+    path: std::ffi::OsString,
+}
+
+impl Cluster {
+    /// With the test cluster's kubectl, the oldest there is, else that of the path.
+    fn of(kubeconfig: &Path) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let ours = cluster::program("kubectl").filter(|kubectl| kubectl.is_file());
+        let folders = ours.as_deref().and_then(Path::parent).map(Path::to_owned).into_iter();
+        let path = std::env::join_paths(folders.chain(std::env::split_paths(&path)));
+        Self { kubeconfig: kubeconfig.to_owned(), path: path.unwrap_or_default() }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", &self.kubeconfig).env("PATH", &self.path);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.feed(arguments, "")
+    }
+
+    fn feed(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let mut kubectl = self.command("kubectl");
+        kubectl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = kubectl.spawn().context("kubectl cannot be run")?;
+        let mut stdin = child.stdin.take().context("kubectl has no input")?;
+        stdin.write_all(input.as_bytes())?;
+        drop(stdin);
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {said}", arguments.join(" "));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Insists that the server would take these.
+    fn takes(&self, namespace: &str, objects: impl Iterator<Item = Value>) -> anyhow::Result<()> {
+        let everywhere =
+            objects.filter(|object| !NOT_EVERYWHERE.iter().any(|it| object["kind"] == *it));
+        self.apply(namespace, everywhere, &["--dry-run=server"])
+    }
+
+    fn apply(
+        &self,
+        namespace: &str,
+        objects: impl Iterator<Item = Value>,
+        flags: &[&str],
+    ) -> anyhow::Result<()> {
+        let moved = objects.map(|mut object| {
+            object["metadata"]["namespace"] = json!(namespace);
+            if let Some(of) = object.pointer_mut("/subjects/0/namespace") {
+                *of = json!(namespace);
+            }
+            object
+        });
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": moved.collect::<Vec<_>>()});
+        self.feed(&[&["apply", "-f", "-"], flags].concat(), &list.to_string()).map(drop)
+    }
+}
