@@ -4,7 +4,7 @@
 //! `cargo xtask images`. `JOBS_TURNS` (10) one at a time, `JOBS_AT_ONCE` (50) at once.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
-#[allow(dead_code, unused_imports, reason = "shared with the tests")]
+#[allow(unused_imports, reason = "shared with the tests")]
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -67,10 +67,9 @@ fn objects_of(values: &Value) -> anyhow::Result<Vec<Value>> {
 /// Objects by kind and name; variables in order of their names, for the order is no matter.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let named = objects.into_iter().map(|mut object| {
-        if let Some(variables) = object.pointer_mut("/spec/template/spec/containers/0/env") {
-            if let Some(variables) = variables.as_array_mut() {
-                variables.sort_by_key(|variable| variable["name"].to_string());
-            }
+        let variables = object.pointer_mut("/spec/template/spec/containers/0/env");
+        if let Some(variables) = variables.and_then(Value::as_array_mut) {
+            variables.sort_by_key(|variable| variable["name"].to_string());
         }
         let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("?");
         (format!("{} {}", word("/kind"), word("/metadata/name")), object)

@@ -115,5 +115,5 @@ fn the_oldest_pod_is_the_first() {
         known.learn(pod(name, &running()));
     }
     let pods = known.get(&run()).pods;
-    assert_eq!(pods.iter().map(|pod| pod.uid()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(pods.iter().map(Watched::uid).collect::<Vec<_>>(), ["a", "b", "c"]);
 }
