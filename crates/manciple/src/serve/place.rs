@@ -57,7 +57,7 @@ impl Place {
             store,
             runner: Arc::new(runner),
             backup: Arc::new(copies),
-            refusing: Arc::new(move || asked.refusing().map(|why| why.to_string())),
+            refusing: Arc::new(move || asked.refusing().map(str::to_owned)),
             leadership: None,
         })
     }
