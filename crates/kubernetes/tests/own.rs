@@ -38,9 +38,11 @@ async fn a_pod_knows_its_image_by_the_name_of_its_container() {
             .map(|(name, image)| json!({"name": name, "image": image, "imagePullPolicy": "Never"}))
             .collect();
         let object = json!({"metadata": {"name": pod}, "spec": {"containers": containers}});
-        pods.create(&PostParams::default(), &serde_json::from_value(object).unwrap())
-            .await
-            .unwrap();
+        let object = serde_json::from_value(object).unwrap();
+        // Not before the namespace has its service account.
+        while pods.create(&PostParams::default(), &object).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
     }
     let image = |pod: &'static str| own::image(cluster.client.clone(), &cluster.namespace, pod);
     assert_eq!(image("only").await.unwrap(), "manciple.test/any:1");

@@ -148,8 +148,10 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
     site.settings = "auth: {disabled: true}\nlog: {level: \"loud=shout\"}\n".to_owned();
     refuse(&site, &["log.level"]);
     site.settings = "auth: {disabled: true}\n".to_owned();
-    let image = ("JOBS_IMAGE", "registry.example/broker:1");
-    refused(site.command().env(image.0, image.1), &["kubernetes.namespace", "POD_NAMESPACE"]);
+    refused(
+        site.command().env("JOBS_IMAGE", "registry.example/broker:1"),
+        &["POD_NAMESPACE", "no pod"],
+    );
     refused(site.command().env("STEWARD_MODE", "helm"), &["STEWARD_MODE"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     site.listen = taken.local_addr().unwrap().to_string();

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::images::{self, Kind};
@@ -79,52 +79,43 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
 
 /// What the service account may do is what its Role says, and what every service account may.
 fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
-    let objects = objects_of(&json!({}))?;
-    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect();
-    let account: Vec<Value> = of("ServiceAccount");
-    let role: Vec<Value> = of("Role");
-    let binding: Vec<Value> = of("RoleBinding");
-    let rules =
-        role.first().and_then(|role| role["rules"].as_array()).context("there is no Role")?;
-    let mut said = BTreeSet::new();
-    for rule in rules {
-        let words = |name: &str| {
-            let words = rule[name].as_array().into_iter().flatten().filter_map(Value::as_str);
-            words.map(ToOwned::to_owned).collect::<Vec<_>>()
-        };
-        for (group, resource) in words("apiGroups")
-            .iter()
-            .flat_map(|g| words("resources").into_iter().map(move |r| (g, r)))
-        {
-            // As kubectl writes it: pods/log, jobs.batch, serviceinstances.manciple.dev/status.
-            let resource = match (group.as_str(), resource.split_once('/')) {
-                ("", _) => resource,
-                (group, Some((resource, sub))) => format!("{resource}.{group}/{sub}"),
-                (group, None) => format!("{resource}.{group}"),
-            };
-            said.insert(format!("{resource} {}", sorted(words("verbs"))));
-        }
-    }
-    cluster.apply(namespace, account.into_iter().chain(role.clone()).chain(binding), &[])?;
+    let mut objects = objects_of(&json!({}))?;
+    let kinds = ["ServiceAccount", "Role", "RoleBinding"];
+    objects.retain(|object| kinds.iter().any(|kind| object["kind"] == *kind));
+    let said: BTreeSet<String> = objects.iter().flat_map(rules).collect();
+    cluster.apply(namespace, objects.into_iter(), &[])?;
     let list = |account: &str| -> anyhow::Result<BTreeSet<String>> {
         let who = format!("--as=system:serviceaccount:{namespace}:{account}");
         let groups = "--as-group=system:serviceaccounts";
-        let table = cluster.run(&[
-            "-n",
-            namespace,
-            "auth",
-            "can-i",
-            "--list",
-            &who,
-            groups,
-            "--no-headers",
-        ])?;
-        Ok(table.lines().map(may).collect())
+        let asked = ["-n", namespace, "auth", "can-i", "--list", "--no-headers", &who, groups];
+        Ok(cluster.run(&asked)?.lines().map(may).collect())
     };
     let (everybody, manciple) = (list("default")?, list("manciple")?);
     let more: BTreeSet<String> = manciple.difference(&everybody).cloned().collect();
     ensure!(more == said, "the service account may {more:?}, and its Role says {said:?}");
     Ok(())
+}
+
+/// The rules of a Role, a resource each, as [`may`] has them; none of anything else.
+fn rules(object: &Value) -> Vec<String> {
+    let mut said = Vec::new();
+    for rule in object["rules"].as_array().into_iter().flatten() {
+        let words = |name: &str| -> Vec<String> {
+            let words = rule[name].as_array().into_iter().flatten().filter_map(Value::as_str);
+            words.map(ToOwned::to_owned).collect()
+        };
+        let verbs = sorted(words("verbs"));
+        for group in words("apiGroups") {
+            for resource in words("resources") {
+                // pods/log, jobs.batch, serviceinstances.manciple.dev/status
+                let (resource, sub) = resource.split_once('/').unwrap_or((&resource, ""));
+                let dot = if group.is_empty() { "" } else { "." };
+                let slash = if sub.is_empty() { "" } else { "/" };
+                said.push(format!("{resource}{dot}{group}{slash}{sub} {verbs}"));
+            }
+        }
+    }
+    said
 }
 
 /// A line of `kubectl auth can-i --list`: resources or paths, names, verbs.

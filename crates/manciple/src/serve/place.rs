@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
+use engine::Engine;
 use engine::ports::{Runner, Store};
-use engine::{Engine, Observer};
-use kubernetes::{Events, KubernetesStore, Lead};
+use kubernetes::{KubernetesStore, Lead};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
 use standalone::store::{EmbeddedStore, Options};
@@ -25,16 +25,6 @@ pub(crate) struct Place {
     pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// Where several processes share the work.
     pub(crate) leadership: Option<Leadership>,
-}
-
-impl Place {
-    /// What is told of ended operations, beside `first`.
-    pub(crate) fn observer(&self, first: Arc<dyn Observer>) -> Arc<dyn Observer> {
-        match &self.leadership {
-            Some(leadership) => Arc::new(Events::new(Arc::clone(&leadership.store), first)),
-            None => first,
-        }
-    }
 }
 
 /// The part of a replica among others.
@@ -67,7 +57,7 @@ impl Place {
             store,
             runner: Arc::new(runner),
             backup: Arc::new(copies),
-            refusing: Arc::new(move || asked.refusing().as_ref().map(ToString::to_string)),
+            refusing: Arc::new(move || asked.refusing().map(str::to_owned)),
             leadership: None,
         })
     }
@@ -153,8 +143,8 @@ struct NoCopies;
 impl Backup for NoCopies {
     async fn backup(&self, _: PathBuf) -> Result<(), Error> {
         Err(Error::bad_request(
-            "on a cluster the records are resources: back up serviceinstances, servicebindings and \
-             their Secrets as you back up all others",
+            "on a cluster the records are resources: back up etcd. Exported and created again, resources lose \
+             their status, and Secrets whose owner has another uid are removed",
         ))
     }
 
