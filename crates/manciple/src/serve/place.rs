@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use engine::Engine;
 use engine::ports::{Runner, Store};
-use kubernetes::{KubernetesStore, Lead};
+use engine::{Engine, Observer};
+use kubernetes::{Events, KubernetesStore, Lead};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
 use standalone::store::{EmbeddedStore, Options};
@@ -25,6 +25,16 @@ pub(crate) struct Place {
     pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// Where several processes share the work.
     pub(crate) leadership: Option<Leadership>,
+}
+
+impl Place {
+    /// What is told of ended operations, beside `first`.
+    pub(crate) fn observer(&self, first: Arc<dyn Observer>) -> Arc<dyn Observer> {
+        match &self.leadership {
+            Some(leadership) => Arc::new(Events::new(Arc::clone(&leadership.store), first)),
+            None => first,
+        }
+    }
 }
 
 /// The part of a replica among others.
