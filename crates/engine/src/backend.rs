@@ -55,18 +55,9 @@ impl Backend for Engine {
             predecessor_binding_id: None,
         };
         for view in self.views() {
-            match self.try_provision(call, &key, &ordered, view).await {
-                Ok(Some(Found::Begun(record))) => {
-                    return self.conclude(call, record, answer::provisioned, Reply::Created).await;
-                }
-                // What is known may be old.
-                _ if view == View::Known => {}
-                Ok(Some(Found::Joined(record))) => {
-                    return self.conclude(call, record, answer::provisioned, Reply::Created).await;
-                }
-                Ok(Some(Found::Already(body))) => return Ok(Reply::Done(body)),
-                Ok(None) => {}
-                Err(error) => return Err(error),
+            let found = self.try_provision(call, &key, &ordered, view).await;
+            if let Some(reply) = self.settle(call, found, view, answer::provisioned).await {
+                return reply;
             }
         }
         Err(contended())
@@ -179,18 +170,9 @@ impl Backend for Engine {
     ) -> Result<Reply<BindingBody>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
         for view in self.views() {
-            match self.try_bind(call, &key, &request, view).await {
-                Ok(Some(Found::Begun(record))) => {
-                    return self.conclude(call, record, answer::bound, Reply::Created).await;
-                }
-                // What is known may be old.
-                _ if view == View::Known => {}
-                Ok(Some(Found::Joined(record))) => {
-                    return self.conclude(call, record, answer::bound, Reply::Created).await;
-                }
-                Ok(Some(Found::Already(body))) => return Ok(Reply::Done(body)),
-                Ok(None) => {}
-                Err(error) => return Err(error),
+            let found = self.try_bind(call, &key, &request, view).await;
+            if let Some(reply) = self.settle(call, found, view, answer::bound).await {
+                return reply;
             }
         }
         Err(contended())
@@ -287,6 +269,29 @@ impl Engine {
         match view {
             View::Known => self.shared.store.glance(key).await.map_err(store_error),
             View::Sure => self.read(key).await,
+        }
+    }
+
+    /// Answers what was found by a look; `None`: to be looked at again.
+    async fn settle<T>(
+        &self,
+        call: &Call,
+        found: Result<Option<Found<T>>, Error>,
+        view: View,
+        body: fn(&Record) -> T,
+    ) -> Option<Result<Reply<T>, Error>> {
+        match found {
+            Ok(Some(Found::Begun(record))) => {
+                Some(self.conclude(call, record, body, Reply::Created).await)
+            }
+            // What is known may be old.
+            _ if view == View::Known => None,
+            Ok(Some(Found::Joined(record))) => {
+                Some(self.conclude(call, record, body, Reply::Created).await)
+            }
+            Ok(Some(Found::Already(body))) => Some(Ok(Reply::Done(body))),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
         }
     }
 

@@ -106,6 +106,24 @@ async fn settled(engine: &Engine, instance: &InstanceId, operation: &str) {
     panic!("{operation} never ends");
 }
 
+/// As [`settled`], of a binding.
+async fn settled_binding(
+    engine: &Engine,
+    instance: &InstanceId,
+    binding: &BindingId,
+    operation: &str,
+) {
+    let query = LastOperationQuery { operation: Some(operation.to_owned()), ..Default::default() };
+    loop {
+        let last =
+            engine.binding_last_operation(&call(), instance, binding, query.clone()).await.unwrap();
+        if last.state != OperationState::InProgress {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 fn token<T: std::fmt::Debug>(reply: Reply<T>) -> String {
     match reply {
         Reply::Accepted { operation, .. } => operation,
@@ -149,17 +167,7 @@ async fn calls_are_as_promised() {
     }))
     .unwrap();
     let begun = engine.bind(&call(), &instance, &binding, bind).await.unwrap();
-    let operation = token(begun);
-    let query = LastOperationQuery { operation: Some(operation), ..Default::default() };
-    while engine
-        .binding_last_operation(&call(), &instance, &binding, query.clone())
-        .await
-        .unwrap()
-        .state
-        == OperationState::InProgress
-    {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    settled_binding(engine, &instance, &binding, &token(begun)).await;
     let bound = counted.spent().await;
     engine.binding(&call(), &instance, &binding).await.unwrap();
     assert_eq!(counted.spent().await, [] as [&str; 0], "GET of a binding");
@@ -179,16 +187,7 @@ async fn calls_are_as_promised() {
 
     let unbind = UnbindRequest { service_id: service_id.clone(), plan_id: plan_id.clone() };
     let begun = engine.unbind(&call(), &instance, &binding, unbind).await.unwrap();
-    let query = LastOperationQuery { operation: Some(token(begun)), ..Default::default() };
-    while engine
-        .binding_last_operation(&call(), &instance, &binding, query.clone())
-        .await
-        .unwrap()
-        .state
-        == OperationState::InProgress
-    {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    settled_binding(engine, &instance, &binding, &token(begun)).await;
     counted.spent().await;
     let request = DeprovisionRequest { service_id, plan_id };
     let begun = engine.deprovision(&call(), &instance, request).await.unwrap();
