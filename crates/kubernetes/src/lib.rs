@@ -11,6 +11,7 @@
 //! The resource is what is compared and set: its version is the record's version, one write to it is
 //! one step of an operation. So of two leaders at once one has its way, and the other looks again.
 
+pub mod access;
 mod calls;
 mod client;
 mod controller;

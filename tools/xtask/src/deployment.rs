@@ -52,8 +52,14 @@ fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         "broker": {"configMap": "settings", "secret": "secrets"},
         "imagePullSecrets": ["registry"],
         "config": "operations: {max_runs: 4}",
+        "auth": access(),
     });
     cluster.takes(namespace, objects_of(&all)?.into_iter())
+}
+
+/// Who may ask, by everything that needs a right of its own.
+fn access() -> Value {
+    json!({"secrets": [{"name": "cf", "role": "platform"}], "kubernetes": "access_review: true"})
 }
 
 fn objects_of(values: &Value) -> anyhow::Result<Vec<Value>> {
@@ -77,10 +83,24 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// What the service account may do is what its Role says, and what every service account may.
+/// What the service account may do is what its roles say, and what every service account may: with the
+/// defaults, and with all that is by choice.
 fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
-    let mut objects = objects_of(&json!({}))?;
-    let kinds = ["ServiceAccount", "Role", "RoleBinding"];
+    compare(cluster, namespace, &json!({}))?;
+    let result = compare(cluster, namespace, &json!({"auth": access()}));
+    for kind in ["clusterrole", "clusterrolebinding"] {
+        let label = format!("{OF_TEST}={namespace}");
+        cluster.run(&["delete", kind, "-l", &label])?;
+    }
+    result
+}
+
+/// A label of what is not of the test's namespace.
+const OF_TEST: &str = "manciple.test/namespace";
+
+fn compare(cluster: &Cluster, namespace: &str, values: &Value) -> anyhow::Result<()> {
+    let mut objects = objects_of(values)?;
+    let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
     objects.retain(|object| kinds.iter().any(|kind| object["kind"] == *kind));
     let said: BTreeSet<String> = objects.iter().flat_map(rules).collect();
     cluster.apply(namespace, objects.into_iter(), &[])?;
@@ -92,7 +112,7 @@ fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     };
     let (everybody, manciple) = (list("default")?, list("manciple")?);
     let more: BTreeSet<String> = manciple.difference(&everybody).cloned().collect();
-    ensure!(more == said, "the service account may {more:?}, and its Role says {said:?}");
+    ensure!(more == said, "the service account may {more:?}, and its roles say {said:?}");
     Ok(())
 }
 
@@ -184,7 +204,13 @@ impl Cluster {
         flags: &[&str],
     ) -> anyhow::Result<()> {
         let moved = objects.map(|mut object| {
-            object["metadata"]["namespace"] = json!(namespace);
+            let everywhere =
+                object["kind"].as_str().is_some_and(|kind| kind.starts_with("Cluster"));
+            if everywhere {
+                object["metadata"]["labels"][OF_TEST] = json!(namespace);
+            } else {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
             if let Some(of) = object.pointer_mut("/subjects/0/namespace") {
                 *of = json!(namespace);
             }

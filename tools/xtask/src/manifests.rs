@@ -223,6 +223,27 @@ mod tests {
     }
 
     #[test]
+    fn who_may_ask_is_said_by_secrets_and_by_the_cluster() {
+        let values = json!({"credentials": {"secretName": ""}, "auth": {
+            "secrets": [{"name": "cf", "role": "platform"}, {"name": "ops", "role": "operator"}],
+            "kubernetes": "access_review: true\naudiences: [manciple]",
+        }});
+        let auth = configuration(&values)["auth"].clone();
+        assert_eq!(auth["secrets"], values["auth"]["secrets"]);
+        assert_eq!(auth["kubernetes"]["audiences"][0], "manciple");
+        assert_eq!(auth.get("users"), None);
+        let pod = made(&values)["deployment.yaml"]["spec"]["template"]["spec"].clone();
+        assert_eq!(pod["volumes"].as_array().unwrap().len(), 1, "{pod}");
+        let access = objects(&chart(&values).unwrap()["access.yaml"]).unwrap();
+        let kinds: Vec<_> = access.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]);
+        assert_eq!(access[0]["rules"][0]["resourceNames"], json!(["cf", "ops"]));
+        assert!(!chart(&json!({})).unwrap().contains_key("access.yaml"), "by choice only");
+        let one = json!({"auth": {"kubernetes": "access_review: true"}});
+        assert_eq!(objects(&chart(&one).unwrap()["access.yaml"]).unwrap().len(), 2);
+    }
+
+    #[test]
     fn a_broker_is_named_in_the_seeds_words() {
         let broker = json!({"image": "b:1", "configMap": "settings", "secret": "1"});
         let made = made(&json!({"broker": broker}));

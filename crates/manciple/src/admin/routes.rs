@@ -72,7 +72,8 @@ async fn operators_only(
     next: Next,
 ) -> Result<Response, Response> {
     let refuse = |error: Error| unwelcome(error, &admin.authentication);
-    match admin.authentication.principal(request.headers()).await {
+    let (parts, body) = request.into_parts();
+    match admin.authentication.principal(&parts).await {
         Err(error) => Err(refuse(error)),
         Ok(Some(principal)) if &*principal.role != Role::Operator.as_str() => {
             Err(refuse(Error::new(
@@ -80,7 +81,7 @@ async fn operators_only(
                 "this needs the role operator: set auth.users[].role or auth.tokens[].role",
             )))
         }
-        Ok(_) => Ok(next.run(request).await),
+        Ok(_) => Ok(next.run(Request::from_parts(parts, body)).await),
     }
 }
 

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
+use kubernetes::access::{Followed, Reviews};
 use kubernetes::own;
 use kubernetes::{JobRunner, JobSettings, KubernetesStore, Lead, PodPolicy, Settings};
 use serde::Deserialize;
 
-use super::config::{Broker, Period};
+use super::access::Access;
+use super::config::{Auth, Broker, Period};
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -66,6 +68,24 @@ impl Cluster {
         let runner = JobRunner::open(client.clone(), jobs).await?;
         let lead = Lead::new(client, &namespace, name, &identity()?);
         Ok(Parts { store: Arc::new(store), runner, lead: Arc::new(lead) })
+    }
+
+    /// What the cluster is asked about those who ask.
+    pub(crate) async fn access(&self, auth: &Auth) -> anyhow::Result<Access> {
+        if auth.of_cluster().is_none() {
+            return Ok(Access::default());
+        }
+        let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
+        let names: Vec<_> = auth.secrets.iter().map(|secret| secret.name.clone()).collect();
+        let followed = match names.is_empty() {
+            true => None,
+            false => Some(Followed::open(client.clone(), &self.namespace()?, &names).await),
+        };
+        let tokens = auth
+            .kubernetes
+            .clone()
+            .map(|tokens| (Reviews::new(client, tokens.audiences.clone()), tokens));
+        Ok(Access { followed, tokens })
     }
 
     /// The password of the first user, which all replicas share: in a Secret, made at the first start.

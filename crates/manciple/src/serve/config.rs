@@ -15,6 +15,7 @@ use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
 use serde::Deserialize;
 
+use super::access::{ClusterTokens, NamedSecret};
 use super::cluster::Cluster;
 pub(crate) use level::filter;
 
@@ -122,12 +123,23 @@ pub(crate) struct Auth {
     pub(crate) disabled: bool,
     pub(crate) users: Vec<User>,
     pub(crate) tokens: Vec<Token>,
+    /// Secrets of the cluster that hold users and tokens.
+    pub(crate) secrets: Vec<NamedSecret>,
+    /// The cluster's own tokens.
+    pub(crate) kubernetes: Option<ClusterTokens>,
 }
 
 impl Auth {
     /// Whether anything is said about who may ask.
     pub(crate) fn is_configured(&self) -> bool {
-        self.disabled || !self.users.is_empty() || !self.tokens.is_empty()
+        let files = !self.users.is_empty() || !self.tokens.is_empty();
+        self.disabled || files || self.of_cluster().is_some()
+    }
+
+    /// The member that only a cluster can serve, if one is given.
+    pub(crate) fn of_cluster(&self) -> Option<&'static str> {
+        let secrets = (!self.secrets.is_empty()).then_some("auth.secrets");
+        secrets.or_else(|| self.kubernetes.is_some().then_some("auth.kubernetes"))
     }
 }
 

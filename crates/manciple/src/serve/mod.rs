@@ -6,6 +6,7 @@
 //!                                        SystemClock   ┘
 //! ```
 
+mod access;
 mod cluster;
 mod config;
 #[cfg(feature = "failpoints")]

@@ -8,7 +8,8 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use engine::Engine;
-use http::{HeaderMap, StatusCode, header};
+use http::request::Parts;
+use http::{StatusCode, header};
 use osb::Backend;
 use osb::server::Authentication;
 
@@ -48,9 +49,9 @@ async fn ready(State(probes): State<Probes>) -> Response {
     }
 }
 
-async fn metrics(State(probes): State<Probes>, headers: HeaderMap) -> Response {
+async fn metrics(State(probes): State<Probes>, request: Parts) -> Response {
     if let Some(authentication) = &probes.authentication
-        && let Err(error) = authentication.principal(&headers).await
+        && let Err(error) = authentication.principal(&request).await
     {
         return unwelcome(error, authentication);
     }

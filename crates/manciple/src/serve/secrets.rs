@@ -4,12 +4,17 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use anyhow::{Context, ensure};
-use osb::server::{Authentication, Credentials};
+use async_trait::async_trait;
+use http::HeaderValue;
+use osb::Error;
+use osb::server::{Authentication, Authenticator, Credentials, Presented, Principal};
 use rustls::crypto::ring::default_provider;
+use tokio::sync::watch::Receiver;
 
+use super::access::Access;
 use super::config::{Auth, Role};
 
 /// The largest secret file read, in bytes.
@@ -28,16 +33,17 @@ pub(crate) enum First {
     Nobody,
 }
 
-/// Who may ask, read again when the files change.
+/// Who may ask, read again when files and Secrets change.
 pub(crate) struct Known {
     auth: Auth,
     first: First,
+    access: Access,
     current: RwLock<Arc<Credentials>>,
 }
 
 impl Known {
     /// Reads every secret; makes a first user where none is configured.
-    pub(crate) fn open(auth: &Auth, first: First) -> anyhow::Result<Arc<Self>> {
+    pub(crate) fn open(auth: &Auth, first: First, access: Access) -> anyhow::Result<Arc<Self>> {
         let first = if auth.is_configured() { First::Nobody } else { first };
         if let First::Folder(folder) = &first {
             let path = first_file(folder);
@@ -50,9 +56,13 @@ impl Known {
                 );
             }
         }
-        let known = Self { auth: auth.clone(), first, current: RwLock::default() };
+        let known =
+            Arc::new(Self { auth: auth.clone(), first, access, current: RwLock::default() });
         known.reload()?;
-        Ok(Arc::new(known))
+        if let Some(followed) = &known.access.followed {
+            tokio::spawn(follow(Arc::downgrade(&known), followed.changed()));
+        }
+        Ok(known)
     }
 
     /// Reads the files again. The secrets before stay good if one of them cannot be read.
@@ -65,6 +75,15 @@ impl Known {
         for token in &self.auth.tokens {
             credentials =
                 credentials.token(&token.name, &read(&token.token_file)?, token.role.as_str());
+        }
+        if let Some(followed) = &self.access.followed {
+            for secret in &self.auth.secrets {
+                let (more, fault) = secret.add(credentials, followed);
+                credentials = more;
+                if let Some(fault) = fault {
+                    tracing::error!("nobody is known by auth.secrets: {fault}");
+                }
+            }
         }
         let first = match &self.first {
             First::Folder(folder) => Some(read(&first_file(folder))?),
@@ -83,10 +102,36 @@ impl Known {
         if self.auth.disabled {
             return Authentication::Disabled;
         }
-        let known = Arc::clone(self);
-        Authentication::Credentials(Arc::new(move || {
-            Arc::clone(&known.current.read().unwrap_or_else(PoisonError::into_inner))
-        }))
+        Authentication::Authenticator(Arc::clone(self) as _)
+    }
+
+    fn current(&self) -> Arc<Credentials> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl Authenticator for Known {
+    async fn authenticate(&self, request: Presented<'_>) -> Result<Option<Principal>, Error> {
+        match self.current().find(request.authorization) {
+            Some(principal) => Ok(Some(principal)),
+            None => self.access.principal(request).await,
+        }
+    }
+
+    fn challenge(&self) -> HeaderValue {
+        self.current().challenge()
+    }
+}
+
+/// Takes up Secrets of the cluster as they change.
+async fn follow(known: Weak<Known>, mut changed: Receiver<u64>) {
+    while changed.changed().await.is_ok() {
+        let Some(known) = known.upgrade() else { return };
+        match known.reload() {
+            Ok(()) => tracing::info!("the Secrets of auth.secrets were read again"),
+            Err(error) => tracing::error!("the secrets before stay in force: {error:#}"),
+        }
     }
 }
 

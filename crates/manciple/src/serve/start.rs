@@ -12,6 +12,7 @@ use osb::server::{Settings, TlsSource};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::access::Access;
 use super::config::{self, Config, Format, Log};
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::place::{Place, open_store};
@@ -52,7 +53,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             Some(_) if config.auth.is_configured() => First::Nobody,
             Some(cluster) => First::Password(cluster.first_password(&policy.broker).await?),
         };
-        let known = Known::open(&config.auth, first)?;
+        let access = match &config.kubernetes {
+            None => Access::default(),
+            Some(cluster) => cluster.access(&config.auth).await?,
+        };
+        let known = Known::open(&config.auth, first, access)?;
         let place = match machine {
             Some(store) => Place::machine(config, &data_dir, store).await?,
             None => Place::cluster(config, &policy.broker).await?,

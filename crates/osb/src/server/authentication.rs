@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use axum::extract::OriginalUri;
 use data_encoding::BASE64;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{HeaderValue, Method};
 use ring::digest::{Digest, SHA256, digest};
 use subtle::ConstantTimeEq;
 
@@ -30,14 +32,25 @@ impl Principal {
     }
 }
 
+/// A request, as far as it matters to who asks and what is allowed.
+#[derive(Debug, Clone, Copy)]
+pub struct Presented<'r> {
+    /// The only `Authorization` header.
+    pub authorization: &'r HeaderValue,
+    /// The method.
+    pub method: &'r Method,
+    /// The path as the client sent it, whatever it is mounted under here.
+    pub path: &'r str,
+}
+
 /// Decides who asks.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who sent an `Authorization` header; `None` if nobody known did (401).
+    /// Who sent a request; `None` if nobody known did (401).
     ///
     /// # Errors
-    /// When that cannot be told now: [`ErrorKind::Unavailable`].
-    async fn authenticate(&self, authorization: &HeaderValue) -> Result<Option<Principal>, Error>;
+    /// [`ErrorKind::Forbidden`] if they may not, [`ErrorKind::Unavailable`] when that cannot be told now.
+    async fn authenticate(&self, request: Presented<'_>) -> Result<Option<Principal>, Error>;
 
     /// What `WWW-Authenticate` says.
     fn challenge(&self) -> HeaderValue {
@@ -70,11 +83,11 @@ impl Authentication {
     ///
     /// # Errors
     /// 401 unless somebody known did, 400 for two `Authorization` headers.
-    pub async fn principal(&self, headers: &HeaderMap) -> Result<Option<Principal>, Error> {
+    pub async fn principal(&self, request: &Parts) -> Result<Option<Principal>, Error> {
         if matches!(self, Self::Disabled) {
             return Ok(None);
         }
-        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        let mut sent = request.headers.get_all(AUTHORIZATION).iter();
         let (first, second) = (sent.next(), sent.next());
         if second.is_some() {
             return Err(Error::bad_request("Authorization: must not be sent more than once"));
@@ -85,7 +98,12 @@ impl Authentication {
         let principal = match self {
             Self::Disabled => None,
             Self::Credentials(current) => current().find(authorization),
-            Self::Authenticator(custom) => custom.authenticate(authorization).await?,
+            Self::Authenticator(custom) => {
+                let path =
+                    request.extensions.get::<OriginalUri>().map_or(&request.uri, |uri| &uri.0);
+                let (method, path) = (&request.method, path.path());
+                custom.authenticate(Presented { authorization, method, path }).await?
+            }
         };
         let refused = || unauthorized("Authorization: the credentials are not known here");
         principal.map(Some).ok_or_else(refused)
@@ -139,7 +157,8 @@ impl Credentials {
         self
     }
 
-    fn find(&self, authorization: &HeaderValue) -> Option<Principal> {
+    /// Whose password or token an `Authorization` header has.
+    pub fn find(&self, authorization: &HeaderValue) -> Option<Principal> {
         let sent = authorization.as_bytes();
         let (scheme, secret) = sent.split_at(sent.iter().position(|byte| *byte == b' ')?);
         let secret = secret.trim_ascii();
@@ -161,7 +180,8 @@ impl Credentials {
         found.cloned()
     }
 
-    fn challenge(&self) -> HeaderValue {
+    /// What `WWW-Authenticate` says: Basic where there are users, or nobody.
+    pub fn challenge(&self) -> HeaderValue {
         let basic = self.known.iter().any(|(scheme, ..)| *scheme == Scheme::Basic);
         HeaderValue::from_static(if basic || self.known.is_empty() {
             BASIC_CHALLENGE

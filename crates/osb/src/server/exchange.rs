@@ -98,12 +98,11 @@ impl Server {
         target: Option<Target<'_>>,
         principal: &mut Option<Principal>,
     ) -> Result<Response, Refusal> {
-        *principal =
-            self.settings.authentication.principal(&parts.headers).await.map_err(|error| {
-                let challenge = error.kind == ErrorKind::Unauthorized;
-                let challenge = challenge.then(|| self.settings.authentication.challenge());
-                Refusal { error, header: challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)) }
-            })?;
+        *principal = self.settings.authentication.principal(parts).await.map_err(|error| {
+            let challenge = error.kind == ErrorKind::Unauthorized;
+            let challenge = challenge.then(|| self.settings.authentication.challenge());
+            Refusal { error, header: challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)) }
+        })?;
         self.check_role(principal.as_ref())?;
         if route::is_versioned(parts.uri.path()) {
             headers::check_version(&parts.headers, self.settings.missing_version)?;

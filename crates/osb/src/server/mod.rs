@@ -38,7 +38,7 @@ use axum::response::Response;
 use http::Request;
 use tower_service::Service;
 
-pub use authentication::{Authentication, Authenticator, Credentials, Principal};
+pub use authentication::{Authentication, Authenticator, Credentials, Presented, Principal};
 pub use observer::{Exchange, Observer};
 pub use route::decode;
 pub use serve::{Limits, TlsSource, serve};

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use http::{HeaderValue, Method};
 use osb::server::{
-    Authentication, Authenticator, Credentials, Principal, Settings, error_response,
+    Authentication, Authenticator, Credentials, Presented, Principal, Settings, error_response,
 };
 use osb::{Error, ErrorKind};
 use serde_json::json;
@@ -141,9 +141,13 @@ struct Directory;
 
 #[async_trait]
 impl Authenticator for Directory {
-    async fn authenticate(&self, authorization: &HeaderValue) -> Result<Option<Principal>, Error> {
+    async fn authenticate(&self, request: Presented<'_>) -> Result<Option<Principal>, Error> {
         tokio::task::yield_now().await;
-        match authorization.as_bytes() {
+        match request.authorization.as_bytes() {
+            b"Custom reader" if request.method == "GET" && request.path == "/v2/catalog" => {
+                Ok(Some(Principal::new("a reader", "platform")))
+            }
+            b"Custom reader" => Err(Error::new(ErrorKind::Forbidden, "this may not be done")),
             b"Custom known" => Ok(Some(Principal::new("someone", "platform"))),
             b"Custom down" => Err(Error::new(ErrorKind::Unavailable, "the directory is away")),
             _ => Ok(None),
@@ -166,6 +170,10 @@ async fn an_authenticator_of_the_embedding_program_decides() {
         assert_eq!(answer.status, status, "{authorization}");
         assert_eq!(answer.header("www-authenticate"), (status == 401).then_some("Custom"));
     }
+    let reader = |ask: Ask| ask.without("authorization").header("authorization", "Custom reader");
+    assert_eq!(rig.send(reader(get("/v2/catalog"))).await.status, 200);
+    let refused = rig.send(reader(put(INSTANCE, &provision_with(json!({}))))).await;
+    refused.refusal(403, "Forbidden");
 }
 
 #[tokio::test]
@@ -182,11 +190,11 @@ async fn layers_around_the_routes_learn_who_asked() {
 async fn routes_beside_the_api_can_ask_and_refuse_in_the_same_way() {
     let credentials = Credentials::new().user("platform", "secret", "operator");
     let authentication = Authentication::fixed(credentials);
-    let known = get("/").0;
-    let principal = authentication.principal(known.headers()).await.unwrap();
+    let (known, _) = get("/").0.into_parts();
+    let principal = authentication.principal(&known).await.unwrap();
     assert_eq!(principal, Some(Principal::new("platform", "operator")));
-    let unknown = Ask::bare(Method::GET, "/").0;
-    let error = authentication.principal(unknown.headers()).await.unwrap_err();
+    let (unknown, _) = Ask::bare(Method::GET, "/").0.into_parts();
+    let error = authentication.principal(&unknown).await.unwrap_err();
     Answer::of(error_response(error)).await.refusal(401, "Unauthorized");
 }
 

@@ -4,6 +4,7 @@
 use anyhow::bail;
 
 use super::{Config, Period, filter};
+use crate::serve::access::ClusterTokens;
 
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
@@ -22,6 +23,12 @@ impl Config {
         let tokens = self.auth.tokens.iter().map(|token| token.name.as_str());
         faults.extend(repeated("auth.users", users.collect()));
         faults.extend(repeated("auth.tokens", tokens.collect()));
+        let secrets = self.auth.secrets.iter().map(|secret| secret.name.as_str());
+        faults.extend(repeated("auth.secrets", secrets.collect()));
+        faults.extend(self.auth.kubernetes.iter().flat_map(ClusterTokens::faults));
+        if let (Some(member), None) = (self.auth.of_cluster(), &self.kubernetes) {
+            faults.push(format!("{member}: is for a cluster; give kubernetes too, or files"));
+        }
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
         match &faults[..] {
@@ -111,6 +118,14 @@ mod tests {
             ("operations: {max_runs: 0}", "operations.max_runs", zero),
             ("operations: {max_in_progress: 0}", "operations.max_in_progress", zero),
             ("operations: {attempts: 0}", "operations.attempts", zero),
+            ("auth: {secrets: [{name: s}]}", "auth.secrets", "is for a cluster"),
+            ("auth: {kubernetes: {access_review: true}}", "auth.kubernetes", "is for a cluster"),
+            ("{kubernetes: {}, auth: {kubernetes: {}}}", "auth.kubernetes", "nobody may"),
+            (
+                "{kubernetes: {}, auth: {secrets: [{name: s}, {name: s}]}}",
+                "auth.secrets",
+                "more than once",
+            ),
             ("operations: {timeout: 0s}", "operations.timeout", zero),
             ("operations: {timeouts: {provision: 0s}}", "operations.timeouts.provision", zero),
             ("operations: {timeouts: {update: 0m}}", "operations.timeouts.update", zero),

@@ -1,0 +1,8 @@
+//! Who asks, as a cluster knows it: tokens by TokenReview, rights by SubjectAccessReview, and passwords in
+//! Secrets that are followed by name.
+
+mod followed;
+mod reviews;
+
+pub use self::followed::{Followed, SecretData};
+pub use self::reviews::{AccessError, Identity, Reviews};

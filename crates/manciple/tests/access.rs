@@ -1,0 +1,220 @@
+//! Who may ask, on a real cluster: tokens of service accounts, rights from its roles, users in Secrets.
+
+mod support;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use support::{Served, Site, http, within};
+
+/// A namespace with service accounts, and cluster roles that go with it.
+struct Office {
+    namespace: String,
+    site: Site,
+}
+
+impl Office {
+    fn new(auth: Value) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("access-{}-{count}", std::process::id());
+        apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+        kubernetes::resources::definitions().iter().for_each(apply);
+        let mut site = Site::new("");
+        // Who may ask is told before there is a catalog: no broker is needed.
+        let cluster = json!({
+            "namespace": namespace,
+            "image": "manciple.test/none:1",
+            "agent_image": testkit::cluster::AGENT_IMAGE,
+        });
+        site.settings = json!({"auth": auth, "kubernetes": cluster}).to_string();
+        Self { namespace, site }
+    }
+
+    fn serve(&self) -> Served {
+        let config = self.site.write("manciple.yaml", &self.site.settings);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--config"])
+            .arg(config)
+            .env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"))
+    }
+
+    /// A service account: its user, and a token for an audience.
+    fn account(&self, name: &str, audience: &str) -> (String, String) {
+        let place = json!({"name": name, "namespace": self.namespace});
+        apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place}));
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}/token", self.namespace);
+        let spec = match audience {
+            "" => json!({}),
+            audience => json!({"audiences": [audience]}),
+        };
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
+        });
+        let made = kubectl(&["create", "--raw", &path, "-f", "-"], Some(&request));
+        let made: Value = serde_json::from_str(&made).unwrap();
+        let token = made["status"]["token"].as_str().unwrap().to_owned();
+        (format!("system:serviceaccount:{}:{name}", self.namespace), token)
+    }
+
+    fn secret(&self, name: &str, data: &Value) {
+        apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "stringData": data,
+        }));
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        for what in ["clusterrole", "clusterrolebinding"] {
+            kubectl(&["delete", what, &self.namespace, "--ignore-not-found"], None);
+        }
+        kubectl(&["delete", "namespace", &self.namespace, "--wait=false"], None);
+    }
+}
+
+fn kubectl(arguments: &[&str], input: Option<&Value>) -> String {
+    let mut child = testkit::cluster::kubectl()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.map(Value::to_string).unwrap_or_default().as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "kubectl {arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn apply(object: &Value) {
+    kubectl(&["apply", "-f", "-"], Some(object));
+}
+
+fn asked(server: &Served, method: &str, path: &str, authorization: &str) -> http::Answer {
+    let header = format!("Authorization: {authorization}\r\n");
+    http::send_with(&server.address, method, path, None, &header).expect("an answer")
+}
+
+fn status(server: &Served, method: &str, path: &str, authorization: &str) -> u16 {
+    asked(server, method, path, authorization).status
+}
+
+fn basic(user: &str, password: &str) -> String {
+    let pair = format!("{user}:{password}");
+    format!("Basic {}", data_encoding::BASE64.encode(pair.as_bytes()))
+}
+
+const INSTANCE: &str = "/v2/service_instances/i";
+
+#[test]
+fn a_service_account_has_the_role_that_it_is_granted() {
+    let mut office = Office::new(json!({}));
+    let (platform, platform_token) = office.account("platform", "manciple");
+    let (_, stranger) = office.account("stranger", "manciple");
+    let (_, elsewhere) = office.account("platform", "somebody-else");
+    let group = format!("system:serviceaccounts:{}", "nowhere");
+    let mut settings: Value = serde_json::from_str(&office.site.settings).unwrap();
+    settings["auth"] = json!({"kubernetes": {"audiences": ["manciple"], "grants": [
+        {"user": platform, "role": "platform"}, {"group": group, "role": "operator"},
+    ]}});
+    office.site.settings = settings.to_string();
+    let server = office.serve();
+    let bearer = |token: &str| format!("Bearer {token}");
+    assert_eq!(status(&server, "GET", INSTANCE, &bearer(&platform_token)), 404);
+    assert_eq!(status(&server, "GET", "/admin/v1/instances", &bearer(&platform_token)), 403);
+    let refused = asked(&server, "GET", INSTANCE, &bearer(&stranger));
+    assert_eq!(refused.status, 403);
+    let words = refused.body["description"].as_str().unwrap();
+    assert!(words.contains("stranger") && words.contains("auth.kubernetes.grants"), "{words}");
+    assert_eq!(status(&server, "GET", INSTANCE, &bearer(&elsewhere)), 401, "another audience");
+    let forged = format!("{}x", &platform_token[..platform_token.len() - 1]);
+    for wrong in ["x", "", "a.b.c", forged.as_str(), &"x".repeat(20_000)] {
+        assert_eq!(status(&server, "GET", INSTANCE, &bearer(wrong)), 401, "{wrong}");
+    }
+    assert_eq!(status(&server, "GET", INSTANCE, &basic("platform", &platform_token)), 401);
+    assert!(!server.log().contains(&platform_token[..40]), "a token is in the log");
+}
+
+#[test]
+fn the_cluster_says_who_may_do_what() {
+    let office = Office::new(json!({"kubernetes": {"access_review": true}}));
+    let (_, token) = office.account("reader", "");
+    let token = format!("Bearer {token}");
+    let server = office.serve();
+    let refused = asked(&server, "GET", INSTANCE, &token);
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let words = refused.body["description"].as_str().unwrap();
+    assert!(words.contains("get /v2/service_instances"), "{words}");
+    apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": office.namespace},
+        "rules": [
+            {"nonResourceURLs": ["/v2/*"], "verbs": ["get"]},
+            {"nonResourceURLs": ["/admin/v1/*"], "verbs": ["get"]},
+        ],
+    }));
+    apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": office.namespace},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": office.namespace,
+        },
+        "subjects": [
+            {"kind": "ServiceAccount", "name": "reader", "namespace": office.namespace},
+        ],
+    }));
+    // A refusal holds for ten seconds.
+    let allowed = || (status(&server, "GET", INSTANCE, &token) == 404).then_some(());
+    assert!(within(30, allowed).is_some(), "never allowed:\n{}", server.log());
+    assert_eq!(status(&server, "GET", "/admin/v1/instances", &token), 200);
+    for (method, path) in [("PUT", INSTANCE), ("DELETE", INSTANCE), ("POST", "/admin/v1/retry")] {
+        assert_eq!(status(&server, method, path, &token), 403, "{method} {path}");
+    }
+}
+
+#[test]
+fn users_in_secrets_are_taken_up_as_they_come_change_and_go() {
+    let secrets = json!([
+        {"name": "of-platform"}, {"name": "of-operator", "role": "operator"},
+    ]);
+    let office = Office::new(json!({"secrets": secrets}));
+    office.secret("of-operator", &json!({"token": "planted-token"}));
+    let server = office.serve();
+    let operator = "Bearer planted-token";
+    assert_eq!(status(&server, "GET", "/admin/v1/instances", operator), 200);
+    let becomes = |authorization: &str, expected: u16| {
+        let ask = || (status(&server, "GET", INSTANCE, authorization) == expected).then_some(());
+        assert!(within(20, ask).is_some(), "never {expected}:\n{}", server.log());
+    };
+    // The one that was not there at the start comes later.
+    let (old, new) = (basic("cf", "planted-old"), basic("cf", "planted-new"));
+    assert_eq!(status(&server, "GET", INSTANCE, &old), 401);
+    office.secret("of-platform", &json!({"username": "cf", "password": "planted-old"}));
+    becomes(&old, 404);
+    assert_eq!(status(&server, "GET", "/admin/v1/instances", &old), 403);
+    office.secret("of-platform", &json!({"username": "cf", "password": "planted-new\n"}));
+    becomes(&new, 404);
+    assert_eq!(status(&server, "GET", INSTANCE, &old), 401);
+    kubectl(&["-n", &office.namespace, "delete", "secret", "of-platform"], None);
+    becomes(&new, 401);
+    assert_eq!(status(&server, "GET", "/admin/v1/instances", operator), 200, "the other stays");
+    // Half of one is said, and harms nobody else.
+    office.secret("of-platform", &json!({"password": "planted-half"}));
+    server.says("Secret of-platform: username: is missing beside password");
+    assert_eq!(status(&server, "GET", "/admin/v1/instances", operator), 200);
+    assert!(!server.log().contains("planted"), "{}", server.log());
+}
