@@ -99,7 +99,10 @@ impl Reviews {
         }
         let mut key = [0; 32];
         key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
-        remembered(&self.known, key, Option::is_some, self.ask_whose(token)).await
+        if let Some(known) = held(&self.known, &key) {
+            return Ok(known);
+        }
+        Box::pin(asked(&self.known, key, Option::is_some, self.ask_whose(token))).await
     }
 
     async fn ask_whose(&self, token: &str) -> Result<Option<Arc<Identity>>, AccessError> {
@@ -139,7 +142,10 @@ impl Reviews {
         path: &str,
     ) -> Result<bool, AccessError> {
         let key = (Arc::clone(who), verb.to_owned(), path.to_owned());
-        remembered(&self.allowed, key, |allowed| *allowed, self.ask_may(who, verb, path)).await
+        if let Some(allowed) = held(&self.allowed, &key) {
+            return Ok(allowed);
+        }
+        Box::pin(asked(&self.allowed, key, |allowed| *allowed, self.ask_may(who, verb, path))).await
     }
 
     async fn ask_may(&self, who: &Identity, verb: &str, path: &str) -> Result<bool, AccessError> {
@@ -178,16 +184,23 @@ impl Reviews {
     }
 }
 
-/// An answer that still holds, or a new one. Those who ask the same at once share one question.
-async fn remembered<K: Hash + Eq + Clone, T: Clone>(
+/// An answer that is remembered and still holds.
+fn held<K: Hash + Eq, T: Clone>(cache: &Cache<K, Timed<T>>, key: &K) -> Option<T> {
+    let timed = cache.get(key)?;
+    if timed.until > Instant::now() {
+        return Some(timed.answer);
+    }
+    cache.remove(key);
+    None
+}
+
+/// A new answer, remembered. Those who ask the same at once share one question.
+async fn asked<K: Hash + Eq + Clone, T: Clone>(
     cache: &Cache<K, Timed<T>>,
     key: K,
     welcome: impl Fn(&T) -> bool,
     ask: impl Future<Output = Result<T, AccessError>>,
 ) -> Result<T, AccessError> {
-    if cache.get(&key).is_some_and(|timed| timed.until <= Instant::now()) {
-        cache.remove(&key);
-    }
     let timed = cache.get_or_insert_async(&key, async {
         let answer = ask.await?;
         let holds = if welcome(&answer) { HOLDS } else { REFUSAL_HOLDS };
