@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use support::{Served, Site, http, within};
+use testkit::cluster::apply;
 
 /// A namespace with service accounts, and cluster roles that go with it.
 struct Office {
@@ -96,10 +97,6 @@ fn kubectl(arguments: &[&str], input: Option<&Value>) -> String {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "kubectl {arguments:?}");
     String::from_utf8(output.stdout).unwrap()
-}
-
-fn apply(object: &Value) {
-    kubectl(&["apply", "-f", "-"], Some(object));
 }
 
 fn asked(server: &Served, method: &str, path: &str, authorization: &str) -> http::Answer {

@@ -40,3 +40,22 @@ pub fn kubectl() -> std::process::Command {
     }
     kubectl
 }
+
+/// `kubectl apply` of an object, as JSON or YAML.
+///
+/// # Panics
+/// If the server does not take it.
+pub fn apply(object: &impl std::fmt::Display) {
+    use std::io::Write as _;
+    let mut child = kubectl()
+        .args(["apply", "-f", "-"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("kubectl: {error}"));
+    let written =
+        child.stdin.take().map(|mut stdin| stdin.write_all(object.to_string().as_bytes()));
+    assert!(matches!(written, Some(Ok(()))), "kubectl takes no input");
+    let ended = child.wait().unwrap_or_else(|error| panic!("kubectl: {error}"));
+    assert!(ended.success(), "kubectl apply refused {object}");
+}

@@ -1,0 +1,196 @@
+//! The seed's flow on a real cluster: an order becomes a ServiceInstance, a controller in the broker's own
+//! process carries it out and sets its condition, and deletion cleans up.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kubernetes::resources::Kind;
+use osb::client::{Auth, ClientSettings, Order, Polling, Removed};
+use osb::server::Credentials;
+use osb::{BindingId, InstanceId, Sensitive};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+const PASSWORD: &str = "planted-password";
+
+/// A namespace for the length of a test.
+struct Town {
+    client: Client,
+    namespace: String,
+}
+
+/// A replica; dropped, it is gone without a word.
+struct Replica {
+    runtime: Option<tokio::runtime::Runtime>,
+    osb: osb::client::Client,
+    _end: oneshot::Sender<()>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Town {
+    async fn new(test: &str) -> Self {
+        let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
+        let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+        for definition in kubernetes::resources::definitions() {
+            testkit::cluster::apply(&definition);
+        }
+        let namespace = format!("{test}-{}", std::process::id());
+        let object = from(json!({"metadata": {"name": namespace}}));
+        let namespaces = Api::<Namespace>::all(client.clone());
+        namespaces.create(&PostParams::default(), &object).await.unwrap();
+        Self { client, namespace }
+    }
+
+    async fn replica(&self, identity: &str) -> Replica {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let (namespace, identity) = (self.namespace.clone(), identity.to_owned());
+        let (address, listening) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        runtime.spawn(async move {
+            let kubeconfig = testkit::cluster::kubeconfig().unwrap();
+            let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            address.send(listener.local_addr().unwrap()).unwrap();
+            let credentials = Credentials::new().user("platform", PASSWORD, "platform");
+            let end = async {
+                let _ = ended.await;
+            };
+            operator::serve(client, &namespace, &identity, credentials, listener, end)
+                .await
+                .unwrap();
+        });
+        let address = listening.await.unwrap();
+        let mut settings = ClientSettings::new(format!("http://{address}"));
+        let (user, password) = ("platform".to_owned(), Sensitive::new(PASSWORD.to_owned()));
+        settings.auth = Auth::Basic { user, password };
+        let osb = osb::client::Client::new(settings).unwrap();
+        within("a catalog", async || osb.catalog(None).await.ok()).await;
+        Replica { runtime: Some(runtime), osb, _end: end }
+    }
+
+    async fn instances(&self) -> Vec<DynamicObject> {
+        let kind = Kind::ALL[0].resource();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &kind);
+        api.list(&ListParams::default()).await.unwrap().items
+    }
+
+    async fn settings(&self) -> Vec<ConfigMap> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut all = api.list(&ListParams::default()).await.unwrap().items;
+        all.retain(|map| map.metadata.name.as_ref().unwrap().starts_with("settings-"));
+        all
+    }
+
+    async fn remove(self) {
+        let namespaces = Api::<Namespace>::all(self.client);
+        namespaces.delete(&self.namespace, &DeleteParams::background()).await.unwrap();
+    }
+}
+
+fn from<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+async fn within<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("no {what} within a minute");
+}
+
+fn following() -> Order {
+    let often = Duration::from_millis(100);
+    let polling = Polling { first_interval: often, max_interval: often, ..Polling::default() };
+    Order { polling, mitigation: None }
+}
+
+fn order(plan: &str, values: &Value) -> Value {
+    json!({
+        "service_id": "7d0c6a52-settings", "plan_id": plan,
+        "organization_guid": "o", "space_guid": "s", "parameters": {"values": values},
+    })
+}
+
+fn condition(object: &DynamicObject, kind: &str) -> Value {
+    let all = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|condition| condition["type"] == kind);
+    found.map(|condition| condition["status"].clone()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_lives_as_the_seed_has_it() {
+    let town = Town::new("operator-flow").await;
+    let replica = town.replica("one").await;
+    let (id, follow) = (InstanceId::new("i/1").unwrap(), following());
+    let ordered = from(order("e2b1-at-once", &json!({"colour": "green"})));
+    replica.osb.provision_and_wait(&id, &ordered, &follow).await.unwrap();
+    let instances = town.instances().await;
+    assert_eq!(instances.len(), 1);
+    assert_eq!(condition(&instances[0], "Ready"), "True", "{:?}", instances[0].data);
+    assert_eq!(town.settings().await[0].data.as_ref().unwrap()["colour"], "green");
+    let update = json!({
+        "service_id": "7d0c6a52-settings", "parameters": {"values": {"colour": "red"}},
+    });
+    replica.osb.update_and_wait(&id, &from(update), &follow).await.unwrap();
+    let names = json!({"service_id": "7d0c6a52-settings", "plan_id": "e2b1-at-once"});
+    let binding = BindingId::new("b").unwrap();
+    let bound =
+        replica.osb.bind_and_wait(&id, &binding, &from(names.clone()), &follow).await.unwrap();
+    assert_eq!(bound.credentials.unwrap().expose()["values"]["colour"], "red");
+    let unbound = replica.osb.unbind_and_wait(&id, &binding, &from(names.clone()), &follow).await;
+    assert_eq!(unbound.unwrap(), Removed::Deleted);
+    let gone = replica.osb.deprovision_and_wait(&id, &from(names), &follow).await;
+    assert_eq!(gone.unwrap(), Removed::Deleted);
+    within("end of the resource", async || town.instances().await.is_empty().then_some(())).await;
+    assert_eq!(town.settings().await.len(), 0);
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_the_resource_is_a_deprovision() {
+    let town = Town::new("operator-delete").await;
+    let replica = town.replica("one").await;
+    let id = InstanceId::new("i").unwrap();
+    let ordered = from(order("e2b1-at-once", &json!({})));
+    replica.osb.provision_and_wait(&id, &ordered, &following()).await.unwrap();
+    assert_eq!(town.settings().await.len(), 1);
+    let name = town.instances().await.remove(0).metadata.name.unwrap();
+    let kind = Kind::ALL[0].resource();
+    let api: Api<DynamicObject> = Api::namespaced_with(town.client.clone(), &town.namespace, &kind);
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    within("end of the resource", async || town.instances().await.is_empty().then_some(())).await;
+    assert_eq!(town.settings().await.len(), 0, "what it stood for went first");
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_replica_goes_on_where_one_was_lost() {
+    let town = Town::new("operator-lost").await;
+    let first = town.replica("one").await;
+    let second = town.replica("two").await;
+    let id = InstanceId::new("i").unwrap();
+    let ordered = order("e2b1-later", &json!({"kept": "yes"}));
+    first.osb.provision(&id, &from(ordered.clone())).await.unwrap();
+    drop(first);
+    // The same order to the replica that is left: it is in progress, and ends.
+    second.osb.provision_and_wait(&id, &from(ordered), &following()).await.unwrap();
+    let settings = town.settings().await;
+    assert_eq!(settings.len(), 1);
+    assert_eq!(settings[0].data.as_ref().unwrap()["kept"], "yes");
+    town.remove().await;
+}
