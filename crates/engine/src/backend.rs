@@ -446,6 +446,10 @@ pub(crate) fn store_error(error: StoreError) -> Error {
             "too many requests are waiting to be recorded; nothing was recorded, come again later",
         )
         .retry_after(Duration::from_secs(1)),
+        StoreError::TooLarge(why) => Error::new(
+            ErrorKind::PayloadTooLarge,
+            format!("the request is too large to be recorded: {why}; nothing was recorded"),
+        ),
         StoreError::Unavailable(why) => {
             tracing::error!(%why, "the store is not available");
             Error::new(ErrorKind::Unavailable, "the store is not available; see the broker's log")

@@ -18,7 +18,7 @@ use crate::failpoint;
 use crate::names::RunName;
 use crate::observe::{newest, observe};
 use crate::ports::{Run, RunState, StartError, StoreError, Stored};
-use crate::record::{Key, Phase, Record};
+use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::transition::{self, Intent};
 
 /// How long to wait before the store or the runner is asked again after it failed.
@@ -350,12 +350,17 @@ async fn write(
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
     shared.check_made(&stored.record, &mut next);
-    let ended = !next.is_busy();
-    if ended {
+    if !next.is_busy() {
         failpoint::hit("before-outcome").await;
     }
-    let next = Arc::new(next);
-    match shared.store.write(Arc::clone(&next), Some(&stored.version)).await {
+    let mut next = Arc::new(next);
+    let mut written = shared.store.write(Arc::clone(&next), Some(&stored.version)).await;
+    if let Err(StoreError::TooLarge(why)) = &written {
+        // What was there before was kept: that it failed can be.
+        next = Arc::new(too_large(&stored.record, why, next.updated_at));
+        written = shared.store.write(Arc::clone(&next), Some(&stored.version)).await;
+    }
+    match written {
         Ok(_) => {}
         // A request came first; look again.
         Err(StoreError::Conflict) => {
@@ -367,7 +372,7 @@ async fn write(
     if matches!(next.operation.phase, Phase::Started { .. }) {
         failpoint::hit("after-started").await;
     }
-    if ended {
+    if !next.is_busy() {
         failpoint::hit("after-outcome").await;
         shared.observer.ended(&next);
     }
@@ -380,6 +385,17 @@ async fn write(
         failpoint::hit("after-release").await;
     }
     Ok(Next::Look)
+}
+
+/// The outcome of an operation whose result the store does not keep.
+fn too_large(before: &Record, why: &str, now: Timestamp) -> Record {
+    let failure = OperationFailure {
+        reason: Reason::OutputTooLarge,
+        description: format!("what the broker answered is too large to be kept: {why}"),
+        instance_usable: None,
+        update_repeatable: None,
+    };
+    transition::failed(before, failure, false, now)
 }
 
 async fn cancel(shared: &Shared, run: RunName, hands: &mut Hands) -> Result<Next, Trouble> {
@@ -429,8 +445,8 @@ impl Shared {
             })
             .unwrap_or_default();
         if let Err(why) = osb::catalog::check_binding(&body, &requires) {
-            let failure = crate::record::OperationFailure {
-                reason: crate::record::Reason::WrongShape,
+            let failure = OperationFailure {
+                reason: Reason::WrongShape,
                 description: format!(
                     "the broker answered a binding that may not be published: {why}"
                 ),

@@ -74,6 +74,9 @@ pub enum StoreError {
     /// Too many writes wait; nothing was written. Come again.
     #[error("too many writes are waiting")]
     Overloaded,
+    /// The record is larger than the store keeps; nothing was written.
+    #[error("the record is too large to be kept: {0}")]
+    TooLarge(String),
     /// The store cannot be written or read (disk full, I/O error). Whether a write took effect is
     /// not known.
     #[error("the store is not available: {0}")]

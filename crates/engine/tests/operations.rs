@@ -187,6 +187,29 @@ async fn a_full_disk_refuses_requests_with_503_and_delays_outcomes_without_losin
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_store_does_not_keep_is_refused_with_413_or_fails_the_operation() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.store.keep_at_most(10_000);
+    let large = || json!({ "parameter": "x".repeat(10_000) });
+    let refused = platform.provision(large()).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::PayloadTooLarge);
+    assert!(world.record(&instance()).await.is_none());
+    let output = Output { state: Some(osb::Sensitive::new(large())), ..Output::default() };
+    world.runner.script(move |_| Act::End(Duration::ZERO, Ok(output.clone())));
+    let operation = operation(platform.provision(json!({})).await.unwrap());
+    let why = failed(&platform, &operation).await;
+    assert!(why.contains("too large to be kept"), "{why}");
+    assert_eq!(world.record(&instance()).await.unwrap().lifecycle, Lifecycle::Broken);
+    assert_eq!(world.runner.kept(), []);
+    // It can be deleted, and then it is ordered anew.
+    world.runner.script(|_| Act::End(Duration::ZERO, Ok(Output::default())));
+    let gone = self::operation(platform.deprovision().await.unwrap());
+    assert_eq!(platform.wait(&gone).await.state, OperationState::Succeeded);
+    platform.provisioned().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn too_many_operations_in_progress_are_429_and_nothing_is_recorded() {
     let mut world = World::default();
     world.policy.max_in_progress = 3;

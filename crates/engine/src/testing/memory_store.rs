@@ -26,6 +26,7 @@ struct Inner {
     versions: u64,
     writes: u64,
     fail: u32,
+    most: Option<usize>,
 }
 
 impl MemoryStore {
@@ -36,6 +37,11 @@ impl MemoryStore {
     /// How many writes took effect.
     pub fn writes(&self) -> u64 {
         self.lock().writes
+    }
+
+    /// Refuses records of more than so many bytes.
+    pub fn keep_at_most(&self, bytes: usize) {
+        self.lock().most = Some(bytes);
     }
 
     /// Lets the next `count` writes fail as if the disk were full.
@@ -81,6 +87,10 @@ impl Store for MemoryStore {
         if inner.fail > 0 {
             inner.fail -= 1;
             return Err(StoreError::Unavailable("no space left on device".into()));
+        }
+        let bytes = serde_json::to_string(&*record).map_or(0, |text| text.len());
+        if let Some(most) = inner.most.filter(|most| bytes > *most) {
+            return Err(StoreError::TooLarge(format!("{bytes} bytes, and {most} are kept")));
         }
         let now = inner.records.get(&record.key).map(|(version, _)| version.to_string());
         if now.as_ref() != expected.map(|version| &version.0) {

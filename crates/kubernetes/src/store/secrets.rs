@@ -141,24 +141,37 @@ impl Place {
             data.insert(place.clone(), Value::String(encoded));
         }
         if is_new {
-            self.make_secret(secret, &data, labels, owner).await?;
-        } else {
-            let spent = self.secrets.lock().remove(secret).unwrap_or_default();
-            data.extend(spent.iter().map(|place| (place.clone(), Value::Null)));
-            match self.add(secret, &data).await {
-                Ok(()) => {}
-                // It had nothing confidential until now.
-                Err(CallError::NotFound) => {
-                    data.retain(|_, content| !content.is_null());
-                    self.make_secret(secret, &data, labels, owner).await?;
-                }
-                Err(error) => {
-                    self.secrets.spend(secret, spent);
-                    return Err(error);
-                }
-            }
+            return self.make_secret(secret, &data, labels, owner).await;
         }
-        Ok(())
+        let spent = self.secrets.lock().remove(secret).unwrap_or_default();
+        data.extend(spent.iter().map(|place| (place.clone(), Value::Null)));
+        match self.add(secret, &data).await {
+            // It had nothing confidential until now.
+            Err(CallError::NotFound) => {
+                data.retain(|_, content| !content.is_null());
+                self.make_secret(secret, &data, labels, owner).await
+            }
+            Err(error) => {
+                self.secrets.spend(secret, spent);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Removes what writers that were killed have left in the Secret of a record: all but what is in force.
+    /// Whether there was any. Not to be called while somebody else may be about to write the record.
+    pub(super) async fn tidy(&self, secret: &str, in_force: &Places) -> Result<bool, CallError> {
+        let found = find(self.secrets().get(secret)).await?.and_then(|secret| secret.data);
+        let named = |place: &String| {
+            [&in_force.order, &in_force.rest].iter().any(|named| named.as_ref() == Some(place))
+        };
+        let strays = found.unwrap_or_default().into_keys().filter(|place| !named(place));
+        let strays: BTreeMap<_, _> = strays.map(|place| (place, Value::Null)).collect();
+        if !strays.is_empty() {
+            self.add(secret, &strays).await?;
+        }
+        Ok(!strays.is_empty())
     }
 
     /// What is about to be written need not be read: a watch may bring the resource before that.

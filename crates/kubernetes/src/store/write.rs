@@ -16,6 +16,12 @@ use crate::calls::{CallError, call};
 use crate::resources::{self, Kind};
 use crate::split::{self, Parts, Places, Written};
 
+/// What of a record may be confidential, in bytes: its Secret holds it twice for a moment, and a Secret holds
+/// 1 MiB.
+const MAX_CONFIDENTIAL: usize = 512 * 1024;
+/// What of a record may be public, in bytes: it is an annotation at first, of which an object holds 256 KiB.
+const MAX_PUBLIC: usize = 192 * 1024;
+
 /// A record on its way: its parts, and where they will be.
 struct Outgoing {
     text: String,
@@ -105,7 +111,11 @@ impl Place {
         if !outgoing.fresh.is_empty() {
             let labels = self.labels(&record.key);
             let owner = owner(kind, &name, &before.uid);
-            self.keep(&name, &outgoing.fresh, &labels, &owner, false).await?;
+            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, false).await;
+            if let Err(CallError::Invalid(said)) = kept {
+                return Err(self.make_room(before, said).await?);
+            }
+            kept?;
         }
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": before.version.to_string()},
@@ -130,6 +140,20 @@ impl Place {
         }
     }
 
+    /// There is no room in the Secret of a record, which holds it twice: others have left something there.
+    /// Whoever is about to write the record is stopped first, ourselves too.
+    async fn make_room(&self, before: &Entry, said: String) -> Result<StoreError, StoreError> {
+        let name = self.name(&before.key);
+        let patch = Patch::Merge(json!({"metadata": {
+            "resourceVersion": before.version.to_string(),
+            "annotations": {names::TIDIED: unique()?},
+        }}));
+        let resources = self.resources(Kind::of(&before.key));
+        call(resources.patch(&name, &PatchParams::default(), &patch)).await?;
+        let made_room = self.tidy(&name, &before.places).await?;
+        Ok(if made_room { StoreError::Conflict } else { StoreError::TooLarge(said) })
+    }
+
     /// What a record becomes on its way: parts that have not changed stay where they are.
     async fn outgoing(
         &self,
@@ -138,6 +162,12 @@ impl Place {
     ) -> Result<Outgoing, StoreError> {
         let damaged = |error: serde_json::Error| unreadable(&record.key, &error.to_string());
         let Parts { public, order, rest } = split::split(record).map_err(damaged)?;
+        let confidential = bytes(&order).map_err(damaged)? + bytes(&rest).map_err(damaged)?;
+        fits(
+            "confidential (parameters, context, state, credentials)",
+            confidential,
+            MAX_CONFIDENTIAL,
+        )?;
         let name = self.name(&record.key);
         let mut fresh = Fresh::new();
         let mut place = async |part: &str, content: Map<String, Value>, was: Option<&String>| {
@@ -158,7 +188,9 @@ impl Place {
         };
         self.expect(&name, &fresh);
         let written = Written { record: public, write: unique()?, places: places.clone() };
-        Ok(Outgoing { text: serde_json::to_string(&written).map_err(damaged)?, places, fresh })
+        let text = serde_json::to_string(&written).map_err(damaged)?;
+        fits("public (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
+        Ok(Outgoing { text, places, fresh })
     }
 
     pub(super) async fn remove(
@@ -262,6 +294,19 @@ impl Places {
             .filter_map(|(ours, _)| ours.clone())
             .collect()
     }
+}
+
+fn bytes(part: &Map<String, Value>) -> serde_json::Result<usize> {
+    if part.is_empty() { Ok(0) } else { serde_json::to_string(part).map(|text| text.len()) }
+}
+
+fn fits(what: &str, bytes: usize, most: usize) -> Result<(), StoreError> {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(StoreError::TooLarge(format!(
+        "what of it is {what} takes {bytes} bytes, and a cluster keeps {most}"
+    )))
 }
 
 fn owner(kind: Kind, name: &str, uid: &str) -> Value {
