@@ -19,6 +19,8 @@ pub const INSTANCE: &str = "manciple.dev/instance";
 pub const KEEPS: &str = "manciple.dev/keeps";
 /// A record as it was first written: an annotation, superseded by `status.record`.
 pub const RECORD: &str = "manciple.dev/record";
+/// When the newest key of a Secret of keys was made (RFC 3339): an annotation.
+pub const ROTATED: &str = "manciple.dev/rotated";
 /// Changes when a record's Secret is tidied up, so that no other writer is under way: an annotation.
 pub const TIDIED: &str = "manciple.dev/tidied";
 /// Holds a resource until what it stands for is gone.

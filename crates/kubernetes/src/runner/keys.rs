@@ -3,20 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use agent::{KeyPair, KeySet, PublicKey};
 use data_encoding::BASE64;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::calls::{CallError, call, find};
 use crate::names;
 
 /// The key of the Secret that says which key is the newest.
 const NEWEST: &str = "newest";
+
+/// How often the age of the newest key is looked at.
+const LOOK: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The keys of a broker.
 pub(super) struct Keys {
@@ -77,23 +82,70 @@ impl Keys {
         Ok(())
     }
 
-    /// Makes a new key; runs that began before go on with theirs.
-    pub(super) async fn rotate(&self) -> Result<(), KeyError> {
-        let encoded =
-            fresh().into_iter().map(|(key, ByteString(bytes))| (key, BASE64.encode(&bytes)));
-        let data: BTreeMap<String, String> = encoded.collect();
-        let patch = Patch::Merge(json!({"data": data}));
-        match call(self.secrets.patch(&self.name, &PatchParams::default(), &patch)).await {
-            Ok(_) => {}
-            Err(CallError::NotFound) => {
-                let made = make(&self.secrets, &self.name, &self.broker).await?;
-                *self.known.write().unwrap_or_else(PoisonError::into_inner) = made;
-                return Ok(());
+    /// Makes a new key each `period`, for ever; to be spawned. All replicas look, one of them makes it, and the
+    /// others take it over at their next look, or when a report sealed to it comes.
+    pub(super) async fn keep(&self, period: Duration) {
+        loop {
+            if let Err(error) = self.look(period).await {
+                tracing::warn!(secret = %self.name, "the keys of reports cannot be looked at: {error}");
             }
-            Err(error) => return Err(error.into()),
+            tokio::time::sleep(LOOK.min(period)).await;
         }
-        self.reload().await
     }
+
+    async fn look(&self, period: Duration) -> Result<(), KeyError> {
+        let found = find(self.secrets.get(&self.name)).await?;
+        let known = match found {
+            // Reports of runs that go on are lost; those to come are not.
+            None => make(&self.secrets, &self.name, &self.broker).await?,
+            Some(secret) if age(&secret, Timestamp::now()) >= period => {
+                self.rotate(&secret).await?
+            }
+            Some(secret) => read(&self.name, &secret)?,
+        };
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
+    }
+
+    /// Makes a new key, if nobody else did. The one before stays, for runs that go on; older ones go.
+    async fn rotate(&self, before: &Secret) -> Result<Known, KeyError> {
+        let data = before.data.iter().flatten();
+        let newest = before.data.as_ref().and_then(|data| data.get(NEWEST));
+        let older = data.map(|(id, _)| id).filter(|id| {
+            *id != NEWEST && newest.is_none_or(|ByteString(newest)| newest != id.as_bytes())
+        });
+        let mut data: BTreeMap<String, Value> = older.map(|id| (id.clone(), Value::Null)).collect();
+        for (id, ByteString(bytes)) in fresh() {
+            data.insert(id, Value::String(BASE64.encode(&bytes)));
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": {
+                "resourceVersion": before.metadata.resource_version,
+                "annotations": {names::ROTATED: Timestamp::now().to_string()},
+            },
+            "data": data,
+        }));
+        match call(self.secrets.patch(&self.name, &PatchParams::default(), &patch)).await {
+            Ok(secret) => {
+                tracing::info!(secret = %self.name, "runs to come have a new key for their reports");
+                read(&self.name, &secret)
+            }
+            // Another replica came first.
+            Err(CallError::Conflict) => {
+                read(&self.name, &call(self.secrets.get(&self.name)).await?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How old the newest key is. One whose age is not known is as old as its Secret.
+fn age(secret: &Secret, now: Timestamp) -> Duration {
+    let annotations = secret.metadata.annotations.as_ref();
+    let rotated = annotations.and_then(|all| all.get(names::ROTATED)?.parse().ok());
+    let made = secret.metadata.creation_timestamp.as_ref().map(|made| made.0);
+    let made = rotated.or(made).unwrap_or(now);
+    Duration::try_from(now.duration_since(made)).unwrap_or_default()
 }
 
 /// A new pair, as it stands in the Secret.

@@ -103,15 +103,9 @@ impl JobRunner {
         }
         shared.watch_warnings(&mut tasks);
         tasks.spawn(Arc::clone(&shared).sweep());
+        let keys = Arc::clone(&shared);
+        tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         Ok(Self { shared, _tasks: Arc::new(tasks) })
-    }
-
-    /// Makes a new key for the runs to come; those that go on keep theirs.
-    ///
-    /// # Errors
-    /// If the Secret cannot be written.
-    pub async fn rotate_keys(&self) -> Result<(), RunnerError> {
-        self.shared.keys.rotate().await.map_err(|error| RunnerError(error.to_string()))
     }
 }
 

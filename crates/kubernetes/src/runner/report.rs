@@ -54,7 +54,11 @@ impl Shared {
                     None => return Ok(Err("its report was in a log that is gone".to_owned())),
                 }
             }
-            Ok(Message::Broken(why)) => return Ok(Err(why)),
+            // What it says may have been written by the broker: it stays in the log.
+            Ok(Message::Broken(_)) => {
+                let why = "the agent could not read what it was given; the log of the pod says why";
+                return Ok(Err(why.to_owned()));
+            }
             Err(error) => return Ok(Err(error.to_string())),
         };
         let mut opened = sealed.report(&self.keys.all(), name.as_str());

@@ -30,6 +30,9 @@ pub struct JobSettings {
     pub grace: Duration,
     /// How long a question for the catalog may take.
     pub catalog_timeout: Duration,
+    /// How often a new key for reports is made. The one before goes on to be good until the next, so this has
+    /// to be longer than any run.
+    pub key_rotation: Duration,
     /// How long the Job of a run that succeeded is kept, with its log.
     pub keep_succeeded: Duration,
     /// The same of one that did not.
@@ -51,6 +54,7 @@ impl JobSettings {
             start_timeout: Duration::from_secs(5 * 60),
             grace: Duration::from_secs(10),
             catalog_timeout: Duration::from_secs(5 * 60),
+            key_rotation: Duration::from_secs(30 * 24 * 60 * 60),
             keep_succeeded: Duration::ZERO,
             keep_failed: Duration::from_secs(60 * 60),
         }

@@ -36,6 +36,8 @@ pub(crate) struct Cluster {
     pub(crate) pod: PodPolicy,
     /// How long a pod may take to begin.
     pub(crate) start_timeout: Option<Period>,
+    /// How often the key of reports is made anew.
+    pub(crate) key_rotation: Option<Period>,
     /// How long the Job of a run that succeeded is kept.
     pub(crate) keep_succeeded: Option<Period>,
     /// The same of one that did not.
@@ -134,6 +136,7 @@ impl Cluster {
         settings.pod = self.pod.clone();
         settings.grace = or(broker.grace, settings.grace);
         settings.start_timeout = or(self.start_timeout, settings.start_timeout);
+        settings.key_rotation = or(self.key_rotation, settings.key_rotation);
         settings.keep_succeeded = or(self.keep_succeeded, settings.keep_succeeded);
         settings.keep_failed = or(self.keep_failed, settings.keep_failed);
         Ok(settings)

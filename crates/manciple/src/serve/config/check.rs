@@ -1,6 +1,8 @@
 //! What can be written and cannot be meant: refused at start, every fault at once, since each of
 //! them would otherwise only be seen as a server that answers nobody, or a run that never begins.
 
+use std::time::Duration;
+
 use anyhow::bail;
 
 use super::{Config, Period, filter};
@@ -29,6 +31,7 @@ impl Config {
         if let (Some(member), None) = (self.auth.of_cluster(), &self.kubernetes) {
             faults.push(format!("{member}: is for a cluster; give kubernetes too, or files"));
         }
+        faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
         match &faults[..] {
@@ -36,6 +39,18 @@ impl Config {
             [fault] => bail!("the configuration is not right: {fault}"),
             faults => bail!("the configuration is not right:\n  {}", faults.join("\n  ")),
         }
+    }
+
+    /// The key before the newest is good for one period more: runs have to end within it.
+    fn key_rotation(&self) -> Option<String> {
+        let given = self.kubernetes.as_ref()?.key_rotation?.0;
+        let least = Duration::from_secs(60 * 60)
+            .max(self.operations.timeout.map_or(Duration::ZERO, |it| it.0));
+        (given < least).then(|| {
+            "kubernetes.key_rotation: must be at least 1h, and longer than any run; give more, or \
+             leave it out"
+                .to_owned()
+        })
     }
 
     /// The members that are 0 and have no meaning then.
@@ -121,6 +136,12 @@ mod tests {
             ("auth: {secrets: [{name: s}]}", "auth.secrets", "is for a cluster"),
             ("auth: {kubernetes: {access_review: true}}", "auth.kubernetes", "is for a cluster"),
             ("{kubernetes: {}, auth: {kubernetes: {}}}", "auth.kubernetes", "nobody may"),
+            ("kubernetes: {key_rotation: 59m}", "kubernetes.key_rotation", "at least 1h"),
+            (
+                "{kubernetes: {key_rotation: 2h}, operations: {timeout: 3h}}",
+                "kubernetes.key_rotation",
+                "longer than any run",
+            ),
             (
                 "{kubernetes: {}, auth: {secrets: [{name: s}, {name: s}]}}",
                 "auth.secrets",

@@ -1,0 +1,82 @@
+//! The keys of reports: made anew while runs go on, by one of all replicas.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use engine::ports::{RunState, Runner};
+use engine::testing::runner_contract::{BROKER, Behaviour, run, until};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use support::jobs::Jobs;
+
+/// The ids of the keys that the Secret has, with `newest`.
+async fn keys(jobs: &Jobs) -> BTreeSet<String> {
+    let secrets = jobs.cluster.api::<Secret>();
+    let all = secrets.list(&ListParams::default()).await.unwrap().items;
+    let named = |secret: &Secret| secret.metadata.name.as_ref().unwrap().starts_with("keys-");
+    let secret = all.into_iter().find(named).unwrap();
+    secret.data.unwrap().into_keys().collect()
+}
+
+/// Has the newest key be as old as a key gets.
+async fn age(jobs: &Jobs) {
+    let secrets = jobs.cluster.api::<Secret>();
+    for secret in secrets.list(&ListParams::default()).await.unwrap().items {
+        let name = secret.metadata.name.unwrap();
+        if name.starts_with("keys-") {
+            let rotated = json!({"manciple.dev/rotated": "2020-01-01T00:00:00Z"});
+            let patch = Patch::Merge(json!({"metadata": {"annotations": rotated}}));
+            secrets.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+}
+
+async fn keys_become(jobs: &Jobs, wanted: impl Fn(&BTreeSet<String>) -> bool) -> BTreeSet<String> {
+    for _ in 0..200 {
+        let keys = keys(jobs).await;
+        if wanted(&keys) {
+            return keys;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the keys stay {:?}", keys(jobs).await);
+}
+
+async fn succeeds(runner: &dyn Runner, run: &engine::ports::Run) {
+    let ended = |state: &RunState| !matches!(state, RunState::Running { .. } | RunState::Absent);
+    let state = until(runner, &run.name, ended).await;
+    assert!(matches!(state, RunState::Finished(Ok(_))), "{state:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_come_home_while_keys_change_and_old_keys_go() {
+    let jobs = Jobs::new("keys", BROKER).await;
+    let first = jobs.open().await;
+    let before = keys(&jobs).await;
+    assert_eq!(before.len(), 2, "one, and which it is");
+    let going = run(Behaviour::Slow, "of-the-first-key");
+    first.start(&going).await.unwrap();
+    age(&jobs).await;
+    // Two replicas begin at once: one of them makes a key.
+    let (second, _third) = tokio::join!(jobs.open(), jobs.open());
+    let rotated = keys_become(&jobs, |keys| keys.len() > 2).await;
+    assert_eq!(rotated.len(), 3, "{rotated:?}");
+    assert!(rotated.is_superset(&before));
+    // What began with the old key comes home, wherever it is looked for.
+    succeeds(&*first, &going).await;
+    succeeds(&*second, &going).await;
+    // And what begins with the new one, where nobody has told of it.
+    let fresh = run(Behaviour::Succeeds, "of-the-second-key");
+    second.start(&fresh).await.unwrap();
+    succeeds(&*first, &fresh).await;
+    // The next one takes the place of the first.
+    age(&jobs).await;
+    let _fourth = jobs.open().await;
+    let again = keys_become(&jobs, |keys| *keys != rotated).await;
+    assert_eq!(again.len(), 3, "{again:?}");
+    let kept: Vec<_> = again.intersection(&before).collect();
+    assert_eq!(kept, ["newest"], "the first is gone");
+}
