@@ -182,9 +182,12 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| {
-        run(cargo()
-            .args(["bench", "-p", "kubernetes", "--bench", "jobs"])
-            .env("KUBECONFIG", &kubeconfig))
+        let benches = [["kubernetes", "jobs"], ["manciple", "cluster"]];
+        benches.iter().try_for_each(|[package, bench]| {
+            run(cargo()
+                .args(["bench", "-p", package, "--bench", bench])
+                .env("KUBECONFIG", &kubeconfig))
+        })
     });
     if ours {
         cluster::down()?;

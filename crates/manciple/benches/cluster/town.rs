@@ -1,0 +1,231 @@
+//! A namespace, a server over it, and what the API server counts.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::ports::Store;
+use engine::testing::store_contract::sample;
+use kubernetes::{KubernetesStore, Settings};
+use osb::Sensitive;
+use serde_json::{Value, json};
+use testkit::cluster::{apply, kubectl};
+
+const BROKER: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+    "plans":[{"id":"p","name":"small","description":"d"}]}]}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+/// How many writes of the filling are under way at once.
+const WRITERS: usize = 32;
+
+/// A namespace with a broker, removed at the end.
+pub(crate) struct Town {
+    pub(crate) namespace: String,
+    folder: tempfile::TempDir,
+}
+
+impl Town {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("bench-{}-{count}", std::process::id());
+        apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+        kubernetes::resources::definitions().iter().for_each(apply);
+        apply(&json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "script", "namespace": namespace},
+            "data": {"broker": BROKER},
+        }));
+        let town = Self { namespace, folder: tempfile::tempdir().unwrap() };
+        let script = json!({"name": "script", "defaultMode": 0o555});
+        let mount = json!({"name": "script", "mountPath": "/bin/broker", "subPath": "broker"});
+        let settings = json!({
+            "listen": "127.0.0.1:0",
+            "auth": {"disabled": true},
+            "log": {"format": "json"},
+            "kubernetes": {
+                "namespace": town.namespace,
+                "image": testkit::cluster::SHELL_IMAGE,
+                "agent_image": testkit::cluster::AGENT_IMAGE,
+                "pod": {"volumes": [{"name": "script", "configMap": script}], "volumeMounts": [mount]},
+            },
+        });
+        std::fs::write(town.folder.path().join("manciple.yaml"), settings.to_string()).unwrap();
+        town
+    }
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        // The finalizers go first: nobody serves here any more.
+        let of = ["-n", self.namespace.as_str()];
+        let names = kubectl().args(of).args(["get", "serviceinstances", "-o", "name"]).output();
+        let names = String::from_utf8(names.unwrap().stdout).unwrap();
+        let names: Vec<&str> = names.lines().collect();
+        for names in names.chunks(500) {
+            let patch = r#"{"metadata":{"finalizers":null}}"#;
+            let patched = kubectl()
+                .args(of)
+                .args(["patch", "--type=merge", "-p", patch])
+                .args(names)
+                .stdout(Stdio::null())
+                .status();
+            assert!(patched.unwrap().success());
+        }
+        let gone =
+            kubectl().args(["delete", "namespace", &self.namespace, "--wait=false"]).status();
+        assert!(gone.unwrap().success());
+    }
+}
+
+/// Writes settled instances as a server would have.
+pub(crate) fn fill(namespace: &str, count: usize) {
+    if count == 0 {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
+        let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+        let broker = "broker".to_owned();
+        let settings = Settings { namespace: namespace.to_owned(), broker };
+        let store = Arc::new(KubernetesStore::open(client, settings).await.unwrap());
+        let next = Arc::new(AtomicUsize::new(0));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|_| {
+                let (store, next) = (Arc::clone(&store), Arc::clone(&next));
+                tokio::spawn(async move {
+                    loop {
+                        let n = next.fetch_add(1, Ordering::Relaxed);
+                        if n >= count {
+                            return;
+                        }
+                        let mut record = sample(&format!("settled-{n}"));
+                        let parameters = json!({"size": n}).as_object().unwrap().clone();
+                        record.ordered.parameters = Sensitive::new(parameters);
+                        store.write(Arc::new(record), None).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    });
+}
+
+/// A server process.
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    pub(crate) fn start(town: &Town) -> Self {
+        let binary = std::env::var_os("SERVE_BINARY");
+        let mut command =
+            Command::new(binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_manciple").into()));
+        command.args(["serve", "--config"]).arg(town.folder.path().join("manciple.yaml"));
+        command.env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap());
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = String::new();
+        let address = loop {
+            let Some(Ok(line)) = lines.next() else { panic!("the server ended: {said}") };
+            said += &line;
+            if let Some((_, rest)) = line.split_once(r#""address":""#) {
+                break rest.split('"').next().unwrap().to_owned();
+            }
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    /// Waits until it is ready.
+    pub(crate) fn ready(&self) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !self.ask("GET", "/readyz", "").starts_with("HTTP/1.1 200") {
+            assert!(Instant::now() < deadline, "never ready");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Provisions an instance, and waits for it.
+    pub(crate) fn order(&self, instance: &str, body: &Value) {
+        let path = format!("/v2/service_instances/{instance}");
+        let answer = self.ask("PUT", &format!("{path}?accepts_incomplete=true"), &body.to_string());
+        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.ask("GET", &format!("{path}/last_operation"), "").contains("succeeded") {
+            assert!(Instant::now() < deadline, "{instance} was not made");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-broker-api-version: 2.17\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// A line of `/proc/PID/status`, in MB: millions of bytes.
+    pub(crate) fn memory(&self, line: &str) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let kib = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        kib.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>().unwrap()
+            * 1.024e-3
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How often the API server was asked what Manciple asks, by verb and resource. What its own controllers and
+/// the kubelet ask too (reading pods, Secrets and Jobs, writing their status) is left out.
+pub(crate) fn calls() -> BTreeMap<String, u64> {
+    let output = kubectl().args(["get", "--raw", "/metrics"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut calls = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+        let label = |name: &str| {
+            let (_, rest) = line.split_once(&format!("{name}=\""))?;
+            Some(rest.split('"').next()?.to_owned())
+        };
+        let (Some(verb), Some(resource)) = (label("verb"), label("resource")) else { continue };
+        let ours = match resource.as_str() {
+            "serviceinstances" | "servicebindings" => verb != "WATCH",
+            "secrets" => matches!(verb.as_str(), "POST" | "PATCH" | "PUT" | "DELETE"),
+            "configmaps" => matches!(verb.as_str(), "POST" | "PATCH" | "APPLY" | "DELETE"),
+            "jobs" => matches!(verb.as_str(), "POST" | "PATCH" | "DELETE"),
+            _ => false,
+        };
+        if ours {
+            let part = label("subresource").filter(|part| !part.is_empty());
+            let what = part.map_or(resource.clone(), |part| format!("{resource}/{part}"));
+            let count: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+            *calls.entry(format!("{verb} {what}")).or_default() += count as u64;
+        }
+    }
+    calls
+}
