@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -43,5 +45,8 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     };
     config.connect_timeout = Some(CONNECT);
     config.default_retry = false;
+    // Who wrote what, in audit logs and in metadata.managedFields.
+    let agent = HeaderValue::from_static(concat!("manciple/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
     Ok(Client::try_from(config)?)
 }

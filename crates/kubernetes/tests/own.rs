@@ -2,7 +2,7 @@
 
 mod support;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, PostParams};
 use kubernetes::own;
 use serde_json::json;
@@ -21,6 +21,9 @@ async fn replicas_share_the_password_that_the_first_one_made() {
     let other = ask("postgres", "planted-4").await;
     assert_eq!(other.1, "planted-4", "brokers have their own");
     assert_ne!(other.0, one.0);
+    let secret = cluster.api::<Secret>().get(&one.0).await.unwrap();
+    let writer = secret.metadata.managed_fields.unwrap().remove(0).manager;
+    assert_eq!(writer.as_deref(), Some("manciple"), "what we write bears our name");
     cluster.abandon();
 }
 

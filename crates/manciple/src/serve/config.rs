@@ -308,11 +308,17 @@ impl Config {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
-        let mut config: Self = serde_saphyr::from_str(&text)
+        let mut config = Self::parse(&text)
             .with_context(|| format!("the configuration {} is not right", path.display()))?;
         let path = std::path::absolute(path).context("the current directory")?;
         config.resolve(path.parent().unwrap_or(Path::new("/")));
         Ok(config)
+    }
+
+    /// Numbers as in Kubernetes' manifests: `0555` is octal.
+    fn parse(text: &str) -> Result<Self, serde_saphyr::Error> {
+        let options = serde_saphyr::options! { legacy_octal_numbers: true };
+        serde_saphyr::from_str_with_options(text, options)
     }
 
     fn resolve(&mut self, base: &Path) {
@@ -426,7 +432,7 @@ mod tests {
     use super::*;
 
     fn parse(yaml: &str) -> Result<Config, String> {
-        serde_saphyr::from_str(yaml).map_err(|error| error.to_string())
+        Config::parse(yaml).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -519,6 +525,14 @@ mod tests {
             let limits = parse(&format!("http: {http}\n")).unwrap().http.limits();
             assert_eq!(format!("{limits:?}"), format!("{expected:?}"), "{http}");
         }
+    }
+
+    #[test]
+    fn modes_of_files_are_octal_as_in_a_manifest() {
+        let volumes = "volumes: [{name: a, configMap: {name: a, defaultMode: 0555}}]";
+        let config = parse(&format!("kubernetes: {{pod: {{{volumes}}}}}")).unwrap();
+        let volume = &config.kubernetes.unwrap().pod.volumes[0];
+        assert_eq!(volume["configMap"]["defaultMode"], 0o555);
     }
 
     #[test]
