@@ -255,6 +255,7 @@ impl Shared {
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
+            self.sweep_agents().await;
             for job in self.known.jobs() {
                 if job.unsure && self.find(&job.run).await.is_err() {
                     continue;
