@@ -110,19 +110,16 @@ impl Phases {
     }
 }
 
-/// The medians of both, beside each other.
-pub(crate) fn print(bare: &[[f64; 6]], ours: &[[f64; 6]]) {
-    let median = |runs: &[[f64; 6]], step: usize| {
-        let mut times: Vec<f64> = runs.iter().map(|steps| steps[step]).collect();
-        times.sort_by(f64::total_cmp);
-        times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-    };
+/// The medians of several kinds, beside each other, in milliseconds.
+pub(crate) fn print(kinds: &[&str], runs: &[&[[f64; 6]]]) {
+    println!("  {:32}{}", "", kinds.iter().map(|kind| format!("{kind:>12}")).collect::<String>());
     for (step, name) in STEPS.iter().enumerate() {
-        println!(
-            "  {name:30} bare {:7.0} ms, ours {:7.0} ms",
-            median(bare, step),
-            median(ours, step)
-        );
+        let medians = runs.iter().map(|runs| {
+            let mut times: Vec<f64> = runs.iter().map(|steps| steps[step]).collect();
+            times.sort_by(f64::total_cmp);
+            format!("{:9.0} ms", times.get(times.len() / 2).copied().unwrap_or(f64::NAN))
+        });
+        println!("  {name:32}{}", medians.collect::<String>());
     }
 }
 

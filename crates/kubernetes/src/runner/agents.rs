@@ -42,11 +42,12 @@ pub(super) struct Agents {
 impl Shared {
     /// Makes the ConfigMap, if the agent comes from one and it is not known to be there.
     pub(super) async fn bring_agent(&self) -> Result<(), CallError> {
-        let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
         // Whoever comes meanwhile waits for this one.
         let mut there = self.agents.there.lock().await;
         if there.is_none() {
-            self.make_agent(agent).await?;
+            if let Some(agent) = self.settings.delivery.config_map() {
+                self.make_agent(agent).await?;
+            }
             *there = Some(Instant::now());
             *self.agents.tidy.lock().await = Some(Instant::now());
         }

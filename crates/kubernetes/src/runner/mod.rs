@@ -248,7 +248,9 @@ impl Shared {
         let Manifest { job, given } = manifest;
         let job: Job = serde_json::from_value(job)
             .map_err(|error| StartError::Permanent(error.to_string()))?;
-        self.bring_agent().await.map_err(refused)?;
+        self.bring_agent().await.map_err(|error| {
+            StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
+        })?;
         if !given.is_empty() {
             self.give(name, &job, &given).await.map_err(refused)?;
         }

@@ -74,8 +74,12 @@ impl Cluster {
     /// Connects, and reads what there is.
     pub(crate) async fn open(&self, broker: &Broker, name: &str) -> anyhow::Result<Parts> {
         let namespace = self.namespace()?;
+        let packed = self.packed()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
-        let delivery = self.delivery(&client, &namespace).await?;
+        let delivery = match packed {
+            Some(agent) => Delivery::ConfigMap(agent),
+            None => self.image(&client, &namespace).await?,
+        };
         let settings = Settings { namespace: namespace.clone(), broker: name.to_owned() };
         let store = KubernetesStore::open(client.clone(), settings).await?;
         let jobs = self.jobs(&namespace, delivery, broker, name)?;
@@ -150,28 +154,28 @@ impl Cluster {
         })
     }
 
-    async fn delivery(&self, client: &Client, namespace: &str) -> anyhow::Result<Delivery> {
-        let (path, file) = (&self.agent_path, &self.agent_file);
-        match self.agent_delivery {
-            AgentDelivery::ConfigMap => {
-                let file = file.clone().unwrap_or_else(packed_agent);
-                PackedAgent::read(&file).map(Delivery::ConfigMap).context(
-                    "kubernetes.agent_file: give the packed agent, manciple-agent.packed of the image or \
-                     of `cargo xtask agent`, or say agent_delivery: init-container",
-                )
-            }
-            AgentDelivery::InitContainer => {
-                let image = match &self.agent_image {
-                    Some(image) => image.clone(),
-                    None => own::image(client.clone(), namespace, &pod()).await.context(
-                        "kubernetes.agent_image: give the image that this program is in (or \
-                         MANCIPLE_IMAGE)",
-                    )?,
-                };
-                let path = path.clone().unwrap_or_else(|| Delivery::PATH.to_owned());
-                Ok(Delivery::InitContainer { image, path })
-            }
+    /// The agent for a ConfigMap; none if an init container brings it.
+    fn packed(&self) -> anyhow::Result<Option<PackedAgent>> {
+        if self.agent_delivery == AgentDelivery::InitContainer {
+            return Ok(None);
         }
+        let file = self.agent_file.clone().unwrap_or_else(packed_agent);
+        PackedAgent::read(&file).map(Some).context(
+            "kubernetes.agent_file: give the packed agent, manciple-agent.packed of the image or of \
+             `cargo xtask agent`; or say agent_delivery: init-container",
+        )
+    }
+
+    /// The image for an init container.
+    async fn image(&self, client: &Client, namespace: &str) -> anyhow::Result<Delivery> {
+        let image = match &self.agent_image {
+            Some(image) => image.clone(),
+            None => own::image(client.clone(), namespace, &pod()).await.context(
+                "kubernetes.agent_image: give the image that this program is in (or MANCIPLE_IMAGE)",
+            )?,
+        };
+        let path = self.agent_path.clone().unwrap_or_else(|| Delivery::PATH.to_owned());
+        Ok(Delivery::InitContainer { image, path })
     }
 }
 
