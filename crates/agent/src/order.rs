@@ -47,6 +47,10 @@ pub struct Order {
     /// What is given beside the order: one that is missing ends the run before it begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<GivenFile>,
+    /// Where what is given is mounted, not to be written to. Default: [`GIVEN_DIRECTORY`], where it was copied
+    /// to; there it is removed before the broker starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_dir: Option<PathBuf>,
     /// The executable, in the broker's image. Default: `/bin/broker`.
     #[serde(default = "program")]
     pub program: PathBuf,
@@ -144,6 +148,7 @@ impl Order {
             capabilities: Vec::new(),
             work: Object::new(),
             given: Vec::new(),
+            given_dir: None,
             program: program(),
             config_dir: None,
             secret_dir: None,

@@ -28,5 +28,8 @@ pub use self::client::{ClientError, client};
 pub use self::controller::control;
 pub use self::events::Events;
 pub use self::lease::Lead;
-pub use self::runner::{JobRunner, JobSettings, OpenError, PodPolicy};
+pub use self::runner::{
+    Delivery, JobRunner, JobSettings, OpenError, PackedAgent, PackedError, PodPolicy,
+};
 pub use self::store::{Change, KubernetesStore, Settings};
+pub use kube::Client;

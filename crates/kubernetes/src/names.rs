@@ -44,11 +44,17 @@ pub fn broker_label(broker: &str) -> String {
     hash([broker])
 }
 
-fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+/// The name of the ConfigMap of an agent: `agent-` and 26 characters of base32(SHA-256(content)).
+pub fn agent(content: &[u8]) -> String {
+    format!("agent-{}", hash([content]))
+}
+
+fn hash<'a, T: AsRef<[u8]> + ?Sized + 'a>(parts: impl IntoIterator<Item = &'a T>) -> String {
     let mut hash = Context::new(&SHA256);
     for part in parts {
+        let part = part.as_ref();
         hash.update(&(part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
+        hash.update(part);
     }
     let mut encoded = BASE32_NOPAD.encode(hash.finish().as_ref());
     encoded.truncate(26);

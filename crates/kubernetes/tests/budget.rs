@@ -53,8 +53,8 @@ impl Counted {
             Settings { namespace: cluster.namespace.clone(), broker: "budget".to_owned() };
         let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
         let image = testkit::cluster::SHELL_IMAGE;
-        let agent = testkit::cluster::AGENT_IMAGE;
-        let mut jobs = JobSettings::new(&cluster.namespace, "budget", image, agent);
+        let mut jobs =
+            JobSettings::new(&cluster.namespace, "budget", image, support::packed_agent());
         jobs.pod = serde_json::from_value(json!({
             "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
             "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],

@@ -12,6 +12,7 @@ use engine::testing::runner_contract::{Behaviour, run, until, until_finished};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
+use kubernetes::Delivery;
 use osb::{InstanceId, PlanId};
 use serde_json::json;
 
@@ -175,7 +176,8 @@ async fn a_broker_that_is_not_executable_is_named() {
 #[tokio::test]
 async fn an_agent_that_is_not_in_its_image_is_named() {
     let mut jobs = jobs().await;
-    jobs.settings.agent_path = "/nowhere".to_owned();
+    let image = testkit::cluster::AGENT_IMAGE.to_owned();
+    jobs.settings.delivery = Delivery::InitContainer { image, path: "/nowhere".to_owned() };
     let (runner, run) = started(&jobs, "succeeds").await;
     let words = "the agent could not be installed";
     until_failed(&*runner, &run.name, Reason::NotStarted, words).await;

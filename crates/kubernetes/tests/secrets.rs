@@ -132,9 +132,10 @@ async fn assert_nothing_is_shown(jobs: &Jobs) {
     assert_hidden::<Event>(jobs).await;
     assert_hidden::<ConfigMap>(jobs).await;
     for pod in jobs.pods().list(&ListParams::default()).await.unwrap() {
-        let name = pod.metadata.name.unwrap();
-        for container in ["agent", "broker"] {
-            let of = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
+        let (name, spec) = (pod.metadata.name.unwrap(), pod.spec.unwrap());
+        for container in spec.init_containers.into_iter().flatten().chain(spec.containers) {
+            let container = container.name;
+            let of = LogParams { container: Some(container.clone()), ..LogParams::default() };
             let log = jobs.pods().logs(&name, &of).await.unwrap();
             assert_shown(&format!("the log of {name}/{container}"), &log);
         }

@@ -68,7 +68,7 @@ impl Town {
             "kubernetes": {
                 "namespace": namespace,
                 "image": testkit::cluster::SHELL_IMAGE,
-                "agent_image": testkit::cluster::AGENT_IMAGE,
+                "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
                 "config_map": "settings",
                 "secret": "secrets",
                 "pod": {

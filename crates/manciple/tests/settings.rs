@@ -25,3 +25,24 @@ fn a_level_that_would_silence_the_log_is_refused_wherever_it_is_given() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("log.level: \"warning\""), "{said}");
 }
+
+#[test]
+fn an_agent_that_cannot_be_given_to_runs_is_named_with_the_remedy() {
+    let mut site = Site::new(BROKER);
+    let plain = site.write("agent", "not a program");
+    for (file, why) in [("/nowhere/agent", "No such file"), (plain.to_str().unwrap(), "no program")]
+    {
+        site.settings = format!(
+            "auth: {{disabled: true}}\nkubernetes: {{namespace: n, image: i, agent_file: {file}}}\n"
+        );
+        let config = site.write("manciple.yaml", &site.settings);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(config);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        let (code, said) = Served::refused(&mut command);
+        assert_ne!(code, Some(0), "{said}");
+        for words in ["kubernetes.agent_file: ", "agent_delivery: init-container", file, why] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+}

@@ -8,6 +8,20 @@ pub const SHELL_IMAGE: &str = "manciple.test/busybox:1";
 /// The image that runs get the agent from, once `cargo xtask images` has loaded it.
 pub const AGENT_IMAGE: &str = "manciple.test/agent:1";
 
+/// What the keys of a ConfigMap hold together, in bytes.
+pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
+
+/// The agent as it goes into a ConfigMap.
+///
+/// # Errors
+/// If it was not built: what to do about it.
+pub fn packed_agent() -> Result<PathBuf, String> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let path = root.join("target/dist/manciple-agent.packed");
+    let why = || format!("{} is not there: build it with `cargo xtask agent`", path.display());
+    path.is_file().then(|| path.clone()).ok_or_else(why)
+}
+
 /// The folder that `cargo xtask cluster` keeps: programs and, while it is up, the cluster's state.
 pub fn folder() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());

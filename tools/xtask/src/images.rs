@@ -53,6 +53,7 @@ pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
         // Not /manciple: there runs have their volume.
         .program("/usr/bin/manciple", &program)?
         .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
+        .file("/manciple-agent.packed", Path::new("target/dist/manciple-agent.packed"))
         .unprivileged()
         .command(&["/usr/bin/manciple"]);
     write("manciple", &manciple)?;

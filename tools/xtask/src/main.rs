@@ -11,6 +11,7 @@ mod images;
 mod manifests;
 mod packages;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
@@ -32,7 +33,7 @@ usage: cargo xtask <command>
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
-  agent            the agent that goes into pods: static and small, into target/dist
+  agent            the agent that goes into pods: static and small, plain and packed, into target/dist
   docs             the man page and the completions, into target/docs
 ";
 
@@ -195,6 +196,8 @@ fn bench() -> anyhow::Result<()> {
     result
 }
 
+/// The agent as it goes into a ConfigMap.
+const PACKED: &str = "manciple-agent.packed";
 const STATIC: &str = "-C target-feature=+crt-static";
 
 fn dist() -> anyhow::Result<()> {
@@ -214,6 +217,24 @@ fn agent() -> anyhow::Result<()> {
     ];
     let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "))?;
     eprintln!("{size} bytes");
+    // Nothing but itself and the kernel: it begins where the kernel begins, at an address of its own.
+    let flags = [
+        STATIC,
+        "--cfg bare",
+        "-C relocation-model=static",
+        "-C link-arg=-nostartfiles",
+        "-C link-arg=-nostdlib",
+    ];
+    give_away("loader", "manciple-loader", "agent", &flags.join(" "))?;
+    let read = |file: &str| std::fs::read(format!("target/dist/{file}"));
+    let packed = loader::pack(&read("manciple-loader")?, &read("manciple-agent")?);
+    eprintln!("target/dist/{PACKED}\n{} bytes", packed.len());
+    let most = testkit::cluster::CONFIG_MAP_BYTES;
+    ensure!(packed.len() <= most, "the packed agent does not fit into a ConfigMap: {most} bytes");
+    let unfinished = "target/dist/.packed.new";
+    std::fs::write(unfinished, packed)?;
+    std::fs::set_permissions(unfinished, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::rename(unfinished, format!("target/dist/{PACKED}"))?;
     Ok(())
 }
 

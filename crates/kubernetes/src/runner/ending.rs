@@ -33,6 +33,10 @@ impl Shared {
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
+        for pod in seconds(&seen, now()).cloned() {
+            let shared = Arc::clone(&self);
+            tokio::spawn(async move { shared.strike(&pod).await });
+        }
         if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, now()).is_some()) {
             let run = run.clone();
             tokio::spawn(async move {
@@ -40,6 +44,23 @@ impl Shared {
                     tracing::warn!(%run, %error, "a second pod of a run may not be fenced off");
                 }
             });
+        }
+    }
+
+    /// Takes away a second pod at once: a kubelet that has begun to make one looks at nothing but whether it
+    /// is there at all, and only until it has mounted what the pod mounts, some tenths of a second.
+    async fn strike(&self, pod: &SeenPod) {
+        let uid = Some(pod.uid.clone());
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match call(self.pods().delete(&pod.name, &params)).await {
+            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) => {
+                tracing::warn!(run = %pod.run, %error, "a second pod of a run may begin");
+            }
         }
     }
 
@@ -255,6 +276,7 @@ impl Shared {
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
+            self.sweep_agents().await;
             for job in self.known.jobs() {
                 if job.unsure && self.find(&job.run).await.is_err() {
                     continue;
@@ -268,6 +290,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// Pods that were made in the place of one that was taken away, and have not begun.
+pub(super) fn seconds(seen: &Seen, now: i64) -> impl Iterator<Item = &SeenPod> {
+    let lost = |job: &SeenJob| matches!(job.ended, Some(Ended::Lost(_))) && job.released.is_none();
+    let closed =
+        seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
+    let first = seen.pods.first().filter(|_| closed);
+    let gone = first.is_some_and(|pod| pod.gone || pod.going.is_some());
+    let others = seen.pods.iter().skip(1).filter(move |_| gone);
+    others.filter(|pod| !pod.gone && matches!(pod.stage, Stage::Waiting(_)))
 }
 
 fn succeeded(seen: &Seen) -> bool {

@@ -1,21 +1,23 @@
 //! A run as a Job.
 //!
 //! ```text
-//! init container, our image      agent ──▶ volume ──▶ broker's container, the broker's image
-//!                                given ──▶                /manciple/agent run ──▶ /bin/broker
+//! agent, given ──▶ broker's container, the broker's image
+//!                      agent run ──▶ /bin/broker
 //! ```
 //!
-//! The pod has no token and needs no network to us. Everything that is confidential comes by a Secret that
-//! only the init container mounts.
+//! The pod has no token and needs no network to us. Everything that is confidential comes by a Secret. How
+//! both come into the pod is for [`delivery`](super::delivery) to say.
 
 use std::time::Duration;
 
-use agent::{AGENT_FILE, GIVEN_VARIABLE, ORDER_VARIABLE, Order};
+use agent::{ORDER_VARIABLE, Order};
 use engine::ports::{Run, StartError};
 use engine::record::Key;
 use osb::jobs::contract::Capability;
 use serde_json::{Map, Value, json};
 
+use super::agents::AGENT;
+use super::delivery::{PackedAgent, Parts};
 use super::settings::{JobSettings, PodPolicy};
 use crate::names;
 
@@ -35,11 +37,7 @@ pub(super) const ENDED: &str = "manciple.dev/ended";
 
 /// The broker's container.
 pub(super) const BROKER_CONTAINER: &str = "broker";
-/// The one before it.
-pub(super) const AGENT_CONTAINER: &str = "agent";
 
-const VOLUME: &str = "manciple";
-const DIRECTORY: &str = "/manciple";
 const CONFIG: &str = "/config";
 const SECRET: &str = "/secret";
 /// What a pod needs beside the time of its broker.
@@ -93,6 +91,7 @@ fn manifest(
     order.grace = settings.grace;
     order.config_dir = settings.config_map.as_ref().map(|_| CONFIG.into());
     order.secret_dir = settings.secret.as_ref().map(|_| SECRET.into());
+    settings.delivery.tell(&mut order);
     let variable = order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
     if !given.is_empty() {
         annotations.insert(GIVEN.to_owned(), json!("true"));
@@ -100,6 +99,8 @@ fn manifest(
     let lifetime = settings.start_timeout + order.timeout + settings.grace + MARGIN;
     let mut labels = settings.pod.labels.clone();
     labels.extend(labels_of(settings, &order.run));
+    let agent = settings.delivery.config_map().map(PackedAgent::name);
+    labels.extend(agent.map(|name| (AGENT.to_owned(), json!(name))));
     let mut metadata = json!({"labels": labels});
     annotations.extend(settings.pod.annotations.clone());
     metadata["annotations"] = Value::Object(annotations);
@@ -138,9 +139,8 @@ fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {
 fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     let policy = &settings.pod;
     let context = policy.container_security_context.clone().unwrap_or_else(restricted);
-    let ours = json!({"name": VOLUME, "mountPath": DIRECTORY});
-    let mut volumes = vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})];
-    let mut mounts = vec![ours.clone()];
+    let Parts { command, env, mut mounts, init_containers, mut volumes } =
+        settings.delivery.parts(given.then_some(run), &context);
     for (name, path, source) in [
         (
             "config",
@@ -158,28 +158,15 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
         volumes.push(volume);
         mounts.push(json!({"name": name, "mountPath": path, "readOnly": true}));
     }
-    let mut agent = json!({
-        "name": AGENT_CONTAINER,
-        "image": settings.agent_image,
-        "command": [settings.agent_path, "install", DIRECTORY],
-        "securityContext": context,
-        "volumeMounts": [ours],
-        "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
-    });
-    if given {
-        volumes.push(json!({"name": "given", "secret": {"secretName": run}}));
-        agent["env"] = json!([{"name": GIVEN_VARIABLE, "value": "/given"}]);
-        agent["volumeMounts"] =
-            json!([ours, {"name": "given", "mountPath": "/given", "readOnly": true}]);
-    }
     let mut environment = policy.env.clone();
+    environment.extend(env);
     environment.push(json!({"name": ORDER_VARIABLE, "value": order}));
     mounts.extend(policy.volume_mounts.clone());
     volumes.extend(policy.volumes.clone());
     let mut broker = json!({
         "name": BROKER_CONTAINER,
         "image": settings.image,
-        "command": [format!("{DIRECTORY}/{AGENT_FILE}"), "run"],
+        "command": command,
         "env": environment,
         "securityContext": context,
         "volumeMounts": mounts,
@@ -192,10 +179,11 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": (settings.grace + REPORT).as_secs(),
         "securityContext": policy.security_context.clone().unwrap_or_else(nobody),
-        "initContainers": [agent],
         "containers": [broker],
         "volumes": volumes,
     });
+    let first = (!init_containers.is_empty()).then(|| json!(init_containers));
+    set(&mut pod, "initContainers", first);
     choose(&mut pod, policy);
     pod
 }

@@ -8,6 +8,8 @@
 //! One Job for each run, under the run's name: to start it twice is to start it once. What came of it is in
 //! the pod's status, sealed, and stays there until the Job is released.
 
+mod agents;
+mod delivery;
 mod ending;
 mod keys;
 mod manifest;
@@ -40,6 +42,8 @@ use osb::Failure;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use self::agents::Agents;
+pub use self::delivery::{Delivery, PackedAgent, PackedError};
 use self::keys::Keys;
 use self::manifest::Manifest;
 use self::mounts::Mounts;
@@ -69,6 +73,7 @@ struct Shared {
     known: Arc<Known>,
     followed: Followed,
     mounts: Mounts,
+    agents: Agents,
 }
 
 /// Why there is no runner.
@@ -91,7 +96,9 @@ impl JobRunner {
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let known = Arc::new(Known::default());
         let (followed, mounts) = (Followed::default(), Mounts::default());
-        let shared = Arc::new(Shared { client, settings, keys, known, followed, mounts });
+        let agents = Agents::default();
+        let shared = Shared { client, settings, keys, known, followed, mounts, agents };
+        let shared = Arc::new(shared);
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
         if !shared.known.complete().await {
@@ -106,6 +113,17 @@ impl JobRunner {
         let keys = Arc::clone(&shared);
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         Ok(Self { shared, _tasks: Arc::new(tasks) })
+    }
+
+    /// Removes the ConfigMaps of other agents than ours that are older than this and that no Job of the
+    /// namespace uses: twenty at most, for the next time to go on with. Says how many others are left. Whoever
+    /// needs one after all makes it again.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or does not let us.
+    pub async fn tidy_agents(&self, old: Duration) -> Result<usize, RunnerError> {
+        let left = self.shared.tidy_agents(old).await;
+        left.map_err(|error| RunnerError(error.to_string()))
     }
 }
 
@@ -224,6 +242,9 @@ impl Shared {
         let Manifest { job, given } = manifest;
         let job: Job = serde_json::from_value(job)
             .map_err(|error| StartError::Permanent(error.to_string()))?;
+        self.bring_agent().await.map_err(|error| {
+            StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
+        })?;
         if !given.is_empty() {
             self.give(name, &job, &given).await.map_err(refused)?;
         }
@@ -305,6 +326,7 @@ impl Shared {
             seen = self.known.get(name);
         }
         let unavailable = |error: CallError| RunnerError(error.to_string());
+        self.mend_agent(&seen).await.map_err(unavailable)?;
         self.remind(&seen).await.map_err(unavailable)?;
         let failed = |reason, why: &str| {
             let failure = Failure::failed(why);

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::Shared;
+use super::delivery::PackedAgent;
 use super::seen::{Stage, Warning};
 use super::settings::JobSettings;
 use super::watch::Seen;
@@ -77,11 +78,14 @@ enum Of {
 
 /// What has to be there before a pod can begin.
 fn mounted(settings: &JobSettings, of: Of) -> impl Iterator<Item = &str> {
-    let (own, source, name) = match of {
-        Of::ConfigMap => (&settings.config_map, "configMap", "name"),
-        Of::Secret => (&settings.secret, "secret", "secretName"),
+    let (agent, own, source, name) = match of {
+        Of::ConfigMap => {
+            (settings.delivery.config_map(), &settings.config_map, "configMap", "name")
+        }
+        Of::Secret => (None, &settings.secret, "secret", "secretName"),
     };
     let sources = settings.pod.volumes.iter().filter_map(move |volume| volume.get(source));
     let needed = sources.filter(|source| source.get("optional") != Some(&Value::Bool(true)));
-    own.as_deref().into_iter().chain(needed.filter_map(move |source| source.get(name)?.as_str()))
+    let ours = agent.map(PackedAgent::name).into_iter().chain(own.as_deref());
+    ours.chain(needed.filter_map(move |source| source.get(name)?.as_str()))
 }

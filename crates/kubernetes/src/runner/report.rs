@@ -76,6 +76,9 @@ impl Shared {
             let seen = self.known.get(name);
             let why = match self.standing(&seen) {
                 Standing::Going { .. } => {
+                    if let Err(error) = self.mend_agent(&seen).await {
+                        tracing::warn!(run = %name, %error, "the agent's ConfigMap");
+                    }
                     self.known.changed(name, CHANGED, |_| false).await;
                     continue;
                 }

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, Po
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
+use super::delivery::AGENT_CONTAINER;
 use super::manifest::{
-    AGENT_CONTAINER, BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, PROGRESS, RELEASED,
-    RUN,
+    BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, PROGRESS, RELEASED, RUN,
 };
 
 /// Why a pod does not begin whose volumes cannot be made.
@@ -216,7 +216,7 @@ impl SeenPod {
         let stage = pod.status.as_ref().map_or(Stage::Waiting(None), stage);
         let going = metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
         let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
-        let installed = pod.status.as_ref().is_some_and(is_installed);
+        let installed = is_installed(pod);
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
             name: metadata.name.clone()?,
@@ -361,11 +361,16 @@ fn failed(status: &PodStatus, agent: Option<ContainerState>, of_pod: Option<Stri
     }
 }
 
-fn is_installed(status: &PodStatus) -> bool {
-    let mut statuses = status.init_container_statuses.iter().flatten();
-    let agent = statuses.find(|status| status.name == AGENT_CONTAINER);
-    let state = agent.and_then(|status| status.state.as_ref());
-    state.is_some_and(|state| state.terminated.is_some())
+/// Whether nothing has to end before the broker's container begins.
+fn is_installed(pod: &Pod) -> bool {
+    let status = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
+    let mut statuses = status.into_iter().flatten();
+    if let Some(agent) = statuses.find(|status| status.name == AGENT_CONTAINER) {
+        return agent.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    }
+    let Some(spec) = &pod.spec else { return false };
+    let mut first = spec.init_containers.iter().flatten();
+    spec.node_name.is_some() && !first.any(|container| container.name == AGENT_CONTAINER)
 }
 
 /// Whether a kubelet did not take a pod that the scheduler gave it.

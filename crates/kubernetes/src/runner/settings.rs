@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::delivery::Delivery;
+
 /// How the runs of a broker are made.
 #[derive(Debug, Clone)]
 pub struct JobSettings {
@@ -14,10 +16,8 @@ pub struct JobSettings {
     pub broker: String,
     /// The image that has `/bin/broker`.
     pub image: String,
-    /// The image that has the agent: Manciple's own.
-    pub agent_image: String,
-    /// Where the agent is in that image.
-    pub agent_path: String,
+    /// How the agent comes into pods.
+    pub delivery: Delivery,
     /// Mounted at `/config`.
     pub config_map: Option<String>,
     /// Mounted at `/secret`.
@@ -40,14 +40,13 @@ pub struct JobSettings {
 }
 
 impl JobSettings {
-    /// The settings of an image, the rest as by default.
-    pub fn new(namespace: &str, broker: &str, image: &str, agent_image: &str) -> Self {
+    /// The settings of an image, the rest as by default. An image as `delivery` is that of an init container.
+    pub fn new(namespace: &str, broker: &str, image: &str, delivery: impl Into<Delivery>) -> Self {
         Self {
             namespace: namespace.to_owned(),
             broker: broker.to_owned(),
             image: image.to_owned(),
-            agent_image: agent_image.to_owned(),
-            agent_path: "/manciple-agent".to_owned(),
+            delivery: delivery.into(),
             config_map: None,
             secret: None,
             pod: PodPolicy::default(),

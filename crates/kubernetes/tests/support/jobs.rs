@@ -32,7 +32,7 @@ impl Jobs {
         std::fs::set_permissions(&ledger, std::fs::Permissions::from_mode(0o777)).unwrap();
         let image = testkit::cluster::SHELL_IMAGE;
         let mut settings =
-            JobSettings::new(&cluster.namespace, "contract", image, testkit::cluster::AGENT_IMAGE);
+            JobSettings::new(&cluster.namespace, "contract", image, super::packed_agent());
         settings.grace = Duration::from_secs(1);
         settings.pod = serde_json::from_value(json!({
             "env": [{"name": "LEDGER", "value": "/ledger"}],

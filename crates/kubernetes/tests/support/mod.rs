@@ -10,8 +10,15 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
+use kubernetes::PackedAgent;
 use kubernetes::resources::{self, Kind};
 use serde_json::json;
+
+/// The agent, as runs get it by default.
+pub(crate) fn packed_agent() -> PackedAgent {
+    let path = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));
+    PackedAgent::read(&path).unwrap()
+}
 
 /// A client, and a namespace that is removed when the test is over.
 pub(crate) struct Cluster {

@@ -25,12 +25,14 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Reads what the order names, and removes what is there.
+    /// Reads what the order names, and removes what was copied to `directory`.
     pub(crate) fn take(order: &Order, directory: &Path) -> Result<Self, RunFailure> {
+        let mounted = order.given_dir.as_deref();
+        let from = mounted.unwrap_or(directory);
         let mut given = Self::default();
         let mut members = order.work.clone();
         for &file in &order.given {
-            let value = read(&directory.join(file.name()))?;
+            let value = read(&from.join(file.name()))?;
             match (file, value) {
                 (GivenFile::Work, Value::Object(object)) => members.extend(object),
                 (GivenFile::Work, _) => return Err(not_started("work.json is no JSON object")),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::seen::{End, Stage};
+use super::super::seen::{End, SeenPod, Stage};
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
 use super::{REPORT, pod};
 
@@ -228,4 +228,38 @@ fn what_a_status_forgets_is_kept() {
     assert_eq!(seen.stage, pod("a", &pulls("ErrImagePull")).stage, "one word for one fault");
     seen.update(pod("a", &installing()));
     assert_eq!(seen.stage, Stage::Waiting(None));
+}
+
+#[test]
+fn a_broker_begins_next_once_nothing_has_to_end_before_it() {
+    let begins = |spec: &Value, status: &Value| {
+        let pod = json!({
+            "metadata": {"name": "run-1-a", "labels": {"manciple.dev/run": "run-1"}},
+            "spec": spec,
+            "status": status,
+        });
+        SeenPod::of(&serde_json::from_value(pod).unwrap()).unwrap().begins
+    };
+    let mounted = json!({"nodeName": "n", "containers": []});
+    let installed_by =
+        json!({"nodeName": "n", "containers": [], "initContainers": [{"name": "agent"}]});
+    let waits = waiting("ContainerCreating", "");
+    let made = json!({"phase": "Pending", "containerStatuses": [{
+        "name": "broker", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": waits,
+    }]});
+    let pending = json!({"phase": "Pending"});
+    let after = of("Pending", &installed(), &waiting("PodInitializing", ""));
+    let cases = [
+        ("no node has it", json!({"containers": []}), &pending, false),
+        ("a node has it", mounted.clone(), &pending, true),
+        ("its container is made", mounted.clone(), &made, true),
+        ("it runs", mounted, &running(), false),
+        ("a node has it, of two containers", installed_by.clone(), &pending, false),
+        ("the first of two runs", installed_by.clone(), &installing(), false),
+        ("the first of two has ended", installed_by, &after, true),
+    ];
+    for (name, spec, status, expected) in cases {
+        assert_eq!(begins(&spec, status), expected, "{name}");
+    }
 }

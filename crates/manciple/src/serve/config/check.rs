@@ -7,6 +7,7 @@ use anyhow::bail;
 
 use super::{Config, Period, filter};
 use crate::serve::access::ClusterTokens;
+use crate::serve::cluster::Cluster;
 
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
@@ -34,6 +35,7 @@ impl Config {
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
+        faults.extend(self.kubernetes.iter().flat_map(Cluster::faults));
         match &faults[..] {
             [] => Ok(()),
             [fault] => bail!("the configuration is not right: {fault}"),
@@ -179,6 +181,16 @@ mod tests {
                 "auth.tokens",
                 "\"a\" is there more than once",
             ),
+            (
+                "kubernetes: {agent_delivery: init-container, agent_file: /a}",
+                "kubernetes.agent_file",
+                "agent_delivery: config-map",
+            ),
+            (
+                "kubernetes: {agent_path: /a}",
+                "kubernetes.agent_path",
+                "agent_delivery: init-container",
+            ),
         ] {
             let faults = faults(yaml);
             let [fault] = &faults[..] else { panic!("{yaml}: {faults:?}") };
@@ -204,6 +216,9 @@ mod tests {
             "operations: {hold: {bind: 0s}, timeout: 1ms, tombstones: 0s}",
             "operations: {dashboard_url: 'https://d/{instance_id}?again={instance_id}'}",
             "operations: {dashboard_url: 'https://d/'}",
+            "kubernetes: {agent_file: /a}",
+            "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
+            "kubernetes: {agent_image: i}",
             "auth: {users: [{name: a, password_file: x}], tokens: [{name: a, token_file: y}]}",
         ] {
             assert_eq!(faults(yaml), Vec::<String>::new(), "{yaml}");

@@ -1,0 +1,154 @@
+//! The ConfigMaps that agents come from: one for each content, made when the first run needs it, and removed
+//! when no Job uses it any more.
+//!
+//! Replicas of two versions each have their own. One that is removed while it is needed is made again: a pod
+//! that waits for it gets it when it is there.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::delivery::{AGENT_KEY, PackedAgent};
+use super::seen::Stage;
+use super::watch::Seen;
+use super::{Shared, now};
+use crate::calls::{CallError, call, find};
+use crate::names;
+
+/// The agent that a Job's pod mounts: a label.
+pub(super) const AGENT: &str = "manciple.dev/agent";
+/// The value of the label [`names::KEEPS`].
+const KEEPS_AGENT: &str = "agent";
+/// How old an agent of another version is before it may go: its next run may be under way.
+const OLD: Duration = Duration::from_secs(60 * 60);
+/// The most that are looked at at once.
+const PAGE: u32 = 20;
+/// How often the ConfigMap is looked for while a pod says that it is missing.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// What is known of the ConfigMap.
+#[derive(Default)]
+pub(super) struct Agents {
+    /// When it was last seen to be there.
+    there: Mutex<Option<Instant>>,
+    /// When others are looked for; never, before ours is there, or when there are none.
+    tidy: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    /// Makes the ConfigMap, if the agent comes from one and it is not known to be there.
+    pub(super) async fn bring_agent(&self) -> Result<(), CallError> {
+        // Whoever comes meanwhile waits for this one.
+        let mut there = self.agents.there.lock().await;
+        if there.is_none() {
+            if let Some(agent) = self.settings.delivery.config_map() {
+                self.make_agent(agent).await?;
+            }
+            *there = Some(Instant::now());
+            *self.agents.tidy.lock().await = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    async fn make_agent(&self, agent: &PackedAgent) -> Result<(), CallError> {
+        let name = agent.name();
+        let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
+        let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
+        let mut map: ConfigMap =
+            serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
+        let content = ByteString(agent.content().to_vec());
+        map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
+        match call(self.config_maps().create(&PostParams::default(), &map)).await {
+            Ok(_) => return Ok(()),
+            Err(CallError::Exists) => {}
+            Err(error) => return Err(error),
+        }
+        let found = call(self.config_maps().get(name)).await?;
+        let same = |data: &std::collections::BTreeMap<String, ByteString>| {
+            data.get(AGENT_KEY).is_some_and(|content| content.0 == agent.content())
+        };
+        match found.binary_data.as_ref().is_some_and(same) {
+            true => Ok(()),
+            false => Err(CallError::Refused(format!(
+                "the ConfigMap {name} holds something else than the agent of that name: delete it"
+            ))),
+        }
+    }
+
+    /// Makes the ConfigMap again if this run's pod waits for it in vain.
+    pub(super) async fn mend_agent(&self, seen: &Seen) -> Result<(), CallError> {
+        let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
+        let Some(pod) = seen.pods.first() else { return Ok(()) };
+        let missing = format!("configmap {:?} not found", agent.name());
+        let waits = seen.warning.as_ref().and_then(|warning| warning.of(&pod.uid));
+        let waits = waits.is_some_and(|waits| waits.why.ends_with(&missing));
+        if !waits || pod.gone || pod.stage != Stage::Waiting(None) {
+            return Ok(());
+        }
+        let mut there = self.agents.there.lock().await;
+        if there.is_some_and(|when| when.elapsed() < LOOK) {
+            return Ok(());
+        }
+        *there = None;
+        if find(self.config_maps().get_metadata(agent.name())).await?.is_none() {
+            tracing::warn!(config_map = agent.name(), "the agent's ConfigMap was removed");
+            self.make_agent(agent).await?;
+        }
+        *there = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Looks for agents of other versions: once ours is there, and as long as there are any.
+    pub(super) async fn sweep_agents(&self) {
+        let due = *self.agents.tidy.lock().await;
+        if due.is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        let next = match self.tidy_agents(OLD).await {
+            Ok(0) => None,
+            Ok(_) => Some(Instant::now() + OLD),
+            Err(error) => {
+                tracing::warn!(%error, "agents of other versions cannot be looked for");
+                Some(Instant::now() + OLD)
+            }
+        };
+        *self.agents.tidy.lock().await = next;
+    }
+
+    /// Removes agents that are older than this and that no Job uses. How many others than ours are left.
+    pub(super) async fn tidy_agents(&self, old: Duration) -> Result<usize, CallError> {
+        let ours = self.settings.delivery.config_map().map(PackedAgent::name);
+        let selector = format!("{}={KEEPS_AGENT}", names::KEEPS);
+        let maps = ListParams::default().labels(&selector).limit(PAGE);
+        let mut left = 0;
+        for map in call(self.config_maps().list_metadata(&maps)).await? {
+            let Some(name) = map.metadata.name.filter(|name| Some(name.as_str()) != ours) else {
+                continue;
+            };
+            let made = map.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+            let age = now().saturating_sub(made);
+            let users = ListParams::default().labels(&format!("{AGENT}={name}")).limit(1);
+            let young = u64::try_from(age).is_ok_and(|age| age < old.as_secs());
+            if young || call(self.jobs().list_metadata(&users)).await?.iter().next().is_some() {
+                left += 1;
+                continue;
+            }
+            let this = Preconditions { uid: map.metadata.uid, resource_version: None };
+            let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
+            match call(self.config_maps().delete(&name, &params)).await {
+                Ok(_) => tracing::info!(config_map = name, "an agent that no Job uses was removed"),
+                Err(CallError::NotFound | CallError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(left)
+    }
+
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+}

@@ -1,0 +1,233 @@
+//! How the agent comes into a pod whose image we did not make.
+//!
+//! ```text
+//! config map       ConfigMap agent-… ──mount──▶ /manciple-agent/agent ──unpacks──▶ /manciple/agent
+//! init container   our image ──manciple-agent install──▶ /manciple/agent
+//! ```
+//!
+//! A kubelet notices the end of an init container when it looks at all containers again, which it does once a
+//! second; a ConfigMap is there before the first container begins. What is given to a run comes in the same
+//! way: mounted, or copied. A server with image volumes could mount our image itself: another variant here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent::{AGENT_FILE, GIVEN_VARIABLE, Order};
+use serde_json::{Value, json};
+
+use crate::names;
+
+/// The init container.
+pub(super) const AGENT_CONTAINER: &str = "agent";
+/// The key of the ConfigMap.
+pub(super) const AGENT_KEY: &str = "agent";
+/// Where the agent is, and what it and its broker exchange: the pod's own volume.
+pub(super) const DIRECTORY: &str = "/manciple";
+/// What the keys of a ConfigMap hold together, in bytes.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+const VOLUME: &str = "manciple";
+const PACKED: &str = "/manciple-agent";
+const GIVEN: &str = "/manciple-given";
+/// Where a packed agent unpacks itself to.
+const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
+
+/// How the agent comes into pods.
+#[derive(Debug, Clone)]
+pub enum Delivery {
+    /// Mounted from a ConfigMap, which the runner makes: nothing has to run before the broker's container.
+    ConfigMap(PackedAgent),
+    /// Copied by an init container: a second or more for each run, for clusters on which nothing may be
+    /// executed from a ConfigMap.
+    InitContainer {
+        /// The image that has the agent: Manciple's own.
+        image: String,
+        /// Where it is in that image.
+        path: String,
+    },
+}
+
+/// The agent in a file that fits into a ConfigMap. Cheap to clone.
+#[derive(Clone)]
+pub struct PackedAgent {
+    name: Arc<str>,
+    content: Arc<[u8]>,
+}
+
+/// Why a file is no packed agent.
+#[derive(Debug, thiserror::Error)]
+pub enum PackedError {
+    /// It cannot be read.
+    #[error("{0}: {1}")]
+    Unreadable(PathBuf, #[source] io::Error),
+    /// It does not fit.
+    #[error("{0} has {1} bytes, of which a ConfigMap holds 1048576: it is not the packed agent")]
+    TooLarge(PathBuf, u64),
+    /// It is something else.
+    #[error("{0} is not a program")]
+    NoProgram(PathBuf),
+}
+
+impl PackedAgent {
+    /// Reads what `cargo xtask agent` leaves as `manciple-agent.packed`.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no program, or has more than 1 MiB.
+    pub fn read(path: &Path) -> Result<Self, PackedError> {
+        let unreadable = |error| PackedError::Unreadable(path.to_owned(), error);
+        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        if bytes > MAX_BYTES {
+            return Err(PackedError::TooLarge(path.to_owned(), bytes));
+        }
+        let content = std::fs::read(path).map_err(unreadable)?;
+        if !content.starts_with(b"\x7FELF") {
+            return Err(PackedError::NoProgram(path.to_owned()));
+        }
+        Ok(Self { name: names::agent(&content).into(), content: content.into() })
+    }
+
+    /// The ConfigMap's: the same content has the same name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn content(&self) -> &[u8] {
+        &self.content
+    }
+}
+
+impl std::fmt::Debug for PackedAgent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PackedAgent").field(&self.name).finish()
+    }
+}
+
+/// What a way asks of a pod.
+pub(super) struct Parts {
+    /// The command of the broker's container.
+    pub(super) command: Value,
+    pub(super) env: Vec<Value>,
+    pub(super) mounts: Vec<Value>,
+    pub(super) init_containers: Vec<Value>,
+    pub(super) volumes: Vec<Value>,
+}
+
+/// An init container of this image, with the agent where our images have it.
+impl From<&str> for Delivery {
+    fn from(image: &str) -> Self {
+        Self::InitContainer { image: image.to_owned(), path: Self::PATH.to_owned() }
+    }
+}
+
+impl From<PackedAgent> for Delivery {
+    fn from(agent: PackedAgent) -> Self {
+        Self::ConfigMap(agent)
+    }
+}
+
+impl Delivery {
+    /// Where our images have the agent.
+    pub const PATH: &'static str = "/manciple-agent";
+
+    /// The ConfigMap that pods mount.
+    pub(super) fn config_map(&self) -> Option<&PackedAgent> {
+        match self {
+            Self::ConfigMap(agent) => Some(agent),
+            Self::InitContainer { .. } => None,
+        }
+    }
+
+    /// Says in the order where things are.
+    pub(super) fn tell(&self, order: &mut Order) {
+        let mounted = self.config_map().is_some() && !order.given.is_empty();
+        order.given_dir = mounted.then(|| GIVEN.into());
+    }
+
+    /// `given` names the Secret of what is given to the run, if anything is.
+    pub(super) fn parts(&self, given: Option<&str>, context: &Value) -> Parts {
+        let ours = json!({"name": VOLUME, "mountPath": DIRECTORY});
+        let installed = format!("{DIRECTORY}/{AGENT_FILE}");
+        let mut parts = Parts {
+            command: json!([installed, "run"]),
+            env: Vec::new(),
+            mounts: vec![ours.clone()],
+            init_containers: Vec::new(),
+            volumes: vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})],
+        };
+        let secret = given.map(|name| json!({"name": "given", "secret": {"secretName": name}}));
+        let given = given.map(|_| json!({"name": "given", "mountPath": GIVEN, "readOnly": true}));
+        parts.volumes.extend(secret);
+        match self {
+            Self::ConfigMap(agent) => {
+                parts.command = json!([format!("{PACKED}/{AGENT_KEY}"), "run"]);
+                parts.env.push(json!({"name": TARGET_VARIABLE, "value": installed}));
+                let source = json!({"name": agent.name(), "defaultMode": 0o555});
+                parts.volumes.push(json!({"name": "agent", "configMap": source}));
+                parts.mounts.push(json!({"name": "agent", "mountPath": PACKED, "readOnly": true}));
+                parts.mounts.extend(given);
+            }
+            Self::InitContainer { image, path } => {
+                let mut container = json!({
+                    "name": AGENT_CONTAINER,
+                    "image": image,
+                    "command": [path, "install", DIRECTORY],
+                    "securityContext": context,
+                    "volumeMounts": [ours],
+                    "resources": {
+                        "requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "32Mi"},
+                    },
+                });
+                if let Some(given) = given {
+                    container["env"] = json!([{"name": GIVEN_VARIABLE, "value": GIVEN}]);
+                    container["volumeMounts"] = json!([ours, given]);
+                }
+                parts.init_containers.push(container);
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &[u8]) -> Result<PackedAgent, PackedError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        PackedAgent::read(file.path())
+    }
+
+    #[test]
+    fn what_is_no_packed_agent_is_refused() {
+        assert!(matches!(read(b"#!/bin/sh"), Err(PackedError::NoProgram(_))));
+        assert!(matches!(read(b""), Err(PackedError::NoProgram(_))));
+        let mut large = b"\x7FELF".to_vec();
+        large.resize(1024 * 1024, 0);
+        read(&large).unwrap();
+        large.push(0);
+        assert!(matches!(read(&large), Err(PackedError::TooLarge(_, 1_048_577))));
+        let nowhere = PackedAgent::read(Path::new("/nowhere"));
+        assert!(matches!(nowhere, Err(PackedError::Unreadable(..))));
+    }
+
+    #[test]
+    fn the_name_is_that_of_the_content() {
+        let name = |content: &[u8]| read(content).unwrap().name().to_owned();
+        assert_eq!(name(b"\x7FELF1"), name(b"\x7FELF1"));
+        assert_ne!(name(b"\x7FELF1"), name(b"\x7FELF2"));
+    }
+
+    #[test]
+    fn the_loader_is_told_where_by_the_variable_that_it_looks_for() {
+        assert_eq!(TARGET_VARIABLE, loader::TARGET_VARIABLE);
+    }
+
+    #[test]
+    fn the_packed_agent_that_was_built_fits() {
+        let path = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));
+        PackedAgent::read(&path).unwrap();
+        assert_eq!(MAX_BYTES, testkit::cluster::CONFIG_MAP_BYTES as u64);
+    }
+}

@@ -1,0 +1,197 @@
+//! How the agent comes into pods: made, kept, made again and removed.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use engine::ports::{Run, RunState, Runner, StartError};
+use engine::testing::runner_contract::{BROKER, Behaviour, run, until, until_finished};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kubernetes::{Delivery, JobRunner, PackedAgent};
+use osb::Output;
+use osb::jobs::contract::Capability;
+use serde_json::json;
+
+use support::jobs::Jobs;
+use support::packed_agent;
+
+/// No Job is as old as that, and every ConfigMap is.
+const AT_ONCE: Duration = Duration::ZERO;
+const AN_HOUR: Duration = Duration::from_secs(60 * 60);
+
+async fn jobs() -> Jobs {
+    Jobs::new("agents", BROKER).await
+}
+
+async fn open(jobs: &Jobs) -> JobRunner {
+    JobRunner::open(jobs.cluster.client.clone(), jobs.settings.clone()).await.unwrap()
+}
+
+fn maps(jobs: &Jobs) -> Api<ConfigMap> {
+    jobs.cluster.api()
+}
+
+async fn agents(jobs: &Jobs) -> Vec<String> {
+    let agents = ListParams::default().labels("manciple.dev/keeps=agent");
+    let found = maps(jobs).list_metadata(&agents).await.unwrap();
+    found.items.into_iter().filter_map(|map| map.metadata.name).collect()
+}
+
+async fn done(runner: &JobRunner, run: &Run) -> Output {
+    runner.start(run).await.unwrap();
+    until_finished(runner, &run.name).await.unwrap()
+}
+
+/// The same program in other bytes: between the loader and what it carries is room.
+fn another_version() -> PackedAgent {
+    let path = testkit::cluster::packed_agent().unwrap();
+    let packed = std::fs::read(path).unwrap();
+    let trailer = packed.last_chunk().unwrap();
+    let carried = usize::try_from(loader::length(trailer).unwrap()).unwrap();
+    let (loader, rest) = packed.split_at(packed.len() - loader::TRAILER_BYTES - carried);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [loader, b"another", rest].concat()).unwrap();
+    PackedAgent::read(file.path()).unwrap()
+}
+
+#[tokio::test]
+async fn one_map_of_the_contents_name_serves_all_runs_and_cannot_be_changed() {
+    let jobs = jobs().await;
+    let runner = open(&jobs).await;
+    assert_eq!(agents(&jobs).await, [] as [&str; 0], "before it is needed");
+    let (one, other) = (run(Behaviour::Succeeds, "one"), run(Behaviour::Succeeds, "other"));
+    tokio::join!(done(&runner, &one), done(&runner, &other));
+    assert_eq!(agents(&jobs).await, [packed_agent().name()]);
+    let map = maps(&jobs).get(packed_agent().name()).await.unwrap();
+    assert_eq!(map.immutable, Some(true));
+    // Another replica, and one after a restart, find it there.
+    done(&open(&jobs).await, &run(Behaviour::Succeeds, "third")).await;
+}
+
+#[tokio::test]
+async fn one_that_is_removed_is_made_again_and_the_run_goes_on() {
+    let jobs = jobs().await;
+    let runner = open(&jobs).await;
+    done(&runner, &run(Behaviour::Succeeds, "before")).await;
+    // The kubelet has looked at it last for the pod before.
+    runner.release(&run(Behaviour::Succeeds, "before").name).await.unwrap();
+    let agent = packed_agent();
+    maps(&jobs).delete(agent.name(), &DeleteParams::default()).await.unwrap();
+    let after = run(Behaviour::Succeeds, "after");
+    runner.start(&after).await.unwrap();
+    until(&runner, &after.name, |state| !matches!(state, RunState::Running { .. })).await;
+    until_finished(&runner, &after.name).await.unwrap();
+    assert_eq!(agents(&jobs).await, [agent.name()]);
+    assert_eq!(jobs.effects(&after.work.instance_id), 1);
+}
+
+#[tokio::test]
+async fn another_content_under_its_name_is_refused_with_the_remedy() {
+    let jobs = jobs().await;
+    jobs.make_config_map(packed_agent().name(), "agent", "something else").await;
+    let runner = open(&jobs).await;
+    let run = run(Behaviour::Succeeds, "it");
+    let error = runner.start(&run).await.unwrap_err();
+    assert!(matches!(&error, StartError::Transient(_)), "{error:?}");
+    assert!(error.to_string().contains("delete it"), "{error}");
+    assert_eq!(jobs.pods_of(&run.name).await.len(), 0);
+    maps(&jobs).delete(packed_agent().name(), &DeleteParams::default()).await.unwrap();
+    done(&runner, &run).await;
+}
+
+#[tokio::test]
+async fn versions_side_by_side_each_have_their_own_until_no_job_names_it() {
+    let mut jobs = jobs().await;
+    let old = another_version();
+    let new = packed_agent();
+    let runner = open(&jobs).await;
+    jobs.settings.broker = "of the old version".to_owned();
+    jobs.settings.delivery = Delivery::ConfigMap(old.clone());
+    let before = open(&jobs).await;
+    let (theirs, ours) = (run(Behaviour::Slow, "theirs"), run(Behaviour::Succeeds, "ours"));
+    before.start(&theirs).await.unwrap();
+    done(&runner, &ours).await;
+    let mut both = [old.name(), new.name()];
+    both.sort_unstable();
+    assert_eq!(agents(&jobs).await, both);
+    assert_eq!(runner.tidy_agents(AT_ONCE).await.unwrap(), 1, "a Job names the other");
+    assert_eq!(agents(&jobs).await, both);
+    until_finished(&before, &theirs.name).await.unwrap();
+    before.release(&theirs.name).await.unwrap();
+    let all: Api<Job> = jobs.cluster.api();
+    while all.get_opt(theirs.name.as_str()).await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(runner.tidy_agents(AN_HOUR).await.unwrap(), 1, "its next run may be under way");
+    assert_eq!(agents(&jobs).await, both);
+    assert_eq!(runner.tidy_agents(AT_ONCE).await.unwrap(), 0);
+    assert_eq!(agents(&jobs).await, [new.name()]);
+    // Somebody needed it after all.
+    done(&before, &run(Behaviour::Succeeds, "again")).await;
+    assert_eq!(agents(&jobs).await, both);
+}
+
+/// Says how often it finds in its request what was planted there.
+const GIVEN: &str = r#"#!/bin/sh
+printf '{"dashboard_url": "https://dashboard.example/%s"}' "$(grep -c planted "$OSB_REQUEST_FILE")"
+"#;
+
+#[tokio::test]
+async fn both_ways_bring_what_is_given() {
+    let mut jobs = Jobs::new("agents", GIVEN).await;
+    let image = Delivery::from(testkit::cluster::AGENT_IMAGE);
+    for (way, delivery) in [("map", packed_agent().into()), ("image", image)] {
+        jobs.settings.delivery = delivery;
+        let mut run = run(Behaviour::Succeeds, way);
+        run.capabilities = vec![Capability::RequestFile];
+        run.work.parameters =
+            serde_json::from_value::<osb::Object>(json!({"password": "planted"})).unwrap().into();
+        let output = done(&open(&jobs).await, &run).await;
+        let said = format!("{output:?}");
+        assert!(said.contains("dashboard.example/1"), "{way}: {said}");
+    }
+}
+
+/// What a policy may ask of the image's file system; and a program is mapped once, wherever it came from.
+#[tokio::test]
+async fn it_needs_no_file_of_the_image_and_no_more_memory_than_it_had() {
+    let mut jobs = jobs().await;
+    jobs.settings.pod.container_security_context = Some(json!({
+        "readOnlyRootFilesystem": true,
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+    }));
+    jobs.settings.pod.resources = Some(json!({"limits": {"memory": "16Mi"}}));
+    let runner = open(&jobs).await;
+    let run = run(Behaviour::Sleeps, "it");
+    runner.start(&run).await.unwrap();
+    while jobs.effects(&run.work.instance_id) == 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let uid = jobs.pods_of(&run.name).await[0].metadata.uid.clone().unwrap();
+    let resident = resident(&uid);
+    println!("resident: {resident:?} kB");
+    runner.release(&run.name).await.unwrap();
+    // Of a cluster on another machine nothing is seen.
+    assert!(resident.iter().all(|&kilobytes| kilobytes < 3_000), "{resident:?} kB");
+}
+
+/// What the agents of a pod have resident, in kB, where the node is this machine.
+fn resident(pod: &str) -> Vec<u64> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let of = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let program: PathBuf = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
+        if !of("cgroup").contains(pod) || !program.ends_with("manciple/agent") {
+            continue;
+        }
+        let status = of("status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().nth(1));
+        found.extend(number.and_then(|number| number.parse::<u64>().ok()));
+    }
+    found
+}
