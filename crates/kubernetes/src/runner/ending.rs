@@ -168,7 +168,9 @@ impl Shared {
             return match find(self.jobs().get(name.as_str())).await?.as_ref().and_then(SeenJob::of)
             {
                 Some(job) if job.released.is_none() => self.delete(&job).await,
-                _ => Ok(()),
+                Some(_) => Ok(()),
+                // What it was to be given may be there: whoever was to start it was ended, or refused.
+                None => self.take_back(name).await,
             };
         };
         if job.released.is_some() {
@@ -218,8 +220,12 @@ impl Shared {
         tokio::time::timeout(patience, over).await.map_err(late)?
     }
 
-    /// Deletes a Job, with its pods, and what was given to it.
+    /// Deletes what was given to a Job, and then it, with its pods: as long as it is there, somebody finds
+    /// that there is something to do.
     pub(super) async fn delete(&self, job: &SeenJob) -> Result<(), CallError> {
+        if job.given {
+            self.take_back(&job.run).await?;
+        }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(job.uid.clone()),
@@ -241,7 +247,7 @@ impl Shared {
                 job.deleted = true;
             }
         });
-        if job.given { self.take_back(&job.run).await } else { Ok(()) }
+        Ok(())
     }
 
     async fn take_back(&self, name: &RunName) -> Result<(), CallError> {

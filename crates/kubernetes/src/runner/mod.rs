@@ -22,7 +22,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -49,7 +49,8 @@ pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
 use self::watch::{Known, Seen};
 use crate::calls::{CallError, call, find};
-use crate::names;
+use crate::store::KubernetesStore;
+use crate::{names, resources};
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -69,6 +70,8 @@ struct Shared {
     known: Arc<Known>,
     followed: Followed,
     mounts: Mounts,
+    /// Whose resources own what is given to runs.
+    store: OnceLock<Arc<KubernetesStore>>,
 }
 
 /// Why there is no runner.
@@ -91,7 +94,8 @@ impl JobRunner {
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let known = Arc::new(Known::default());
         let (followed, mounts) = (Followed::default(), Mounts::default());
-        let shared = Arc::new(Shared { client, settings, keys, known, followed, mounts });
+        let store = OnceLock::new();
+        let shared = Arc::new(Shared { client, settings, keys, known, followed, mounts, store });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
         if !shared.known.complete().await {
@@ -104,6 +108,13 @@ impl JobRunner {
         shared.watch_warnings(&mut tasks);
         tasks.spawn(Arc::clone(&shared).sweep());
         Ok(Self { shared, _tasks: Arc::new(tasks) })
+    }
+
+    /// What is given to runs goes, at the latest, with the resource of the record that they are for: nothing
+    /// confidential is left where a process was ended between the Secret and the Job. To be said once.
+    pub fn belongs_to(&self, store: &Arc<KubernetesStore>) {
+        // Said again, it is the same.
+        let _ = self.shared.store.set(Arc::clone(store));
     }
 
     /// Makes a new key for the runs to come; those that go on keep theirs.
@@ -262,8 +273,13 @@ impl Shared {
             .iter()
             .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
             .collect();
+        let owner = self.owner(job);
         let secret = json!({
-            "metadata": {"name": name.as_str(), "labels": job.metadata.labels},
+            "metadata": {
+                "name": name.as_str(),
+                "labels": job.metadata.labels,
+                "ownerReferences": owner.as_slice(),
+            },
             "immutable": true,
             "data": data,
         });
@@ -274,6 +290,14 @@ impl Shared {
             Ok(_) | Err(CallError::Exists) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// The resource of the record that a Job is for, if it is known.
+    fn owner(&self, job: &Job) -> Option<Value> {
+        let key = SeenJob::of(job)?.record?;
+        let (name, uid, _) = self.store.get()?.resource(&key)?;
+        let (version, kind) = (resources::api_version(), resources::Kind::of(&key).name());
+        Some(json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid}))
     }
 
     /// Looks for a run that is not known of: a watch is behind what others do.

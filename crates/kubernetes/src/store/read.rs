@@ -14,8 +14,9 @@ use crate::calls::{CallError, call, find};
 use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
 
-/// A resource is made before its Secret, which it owns: so long a reader waits for the other half.
-const HALF_MADE: Duration = Duration::from_secs(2);
+/// A resource is made before its Secret, which it owns: so long a reader waits for the other half. Then its
+/// writer was ended in between, and nobody was told that there is such a record.
+pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Place {
@@ -49,6 +50,11 @@ impl Place {
                     Some(now) => return Box::pin(self.whole(&now)).await,
                     None => return Ok(None),
                 },
+            }
+            if begun.elapsed() > HALF_MADE && entry.from == From::First {
+                tracing::warn!(record = %entry.key, "it was only half made, and is removed");
+                self.let_go(entry).await?;
+                return Ok(None);
             }
             if begun.elapsed() > HALF_MADE {
                 let why = format!("Secret {name} lacks what the resource says is in it");

@@ -1,11 +1,13 @@
 //! One step of an operation, as one write to a resource that is still of the expected version.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::ports::{StoreError, Version};
 use engine::record::{Key, Lifecycle, Record};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::entry::{Entry, From, version_of};
 use super::read::unreadable;
@@ -15,6 +17,10 @@ use super::{Place, names};
 use crate::calls::{CallError, call};
 use crate::resources::{self, Kind};
 use crate::split::{self, Parts, Places, Written};
+
+/// A first write that took longer than this is confirmed: others may take it for half made. See
+/// [`HALF_MADE`](super::read::HALF_MADE), which is longer.
+const SURE: Duration = Duration::from_secs(1);
 
 /// A record on its way: its parts, and where they will be.
 struct Outgoing {
@@ -69,9 +75,11 @@ impl Place {
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
     async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
+        let begun = Instant::now();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, None).await?;
+        let coming = self.secrets.expect(&name, &outgoing.fresh);
         let labels = self.labels(&record.key);
         let resource = json!({
             "apiVersion": resources::api_version(),
@@ -88,12 +96,30 @@ impl Place {
             .map_err(|error| unreadable(&record.key, &error.to_string()))?;
         let made = call(self.resources(kind).create(&PostParams::default(), &resource)).await?;
         let uid = made.metadata.uid.clone().unwrap_or_default();
-        if !outgoing.fresh.is_empty() {
-            let owner = owner(kind, &name, &uid);
-            self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
-        }
         let version = version_of(made.metadata.resource_version.as_deref());
-        Ok(outgoing.entry(record, From::Resource, version, uid))
+        if outgoing.fresh.is_empty() {
+            return Ok(outgoing.entry(record, From::First, version, uid));
+        }
+        let owner = owner(kind, &name, &uid);
+        self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
+        coming.kept();
+        if begun.elapsed() < SURE {
+            return Ok(outgoing.entry(record, From::First, version, uid));
+        }
+        // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": version.to_string()},
+            "status": resources::status(&outgoing.text, record),
+        }));
+        let resources = self.resources(kind);
+        match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
+            Ok(written) => {
+                let version = version_of(written.metadata.resource_version.as_deref());
+                Ok(outgoing.entry(record, From::Resource, version, uid))
+            }
+            Err(CallError::NotFound) => Err(StoreError::Conflict),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A further write: what is confidential first, under new keys; then the resource, which says that they
@@ -105,7 +131,9 @@ impl Place {
         if !outgoing.fresh.is_empty() {
             let labels = self.labels(&record.key);
             let owner = owner(kind, &name, &before.uid);
+            let coming = self.secrets.expect(&name, &outgoing.fresh);
             self.keep(&name, &outgoing.fresh, &labels, &owner, false).await?;
+            coming.kept();
         }
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": before.version.to_string()},
@@ -121,9 +149,15 @@ impl Place {
                 let going = written.metadata.deletion_timestamp.is_some();
                 Ok(Entry { going, ..outgoing.entry(record, From::Resource, version, uid) })
             }
-            // Gone, or another's: nothing of ours came into force.
+            // Gone, or another's; or ours, and somebody in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
-                self.secrets.spend(&name, outgoing.fresh.into_iter().map(|(place, _)| place));
+                let fresh: Vec<_> = outgoing.fresh.into_iter().map(|(place, _)| place).collect();
+                if !fresh.is_empty()
+                    && let Ok(now) = self.find(&record.key).await
+                    && now.is_none_or(|now| !now.places.has_any(&fresh))
+                {
+                    self.secrets.spend(&name, fresh);
+                }
                 Err(StoreError::Conflict)
             }
             Err(error) => Err(error.into()),
@@ -156,7 +190,6 @@ impl Place {
             order: place("order", order, was.order.as_ref()).await?,
             rest: place("rest", rest, was.rest.as_ref()).await?,
         };
-        self.expect(&name, &fresh);
         let written = Written { record: public, write: unique()?, places: places.clone() };
         Ok(Outgoing { text: serde_json::to_string(&written).map_err(damaged)?, places, fresh })
     }
@@ -253,6 +286,10 @@ impl Outgoing {
 }
 
 impl Places {
+    fn has_any(&self, places: &[String]) -> bool {
+        [&self.order, &self.rest].into_iter().flatten().any(|place| places.contains(place))
+    }
+
     /// The places that another does not have.
     fn without(&self, other: &Self) -> Vec<String> {
         let pairs = [(&self.order, &other.order), (&self.rest, &other.rest)];

@@ -61,11 +61,12 @@ impl Cluster {
             )?,
         };
         let settings = Settings { namespace: namespace.clone(), broker: name.to_owned() };
-        let store = KubernetesStore::open(client.clone(), settings).await?;
+        let store = Arc::new(KubernetesStore::open(client.clone(), settings).await?);
         let jobs = self.jobs(&namespace, &agent_image, broker, name)?;
         let runner = JobRunner::open(client.clone(), jobs).await?;
+        runner.belongs_to(&store);
         let lead = Lead::new(client, &namespace, name, &identity()?);
-        Ok(Parts { store: Arc::new(store), runner, lead: Arc::new(lead) })
+        Ok(Parts { store, runner, lead: Arc::new(lead) })
     }
 
     /// The password of the first user, which all replicas share: in a Secret, made at the first start.
