@@ -12,7 +12,7 @@ use super::manifest::{ENDED, RELEASED};
 use super::seen::{Ended, SeenJob, SeenPod, Stage};
 use super::standing::{Standing, taken};
 use super::watch::Seen;
-use super::{CHANGED, Shared, now};
+use super::{CHANGED, Shared};
 use crate::calls::{CallError, call, find};
 
 /// How often Jobs that were kept long enough are looked for.
@@ -33,7 +33,7 @@ impl Shared {
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, now()).is_some()) {
+        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some()) {
             let run = run.clone();
             tokio::spawn(async move {
                 if let Err(error) = self.fence_taken(&run).await {
@@ -47,7 +47,7 @@ impl Shared {
     pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
         let why = self.namespace_goes().await;
         let seen = self.known.get(run);
-        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, now()));
+        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
         let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
         self.fence(run, &Ended::Lost(why)).await
     }
@@ -133,7 +133,7 @@ impl Shared {
     pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
         // Nobody is there to be reminded on a node that is silent.
         for pod in seen.pods.iter().filter(|pod| !pod.gone && !pod.silent) {
-            let since = |time: Option<i64>| time.map_or(0, |time| now().saturating_sub(time));
+            let since = |time: Option<i64>| time.map_or(0, |time| self.now().saturating_sub(time));
             let (late, asked) = (since(pod.going), since(pod.asked));
             let grace = match pod.stage {
                 Stage::Waiting(_) if !pod.begins && asked > LATE => 0,
@@ -190,7 +190,7 @@ impl Shared {
         if kept.is_zero() {
             return self.delete(job).await;
         }
-        let until = now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
+        let until = self.now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
         let patch = Patch::Merge(json!({
             "metadata": {"annotations": {RELEASED: until.to_string()}},
             "spec": {"parallelism": 0},
@@ -265,7 +265,9 @@ impl Shared {
                 if job.unsure && self.find(&job.run).await.is_err() {
                     continue;
                 }
-                if job.released.is_some_and(|until| until <= now())
+                // Of a question for the catalog nobody knows who asked it, and may be gone.
+                let until = job.released.or(job.until.filter(|_| job.record.is_none()));
+                if until.is_some_and(|until| until <= self.now())
                     && !job.going
                     && let Err(error) = self.delete(&job).await
                 {

@@ -23,12 +23,12 @@ mod watch;
 mod tests;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use data_encoding::{BASE32_NOPAD, BASE64};
 use engine::names::RunName;
-use engine::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
+use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
@@ -47,8 +47,9 @@ use self::progress::Followed;
 use self::seen::{Ended, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
-use self::watch::{Known, Seen};
-use crate::calls::{CallError, call, find};
+use self::watch::{Known, Seen, Watched as _};
+use crate::calls::{Again, CallError, call, find};
+use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
 use crate::{names, resources};
 
@@ -65,6 +66,7 @@ pub struct JobRunner {
 
 struct Shared {
     client: Client,
+    time: Arc<ServerTime>,
     settings: JobSettings,
     keys: Keys,
     known: Arc<Known>,
@@ -90,12 +92,14 @@ impl JobRunner {
     pub async fn open(client: Client, settings: JobSettings) -> Result<Self, OpenError> {
         let namespace = settings.namespace.clone();
         let failed = |why: String| OpenError { namespace: namespace.clone(), why };
+        let (client, time) = ServerTime::of(&client, &settings.namespace);
         let keys = Keys::open(client.clone(), &settings.namespace, &settings.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let known = Arc::new(Known::default());
         let (followed, mounts) = (Followed::default(), Mounts::default());
         let store = OnceLock::new();
-        let shared = Arc::new(Shared { client, settings, keys, known, followed, mounts, store });
+        let shared =
+            Arc::new(Shared { client, time, settings, keys, known, followed, mounts, store });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
         if !shared.known.complete().await {
@@ -108,6 +112,11 @@ impl JobRunner {
         shared.watch_warnings(&mut tasks);
         tasks.spawn(Arc::clone(&shared).sweep());
         Ok(Self { shared, _tasks: Arc::new(tasks) })
+    }
+
+    /// The API server's time, which all replicas agree on, whatever their own clocks say.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.time) as _
     }
 
     /// What is given to runs goes, at the latest, with the resource of the record that they are for: nothing
@@ -215,9 +224,9 @@ impl Shared {
             manifest::RUN
         );
         let config = watcher::Config::default().labels(&selector).page_size(PAGE);
-        let jobs = watcher(self.jobs(), config.clone()).default_backoff();
+        let jobs = watcher(self.jobs(), config.clone()).backoff(Again::default());
         tasks.spawn(watch::follow(Arc::clone(&self.known), jobs, SeenJob::of, |_| {}));
-        let pods = watcher(self.pods(), config).default_backoff();
+        let pods = watcher(self.pods(), config).backoff(Again::default());
         let shared = Arc::downgrade(self);
         let guard = move |run: &RunName| {
             if let Some(shared) = shared.upgrade() {
@@ -232,7 +241,7 @@ impl Shared {
     fn watch_warnings(&self, tasks: &mut JoinSet<()>) {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
-        let warnings = watcher(events, config).default_backoff();
+        let warnings = watcher(events, config).backoff(Again::default());
         tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
     }
 
@@ -305,8 +314,12 @@ impl Shared {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
         }
-        let found = find(self.jobs().get(name.as_str())).await;
-        let found = found.map_err(|error| RunnerError(error.to_string()))?;
+        self.ask(name).await.map_err(|error| RunnerError(error.to_string()))
+    }
+
+    /// Asks for a run as it is now.
+    async fn ask(&self, name: &RunName) -> Result<(), CallError> {
+        let found = find(self.jobs().get(name.as_str())).await?;
         let Some(job) = found.as_ref().and_then(SeenJob::of) else {
             self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
                 (Some(job), _) => job.deleted |= job.unsure,
@@ -317,24 +330,47 @@ impl Shared {
         };
         self.known.learn(job);
         let selector = format!("{}={name}", manifest::RUN);
-        let pods = call(self.pods().list(&ListParams::default().labels(&selector))).await;
-        for pod in pods.map_err(|error| RunnerError(error.to_string()))? {
-            SeenPod::of(&pod).into_iter().for_each(|pod| self.known.learn(pod));
-        }
+        let pods = call(self.pods().list(&ListParams::default().labels(&selector))).await?;
+        let pods: Vec<_> = pods.iter().filter_map(SeenPod::of).collect();
+        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        pods.into_iter().for_each(|pod| self.known.learn(pod));
+        self.known.change(name, |seen| SeenPod::keep(seen, &uids));
         Ok(())
     }
 
+    /// The API server's time, in seconds since 1970.
+    fn now(&self) -> i64 {
+        self.time.now() / 1000
+    }
+
     fn standing(&self, seen: &Seen) -> Standing {
-        standing(seen, self.settings.start_timeout, now())
+        standing(seen, self.settings.start_timeout, self.now())
+    }
+
+    /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
+    /// watches are not equally quick, and the Job's may say that all is over before the pod's says how.
+    async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
+        let seen = self.known.get(name);
+        let over = |seen: &Seen| {
+            matches!(
+                self.standing(seen),
+                Standing::Lost(_) | Standing::Halted | Standing::TimedOut(_)
+            )
+        };
+        if over(&seen) {
+            self.ask(name).await?;
+            return Ok(self.known.get(name));
+        }
+        Ok(seen)
     }
 
     async fn observe(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
-        let mut seen = self.known.get(name);
-        if let Some(warning) = self.look_for_mounts(&seen, now()).await {
+        let unavailable = |error: CallError| RunnerError(error.to_string());
+        let mut seen = self.sure(name).await.map_err(unavailable)?;
+        if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
             self.known.warn(warning);
             seen = self.known.get(name);
         }
-        let unavailable = |error: CallError| RunnerError(error.to_string());
         self.remind(&seen).await.map_err(unavailable)?;
         let failed = |reason, why: &str| {
             let failure = Failure::failed(why);
@@ -406,7 +442,3 @@ fn catalog_name(broker: &str) -> Option<RunName> {
     RunName::parse(&format!("catalog-{}-{word}", &broker[..8]))
 }
 
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
