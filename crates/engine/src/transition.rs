@@ -47,7 +47,8 @@ pub(crate) fn create(
     intent: Intent,
     now: Timestamp,
 ) -> Record {
-    let sequence = tombstone.map_or(0, |record| record.sequence).saturating_add(1);
+    // Not from one: a tombstone may be gone by now, or not be known of, and names are not to come back.
+    let sequence = tombstone.map_or(now.0, |record| record.sequence).saturating_add(1);
     Record {
         key: key.clone(),
         lifecycle: Lifecycle::Creating,

@@ -193,9 +193,8 @@ impl Store for KubernetesStore {
     async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
         if let Some(instance) = &query.instance {
             // What an instance has decides what becomes of it: asked anew.
-            for entry in self.place.of_instance(instance, query.kind).await? {
-                self.known.learn(entry);
-            }
+            let (entries, version) = self.place.of_instance(instance, query.kind).await?;
+            self.known.take_list(instance, query.kind, entries, version);
         }
         let mut records = Vec::new();
         for entry in self.page(query) {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use osb::{PlanId, ServiceId};
+use osb::{InstanceId, PlanId, ServiceId};
 use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender};
 
@@ -156,6 +156,28 @@ impl Known {
         if entries.get(&entry.key).is_some_and(|held| held.entry.version <= entry.version) {
             entries.remove(&entry.key);
         }
+    }
+
+    /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
+    /// watch has not said so yet.
+    pub(super) fn take_list(
+        &self,
+        instance: &InstanceId,
+        kind: Records,
+        entries: Vec<Arc<Entry>>,
+        version: u64,
+    ) {
+        let listed: BTreeSet<Key> = entries.iter().map(|entry| entry.key.clone()).collect();
+        for entry in entries {
+            self.learn(entry);
+        }
+        let watched = match kind {
+            Records::Instances => Watched::Instances,
+            Records::Bindings => Watched::Bindings,
+        };
+        self.lock().0[watched as usize].entries.retain(|key, held| {
+            key.instance() != instance || listed.contains(key) || held.entry.version > version
+        });
     }
 
     fn begin(&self, watched: Watched) {

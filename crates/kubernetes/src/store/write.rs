@@ -41,6 +41,15 @@ impl Place {
             None => None,
         };
         let entry = match &before {
+            Some(before) if before.is_to_be_buried() && record.lifecycle != Lifecycle::Deleted => {
+                self.bury(known, before).await?;
+                let made = self.make(record).await?;
+                let tombstone = self.tombstone(&record.key).await?;
+                if let Some(old) = tombstone.filter(|it| it.updated_at <= record.updated_at) {
+                    self.open_tomb(&old).await?;
+                }
+                made
+            }
             Some(before) if !before.is_tombstone() => self.change(before, record).await?,
             _ if record.lifecycle == Lifecycle::Deleted => {
                 self.entomb(record, before.as_deref()).await?

@@ -63,7 +63,8 @@ enum Stage {
 }
 
 /// What a seed makes go wrong. Each kind of failure alone, and then together.
-struct Manner {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Manner {
     failing: u64,
     delay: u64,
     watches: u64,
@@ -73,10 +74,11 @@ struct Manner {
     thief: bool,
     hand: bool,
     skew: bool,
+    by_hand: bool,
 }
 
 impl Manner {
-    fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64) -> Self {
         let one_of = |numbers: &[u64]| numbers.contains(&(seed % 10));
         Self {
             failing: if one_of(&[1, 6]) { 100 } else if one_of(&[7, 8, 9]) { 30 } else { 0 },
@@ -88,12 +90,12 @@ impl Manner {
             thief: one_of(&[5, 9]),
             hand: seed % 3 == 0,
             skew: seed % 5 == 2,
+            by_hand: seed % 4 == 1,
         }
     }
 }
 
-pub(crate) async fn schedule(place: Place, seed: u64) -> Tally {
-    let manner = Manner::of(seed);
+pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     let random = Random::new(seed);
     let script = script(seed, if manner.hand { 2 } else { seed % 2 });
     let world = Arc::new(World::new(&place, &format!("schedule-{seed}"), script).await);
@@ -107,7 +109,7 @@ pub(crate) async fn schedule(place: Place, seed: u64) -> Tally {
         let lease = if manner.two_leaders { format!("lease-{slot}") } else { BROKER.to_owned() };
         let mut part = random.part(100 + slot as u64);
         let skew = match manner.skew {
-            true => i64::try_from(part.below(1_200_000)).unwrap() - 600_000,
+            true => i64::try_from(part.below(6000)).unwrap() - 3000,
             false => 0,
         };
         let slot = Slot {
@@ -141,7 +143,7 @@ pub(crate) async fn schedule(place: Place, seed: u64) -> Tally {
             random: random.part(number),
             instance: InstanceId::new(format!("i{number}")).unwrap(),
             acknowledged: Vec::new(),
-            by_hand: seed % 4 == 1,
+            by_hand: manner.by_hand,
         };
         users.spawn(user.run());
     }

@@ -7,6 +7,7 @@
 //! once; `MANCIPLE_LOG=1` shows what the replicas say.
 
 mod chaos;
+mod outages;
 mod platform;
 mod replica;
 mod truth;
@@ -15,7 +16,7 @@ mod world;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use chaos::{Tally, schedule};
+use chaos::{Manner, Tally, schedule};
 use futures_util::{FutureExt, StreamExt};
 use testkit::plane::ControlPlane;
 use world::Place;
@@ -48,7 +49,7 @@ fn no_schedule_of_failures_loses_repeats_or_strands_an_operation() {
             let place = place.clone();
             async move {
                 let begun = Instant::now();
-                let running = tokio::spawn(AssertUnwindSafe(schedule(place, seed)).catch_unwind());
+                let running = tokio::spawn(AssertUnwindSafe(schedule(place, seed, Manner::of(seed))).catch_unwind());
                 let ended = running.await.expect("it is not aborted");
                 println!("seed {seed}: {:.1?}, {}", begun.elapsed(), ended.is_ok());
                 (seed, ended.ok())
