@@ -25,11 +25,17 @@ pub(crate) async fn newest(
 }
 
 /// The run that an operation is at. One that is not known of may be another process's, unless it was not
-/// started yet for all that is recorded: to start it again is to start it once.
-async fn run_of(shared: &Shared, operation: &Operation) -> Result<RunState, RunnerError> {
+/// started yet for all that is recorded: to start it again is to start it once. A start that was refused may
+/// have been one all the same, if nobody heard the answer.
+async fn run_of(
+    shared: &Shared,
+    operation: &Operation,
+    refused: bool,
+) -> Result<RunState, RunnerError> {
     let run = transition::current_run(operation);
     let known = shared.runner.glance(&run).await?;
-    if known == RunState::Absent && !matches!(operation.phase, Phase::Pending { .. }) {
+    let pending = matches!(operation.phase, Phase::Pending { .. });
+    if known == RunState::Absent && (refused || !pending) {
         return shared.runner.observe(&run).await;
     }
     Ok(known)
@@ -42,7 +48,7 @@ pub(crate) async fn observe<'a>(
     hands: &Hands,
 ) -> Result<State<'a>, Trouble> {
     let operation = &record.operation;
-    let run = run_of(shared, operation).await?;
+    let run = run_of(shared, operation, hands.refused.is_some()).await?;
     let halted = match &operation.halts {
         Some(halt) => Some(shared.runner.observe(&halt.run).await?),
         None => None,

@@ -97,7 +97,8 @@ pub struct Record {
     /// Ended operations before [`Self::operation`], oldest first, at most [`PAST_OPERATIONS`].
     #[serde(default)]
     pub past: Vec<PastOperation>,
-    /// Counts operations from 1; with the key it names them. Goes on counting over a tombstone.
+    /// Counts operations from the time of the first, in milliseconds; with the key it names them. Goes on
+    /// counting over a tombstone, and names do not come back where that is gone.
     pub sequence: u64,
     /// When the id was first ordered (again, after a tombstone).
     pub created_at: Timestamp,

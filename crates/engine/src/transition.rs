@@ -47,7 +47,8 @@ pub(crate) fn create(
     intent: Intent,
     now: Timestamp,
 ) -> Record {
-    let sequence = tombstone.map_or(0, |record| record.sequence).saturating_add(1);
+    // Not from one: a tombstone may be gone by now, or not be known of, and names are not to come back.
+    let sequence = tombstone.map_or(now.0, |record| record.sequence).saturating_add(1);
     Record {
         key: key.clone(),
         lifecycle: Lifecycle::Creating,
@@ -183,6 +184,8 @@ pub(crate) fn external(
     // When its time is up it has failed, however long a pause it asked for.
     let up = record.operation.created_at.plus(policy.external_timeout);
     next.operation.phase = Phase::External { name, polls, next: now.plus(pause).min(up) };
+    // As with a further attempt.
+    next.operation.halts = None;
     next.updated_at = now;
     next
 }
@@ -282,6 +285,8 @@ pub(crate) fn retried(
     next.operation.attempt = record.operation.attempt.saturating_add(1);
     let pause = asked_for(wait).max(policy.pause(next.operation.attempt));
     next.operation.phase = Phase::Pending { not_before: Some(now.plus(pause)) };
+    // It is over and let go of: that there is no such run says nothing any more.
+    next.operation.halts = None;
     next.updated_at = now;
     next
 }

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use engine::ports::StoreError;
+use kube::runtime::utils::Backoff;
+use tokio::time::Instant;
 
 /// After this a call has failed; whether it took effect is not known. The client itself waits for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,6 +64,46 @@ pub(crate) async fn find<T>(
         Ok(found) => Ok(Some(found)),
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// The pauses before a watch that was interrupted is begun again: short at first, for it is by watches that
+/// we hear of the ends of runs, and never long, for an API server that was away is back at once.
+#[derive(Debug)]
+pub(crate) struct Again {
+    next: Duration,
+    last: Option<Instant>,
+}
+
+impl Again {
+    const FIRST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(5);
+}
+
+impl Default for Again {
+    fn default() -> Self {
+        Self { next: Self::FIRST, last: None }
+    }
+}
+
+impl Iterator for Again {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        // It went well for longer than the longest pause.
+        if self.last.is_some_and(|last| last.elapsed() > 2 * Self::LONGEST) {
+            self.next = Self::FIRST;
+        }
+        self.last = Some(Instant::now());
+        let pause = self.next;
+        self.next = (pause * 2).min(Self::LONGEST);
+        Some(pause)
+    }
+}
+
+impl Backoff for Again {
+    fn reset(&mut self) {
+        *self = Self::default();
     }
 }
 

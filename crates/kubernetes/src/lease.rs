@@ -3,6 +3,7 @@
 //! It saves work, and nothing depends on it: each step of an operation is compared and set, and each run has
 //! one name. So a holder that was paused and does not know that its time is over does no harm.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -16,19 +17,19 @@ use tokio::time::Instant;
 use crate::calls::{CallError, call, find};
 use crate::names;
 
-/// For how long a Lease is held without a word from its holder.
+/// For how long a Lease is held without a word from its holder, unless said otherwise.
 const DURATION: Duration = Duration::from_secs(15);
-/// How often its holder says a word.
-const RENEW: Duration = Duration::from_secs(5);
-/// How often the others look.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// A Lease that many want and one has.
 pub struct Lead {
     leases: Api<Lease>,
     name: String,
     identity: String,
+    /// For how long it is held without a word from its holder.
+    duration: Duration,
     held: watch::Sender<bool>,
+    /// It is not wanted any more.
+    given_back: AtomicBool,
 }
 
 /// What was last seen of it, and when by our own clock: clocks of others are not compared with.
@@ -44,8 +45,26 @@ impl Lead {
             leases: Api::namespaced(client, namespace),
             name: format!("manciple-{}", names::broker_label(broker)),
             identity: identity.to_owned(),
+            duration: DURATION,
             held: watch::Sender::new(false),
+            given_back: AtomicBool::new(false),
         }
+    }
+
+    /// Held for so long without a word from its holder, in whole seconds, instead of 15 s.
+    #[must_use]
+    pub fn lasting(self, duration: Duration) -> Self {
+        Self { duration, ..self }
+    }
+
+    /// How often its holder says a word.
+    fn renew(&self) -> Duration {
+        self.duration / 3
+    }
+
+    /// How often the others look.
+    fn look(&self) -> Duration {
+        self.duration * 2 / 15
     }
 
     /// Whether it is held, from now on.
@@ -53,39 +72,54 @@ impl Lead {
         self.held.subscribe()
     }
 
-    /// Takes it when it is free and keeps it, for ever. To be spawned.
+    /// Takes it when it is free and keeps it, until it is given back. To be spawned.
     pub async fn keep(&self) {
         let mut seen: Option<Seen> = None;
-        let mut renewed = Instant::now();
-        loop {
+        let mut renewed: Option<Instant> = None;
+        while !self.given_back.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            match self.step(&mut seen).await {
-                Ok(true) => renewed = begun,
-                Ok(false) => renewed = begun - DURATION,
-                Err(error) => tracing::warn!(%error, lease = %self.name, "the Lease cannot be had"),
+            // A holder has to know in time that it is one no more: an answer that takes long is none.
+            match tokio::time::timeout(self.renew(), self.step(&mut seen)).await {
+                Ok(Ok(ours)) => renewed = ours.then_some(begun),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, lease = %self.name, "the Lease cannot be had");
+                }
+                Err(_) => tracing::warn!(lease = %self.name, "the Lease cannot be had in time"),
             }
             // Without an answer it is ours for as long as nobody else may take it.
-            let held = renewed.elapsed() < DURATION - RENEW;
-            if self.held.send_if_modified(|was| std::mem::replace(was, held) != held) {
-                tracing::info!(lease = %self.name, identity = %self.identity, held, "leadership");
-            }
-            tokio::time::sleep(if held { RENEW } else { LOOK }).await;
+            let lasts = self.duration - self.renew();
+            let held = renewed.is_some_and(|renewed| renewed.elapsed() < lasts);
+            self.tell(held && !self.given_back.load(Ordering::Relaxed));
+            tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
         }
     }
 
     /// Gives it back, so that the next one does not have to wait. Nothing is lost if it fails.
     pub async fn give_back(&self) {
+        self.given_back.store(true, Ordering::Relaxed);
         if !*self.held.borrow() {
             return;
         }
-        if let Ok(Some(mut lease)) = find(self.leases.get(&self.name)).await {
+        // Twice: it may just be renewed.
+        for _ in 0..2 {
+            let Ok(Some(mut lease)) = find(self.leases.get(&self.name)).await else { break };
             let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() == Some(&self.identity) {
-                spec.holder_identity = None;
-                let _ = call(self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            if spec.holder_identity.as_deref() != Some(&self.identity) {
+                break;
+            }
+            spec.holder_identity = None;
+            let given = call(self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            if !matches!(given, Err(CallError::Conflict)) {
+                break;
             }
         }
-        self.held.send_replace(false);
+        self.tell(false);
+    }
+
+    fn tell(&self, held: bool) {
+        if self.held.send_if_modified(|was| std::mem::replace(was, held) != held) {
+            tracing::info!(lease = %self.name, identity = %self.identity, held, "leadership");
+        }
     }
 
     /// One look, one write at most; whether it is ours now.
@@ -102,7 +136,7 @@ impl Lead {
         }
         let now = Instant::now();
         let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let duration = duration.map_or(DURATION, Duration::from_secs);
+        let duration = duration.map_or(self.duration, Duration::from_secs);
         match seen {
             Some(seen) if seen.version == version && seen.at + duration <= now => {
                 self.write(Some(lease)).await
@@ -121,7 +155,7 @@ impl Lead {
         let now = MicroTime(jiff::Timestamp::now());
         let spec = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.duration.as_secs()).ok(),
             acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
             renew_time: Some(now),
             lease_transitions: match (ours, spec.lease_transitions) {

@@ -21,6 +21,7 @@ pub mod names;
 pub mod own;
 pub mod resources;
 mod runner;
+mod server_time;
 mod split;
 mod store;
 

@@ -44,11 +44,16 @@ pub fn kubeconfig() -> Result<PathBuf, String> {
     })
 }
 
+/// A program of the test cluster, if `cargo xtask cluster up` has made it.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder()?).ok()?.flatten();
+    entries.map(|entry| entry.path().join("bin").join(name)).find(|path| path.is_file())
+}
+
 /// kubectl, for the cluster that tests use: that of `cargo xtask cluster`, or whichever is in the path.
 pub fn kubectl() -> std::process::Command {
-    let ours = folder().into_iter().flat_map(|folder| std::fs::read_dir(folder).ok()).flatten();
-    let ours = ours.flatten().map(|entry| entry.path().join("bin/kubectl")).find(|it| it.is_file());
-    let mut kubectl = std::process::Command::new(ours.unwrap_or_else(|| "kubectl".into()));
+    let mut kubectl =
+        std::process::Command::new(program("kubectl").unwrap_or_else(|| "kubectl".into()));
     if let Ok(kubeconfig) = kubeconfig() {
         kubectl.env("KUBECONFIG", kubeconfig);
     }

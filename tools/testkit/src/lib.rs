@@ -1,7 +1,18 @@
 //! What the tests of several crates share, and no product needs.
 //!
 //! - [`cluster`]: where the test cluster is.
+//! - [`kubelet`]: runs pods that run nothing.
+//! - [`plane`]: a control plane of a test's own.
 //! - [`postgres`]: a real PostgreSQL server for the length of a test.
+//! - [`proxy`]: an API server that fails.
+//! - [`random`]: numbers that are the same everywhere.
 
 pub mod cluster;
+#[cfg(feature = "plane")]
+pub mod kubelet;
+#[cfg(feature = "plane")]
+pub mod plane;
 pub mod postgres;
+#[cfg(feature = "plane")]
+pub mod proxy;
+pub mod random;

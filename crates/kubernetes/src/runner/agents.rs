@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use super::delivery::{AGENT_KEY, PackedAgent};
 use super::seen::Stage;
 use super::watch::Seen;
-use super::{Shared, now};
+use super::Shared;
 use crate::calls::{CallError, call, find};
 use crate::names;
 
@@ -130,7 +130,7 @@ impl Shared {
                 continue;
             };
             let made = map.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
-            let age = now().saturating_sub(made);
+            let age = self.now().saturating_sub(made);
             let users = ListParams::default().labels(&format!("{AGENT}={name}")).limit(1);
             let young = u64::try_from(age).is_ok_and(|age| age < old.as_secs());
             if young || call(self.jobs().list_metadata(&users)).await?.iter().next().is_some() {

@@ -12,7 +12,7 @@ use super::manifest::{ENDED, RELEASED};
 use super::seen::{Ended, SeenJob, SeenPod, Stage};
 use super::standing::{Standing, taken};
 use super::watch::Seen;
-use super::{CHANGED, Shared, now};
+use super::{CHANGED, Shared};
 use crate::calls::{CallError, call, find};
 
 /// How often Jobs that were kept long enough are looked for.
@@ -33,11 +33,11 @@ impl Shared {
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        for pod in seconds(&seen, now()).cloned() {
+        for pod in seconds(&seen, self.now()).cloned() {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
         }
-        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, now()).is_some()) {
+        if seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some()) {
             let run = run.clone();
             tokio::spawn(async move {
                 if let Err(error) = self.fence_taken(&run).await {
@@ -68,7 +68,7 @@ impl Shared {
     pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
         let why = self.namespace_goes().await;
         let seen = self.known.get(run);
-        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, now()));
+        let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
         let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
         self.fence(run, &Ended::Lost(why)).await
     }
@@ -154,7 +154,7 @@ impl Shared {
     pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
         // Nobody is there to be reminded on a node that is silent.
         for pod in seen.pods.iter().filter(|pod| !pod.gone && !pod.silent) {
-            let since = |time: Option<i64>| time.map_or(0, |time| now().saturating_sub(time));
+            let since = |time: Option<i64>| time.map_or(0, |time| self.now().saturating_sub(time));
             let (late, asked) = (since(pod.going), since(pod.asked));
             let grace = match pod.stage {
                 Stage::Waiting(_) if !pod.begins && asked > LATE => 0,
@@ -189,7 +189,9 @@ impl Shared {
             return match find(self.jobs().get(name.as_str())).await?.as_ref().and_then(SeenJob::of)
             {
                 Some(job) if job.released.is_none() => self.delete(&job).await,
-                _ => Ok(()),
+                Some(_) => Ok(()),
+                // What it was to be given may be there: whoever was to start it was ended, or refused.
+                None => self.take_back(name).await,
             };
         };
         if job.released.is_some() {
@@ -209,7 +211,7 @@ impl Shared {
         if kept.is_zero() {
             return self.delete(job).await;
         }
-        let until = now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
+        let until = self.now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
         let patch = Patch::Merge(json!({
             "metadata": {"annotations": {RELEASED: until.to_string()}},
             "spec": {"parallelism": 0},
@@ -239,8 +241,12 @@ impl Shared {
         tokio::time::timeout(patience, over).await.map_err(late)?
     }
 
-    /// Deletes a Job, with its pods, and what was given to it.
+    /// Deletes what was given to a Job, and then it, with its pods: as long as it is there, somebody finds
+    /// that there is something to do.
     pub(super) async fn delete(&self, job: &SeenJob) -> Result<(), CallError> {
+        if job.given {
+            self.take_back(&job.run).await?;
+        }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(job.uid.clone()),
@@ -262,7 +268,7 @@ impl Shared {
                 job.deleted = true;
             }
         });
-        if job.given { self.take_back(&job.run).await } else { Ok(()) }
+        Ok(())
     }
 
     async fn take_back(&self, name: &RunName) -> Result<(), CallError> {
@@ -281,7 +287,9 @@ impl Shared {
                 if job.unsure && self.find(&job.run).await.is_err() {
                     continue;
                 }
-                if job.released.is_some_and(|until| until <= now())
+                // Of a question for the catalog nobody knows who asked it, and may be gone.
+                let until = job.released.or(job.until.filter(|_| job.record.is_none()));
+                if until.is_some_and(|until| until <= self.now())
                     && !job.going
                     && let Err(error) = self.delete(&job).await
                 {

@@ -24,13 +24,13 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use data_encoding::{BASE32_NOPAD, BASE64};
 use engine::names::RunName;
-use engine::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
+use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
@@ -51,9 +51,11 @@ use self::progress::Followed;
 use self::seen::{Ended, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
-use self::watch::{Known, Seen};
-use crate::calls::{CallError, call, find};
-use crate::names;
+use self::watch::{Known, Seen, Watched as _};
+use crate::calls::{Again, CallError, call, find};
+use crate::server_time::ServerTime;
+use crate::store::KubernetesStore;
+use crate::{names, resources};
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -68,12 +70,15 @@ pub struct JobRunner {
 
 struct Shared {
     client: Client,
+    time: Arc<ServerTime>,
     settings: JobSettings,
     keys: Keys,
     known: Arc<Known>,
     followed: Followed,
     mounts: Mounts,
     agents: Agents,
+    /// Whose resources own what is given to runs.
+    store: OnceLock<Arc<KubernetesStore>>,
 }
 
 /// Why there is no runner.
@@ -92,12 +97,14 @@ impl JobRunner {
     pub async fn open(client: Client, settings: JobSettings) -> Result<Self, OpenError> {
         let namespace = settings.namespace.clone();
         let failed = |why: String| OpenError { namespace: namespace.clone(), why };
+        let (client, time) = ServerTime::of(&client, &settings.namespace);
         let keys = Keys::open(client.clone(), &settings.namespace, &settings.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let known = Arc::new(Known::default());
         let (followed, mounts) = (Followed::default(), Mounts::default());
-        let agents = Agents::default();
-        let shared = Shared { client, settings, keys, known, followed, mounts, agents };
+        let (agents, store) = (Agents::default(), OnceLock::new());
+        let shared =
+            Shared { client, time, settings, keys, known, followed, mounts, agents, store };
         let shared = Arc::new(shared);
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
@@ -113,6 +120,18 @@ impl JobRunner {
         let keys = Arc::clone(&shared);
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         Ok(Self { shared, _tasks: Arc::new(tasks) })
+    }
+
+    /// The API server's time, which all replicas agree on, whatever their own clocks say.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.time) as _
+    }
+
+    /// What is given to runs goes, at the latest, with the resource of the record that they are for: nothing
+    /// confidential is left where a process was ended between the Secret and the Job. To be said once.
+    pub fn belongs_to(&self, store: &Arc<KubernetesStore>) {
+        // Said again, it is the same.
+        let _ = self.shared.store.set(Arc::clone(store));
     }
 
     /// Removes the ConfigMaps of other agents than ours that are older than this and that no Job of the
@@ -216,9 +235,9 @@ impl Shared {
             manifest::RUN
         );
         let config = watcher::Config::default().labels(&selector).page_size(PAGE);
-        let jobs = watcher(self.jobs(), config.clone()).default_backoff();
+        let jobs = watcher(self.jobs(), config.clone()).backoff(Again::default());
         tasks.spawn(watch::follow(Arc::clone(&self.known), jobs, SeenJob::of, |_| {}));
-        let pods = watcher(self.pods(), config).default_backoff();
+        let pods = watcher(self.pods(), config).backoff(Again::default());
         let shared = Arc::downgrade(self);
         let guard = move |run: &RunName| {
             if let Some(shared) = shared.upgrade() {
@@ -233,7 +252,7 @@ impl Shared {
     fn watch_warnings(&self, tasks: &mut JoinSet<()>) {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
-        let warnings = watcher(events, config).default_backoff();
+        let warnings = watcher(events, config).backoff(Again::default());
         tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
     }
 
@@ -277,8 +296,13 @@ impl Shared {
             .iter()
             .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
             .collect();
+        let owner = self.owner(job);
         let secret = json!({
-            "metadata": {"name": name.as_str(), "labels": job.metadata.labels},
+            "metadata": {
+                "name": name.as_str(),
+                "labels": job.metadata.labels,
+                "ownerReferences": owner.as_slice(),
+            },
             "immutable": true,
             "data": data,
         });
@@ -291,13 +315,25 @@ impl Shared {
         }
     }
 
+    /// The resource of the record that a Job is for, if it is known.
+    fn owner(&self, job: &Job) -> Option<Value> {
+        let key = SeenJob::of(job)?.record?;
+        let (name, uid, _) = self.store.get()?.resource(&key)?;
+        let (version, kind) = (resources::api_version(), resources::Kind::of(&key).name());
+        Some(json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid}))
+    }
+
     /// Looks for a run that is not known of: a watch is behind what others do.
     async fn find(&self, name: &RunName) -> Result<(), RunnerError> {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
         }
-        let found = find(self.jobs().get(name.as_str())).await;
-        let found = found.map_err(|error| RunnerError(error.to_string()))?;
+        self.ask(name).await.map_err(|error| RunnerError(error.to_string()))
+    }
+
+    /// Asks for a run as it is now.
+    async fn ask(&self, name: &RunName) -> Result<(), CallError> {
+        let found = find(self.jobs().get(name.as_str())).await?;
         let Some(job) = found.as_ref().and_then(SeenJob::of) else {
             self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
                 (Some(job), _) => job.deleted |= job.unsure,
@@ -308,24 +344,47 @@ impl Shared {
         };
         self.known.learn(job);
         let selector = format!("{}={name}", manifest::RUN);
-        let pods = call(self.pods().list(&ListParams::default().labels(&selector))).await;
-        for pod in pods.map_err(|error| RunnerError(error.to_string()))? {
-            SeenPod::of(&pod).into_iter().for_each(|pod| self.known.learn(pod));
-        }
+        let pods = call(self.pods().list(&ListParams::default().labels(&selector))).await?;
+        let pods: Vec<_> = pods.iter().filter_map(SeenPod::of).collect();
+        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        pods.into_iter().for_each(|pod| self.known.learn(pod));
+        self.known.change(name, |seen| SeenPod::keep(seen, &uids));
         Ok(())
     }
 
+    /// The API server's time, in seconds since 1970.
+    fn now(&self) -> i64 {
+        self.time.now() / 1000
+    }
+
     fn standing(&self, seen: &Seen) -> Standing {
-        standing(seen, self.settings.start_timeout, now())
+        standing(seen, self.settings.start_timeout, self.now())
+    }
+
+    /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
+    /// watches are not equally quick, and the Job's may say that all is over before the pod's says how.
+    async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
+        let seen = self.known.get(name);
+        let over = |seen: &Seen| {
+            matches!(
+                self.standing(seen),
+                Standing::Lost(_) | Standing::Halted | Standing::TimedOut(_)
+            )
+        };
+        if over(&seen) {
+            self.ask(name).await?;
+            return Ok(self.known.get(name));
+        }
+        Ok(seen)
     }
 
     async fn observe(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
-        let mut seen = self.known.get(name);
-        if let Some(warning) = self.look_for_mounts(&seen, now()).await {
+        let unavailable = |error: CallError| RunnerError(error.to_string());
+        let mut seen = self.sure(name).await.map_err(unavailable)?;
+        if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
             self.known.warn(warning);
             seen = self.known.get(name);
         }
-        let unavailable = |error: CallError| RunnerError(error.to_string());
         self.mend_agent(&seen).await.map_err(unavailable)?;
         self.remind(&seen).await.map_err(unavailable)?;
         let failed = |reason, why: &str| {
@@ -396,9 +455,4 @@ fn catalog_name(broker: &str) -> Option<RunName> {
     let word = BASE32_NOPAD.encode(&bytes).to_ascii_lowercase();
     let broker = names::broker_label(broker);
     RunName::parse(&format!("catalog-{}-{word}", &broker[..8]))
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

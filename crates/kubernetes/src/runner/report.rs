@@ -11,7 +11,7 @@ use super::manifest::BROKER_CONTAINER;
 use super::seen::{End, Ended};
 use super::standing::{Standing, taken_away};
 use super::watch::Seen;
-use super::{CHANGED, Shared, now};
+use super::{CHANGED, Shared};
 use crate::calls::{CallError, find};
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
@@ -31,7 +31,7 @@ impl Shared {
             Err(why) => return Ok(RunState::Lost { why }),
         };
         Ok(match report.answer {
-            Answer::Work(result) => meant(result, seen, end),
+            Answer::Work(result) => meant(result, seen, end, self.now()),
             Answer::Offer(_) => RunState::Lost { why: "it answered another question".to_owned() },
         })
     }
@@ -73,7 +73,8 @@ impl Shared {
     pub(super) async fn offered(&self, name: &RunName) -> Result<Offer, RunFailure> {
         let failed = |reason, why: String| RunFailure { reason, failure: Failure::failed(why) };
         loop {
-            let seen = self.known.get(name);
+            let seen =
+                self.sure(name).await.map_err(|error| failed(Reason::Lost, error.to_string()))?;
             let why = match self.standing(&seen) {
                 Standing::Going { .. } => {
                     if let Err(error) = self.mend_agent(&seen).await {
@@ -133,7 +134,7 @@ impl Shared {
 }
 
 /// What the agent says, with what it cannot know: who ended it, and that its memory was used up.
-fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End) -> RunState {
+fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End, now: i64) -> RunState {
     let mut failure = match result {
         Err(failure) => failure,
         done => return RunState::Finished(done),
@@ -153,7 +154,7 @@ fn meant(result: Result<Output, RunFailure>, seen: &Seen, end: &End) -> RunState
             let words = format!("; it was too late: {why}");
             failure.failure.description.push_str(&words);
         }
-        None if job.is_some_and(|job| job.goes_over_time(now())) => {
+        None if job.is_some_and(|job| job.goes_over_time(now)) => {
             failure.reason = Reason::Timeout;
         }
         None => return RunState::Lost { why: taken_away(seen) },

@@ -4,12 +4,16 @@
 //! Deleted ──▶ tombstone ──▶ finalizer off, resource deleted, its Secret after it
 //! ```
 //!
-//! Each step may be done twice, by two replicas, or again after a crash: the resource goes last.
+//! Each step may be done twice, by two replicas, or again after a crash: the resource goes last. It never
+//! comes to life again: an id that is used anew has a resource of its own, so whoever is slow to delete the
+//! old one does no harm.
 
 use engine::ports::StoreError;
-use engine::record::{Key, Lifecycle};
+use engine::record::{Key, Lifecycle, Record};
 
-use super::KubernetesStore;
+use super::entry::Entry;
+use super::watch::Known;
+use super::{KubernetesStore, Place};
 
 impl KubernetesStore {
     /// Buries a record that is deleted, unless that was done.
@@ -18,19 +22,47 @@ impl KubernetesStore {
     /// If the API server refuses a step; to be called again then.
     pub async fn bury(&self, key: &Key) -> Result<(), StoreError> {
         let Some(entry) = self.place.find(key).await? else { return Ok(()) };
-        if entry.is_tombstone() || entry.lifecycle != Lifecycle::Deleted || entry.busy {
+        if !entry.is_to_be_buried() {
             return Ok(());
         }
-        let Some(stored) = self.place.whole(&entry).await? else { return Ok(()) };
-        match self.place.entomb(&stored.record, None).await {
-            Ok(tombstone) => drop(self.known.learn(tombstone.into())),
-            // It was made before we were ended.
-            Err(StoreError::Conflict) => {}
-            Err(error) => return Err(error),
-        }
-        match self.place.let_go(&entry).await {
+        match self.place.bury(&self.known, &entry).await {
             Ok(()) | Err(StoreError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Entry {
+    /// It is a resource, and nothing that it stood for is left.
+    pub(super) fn is_to_be_buried(&self) -> bool {
+        !self.is_tombstone() && self.lifecycle == Lifecycle::Deleted && !self.busy
+    }
+}
+
+impl Place {
+    /// Puts a tombstone into the place of a resource.
+    pub(super) async fn bury(&self, known: &Known, entry: &Entry) -> Result<(), StoreError> {
+        let Some(stored) = self.whole(entry).await? else { return Ok(()) };
+        match self.entomb(&stored.record, None).await {
+            Ok(tombstone) => {
+                known.learn(tombstone.into());
+            }
+            Err(StoreError::Conflict) => self.rewrite(known, &stored.record).await?,
+            Err(error) => return Err(error),
+        }
+        self.let_go(entry).await
+    }
+
+    /// There is a tombstone: it was made before we were ended, or it is of a former life, which whoever ordered
+    /// anew had not heard of.
+    async fn rewrite(&self, known: &Known, record: &Record) -> Result<(), StoreError> {
+        let Some(tombstone) = self.tombstone(&record.key).await? else {
+            return Err(StoreError::Conflict);
+        };
+        let Some(kept) = self.whole(&tombstone).await? else { return Ok(()) };
+        if kept.record.operation.id != record.operation.id {
+            known.learn(self.entomb(record, Some(&tombstone)).await?.into());
+        }
+        Ok(())
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Entry {
 /// What an entry was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
+    /// As it was first written: its Secret may not be there yet.
+    First,
     Resource,
     Tombstone,
 }
@@ -46,8 +48,9 @@ impl Entry {
         let kept = object.data.pointer("/status/record").and_then(serde_json::Value::as_str);
         let first = || object.metadata.annotations.as_ref()?.get(names::RECORD).map(String::as_str);
         let text = kept.or_else(first)?;
+        let from = if kept.is_some() { From::Resource } else { From::First };
         let metadata = &object.metadata;
-        let entry = Self::read(text, From::Resource, metadata.resource_version.as_deref());
+        let entry = Self::read(text, from, metadata.resource_version.as_deref());
         Some(entry.map(|entry| Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             going: metadata.deletion_timestamp.is_some(),

@@ -10,7 +10,7 @@ mod secrets;
 mod watch;
 mod write;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use engine::ports::{Query, Store, StoreError, Stored, Version};
@@ -48,7 +48,6 @@ pub struct Settings {
 pub struct KubernetesStore {
     place: Arc<Place>,
     known: Arc<Known>,
-    heard: Mutex<Option<mpsc::UnboundedReceiver<Change>>>,
     /// Ends the watches with the store.
     _watches: tokio::task::JoinSet<()>,
 }
@@ -112,8 +111,7 @@ impl KubernetesStore {
     pub async fn open(client: Client, settings: Settings) -> Result<Self, StoreError> {
         let broker = names::broker_label(&settings.broker);
         let place = Arc::new(Place { client, settings, broker, secrets: Secrets::default() });
-        let (tell, heard) = mpsc::unbounded_channel();
-        let known = Arc::new(Known::new(tell));
+        let known = Arc::new(Known::default());
         let mut watches = tokio::task::JoinSet::new();
         for watch in
             [watch::Watched::Instances, watch::Watched::Bindings, watch::Watched::Tombstones]
@@ -121,12 +119,13 @@ impl KubernetesStore {
             watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watch));
         }
         known.complete().await?;
-        Ok(Self { place, known, heard: Mutex::new(Some(heard)), _watches: watches })
+        Ok(Self { place, known, _watches: watches })
     }
 
-    /// What the watch brings, from the beginning, everything there is included; to be taken once.
+    /// What there is, and what the watch brings from now on; to be taken once, and then from again and again,
+    /// for it waits in memory.
     pub fn changes(&self) -> Option<mpsc::UnboundedReceiver<Change>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.known.listen()
     }
 
     /// Every record that asks for something, as a watch that begins would bring it: for a process that
@@ -194,9 +193,8 @@ impl Store for KubernetesStore {
     async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
         if let Some(instance) = &query.instance {
             // What an instance has decides what becomes of it: asked anew.
-            for entry in self.place.of_instance(instance, query.kind).await? {
-                self.known.learn(entry);
-            }
+            let (entries, version) = self.place.of_instance(instance, query.kind).await?;
+            self.known.take_list(instance, query.kind, entries, version);
         }
         let mut records = Vec::new();
         for entry in self.page(query) {

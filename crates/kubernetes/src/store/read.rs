@@ -8,14 +8,15 @@ use engine::record::Key;
 use kube::api::ListParams;
 use osb::InstanceId;
 
-use super::entry::{Entry, From};
+use super::entry::{Entry, From, version_of};
 use super::{Place, names};
 use crate::calls::{CallError, call, find};
 use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
 
-/// A resource is made before its Secret, which it owns: so long a reader waits for the other half.
-const HALF_MADE: Duration = Duration::from_secs(2);
+/// A resource is made before its Secret, which it owns: so long a reader waits for the other half. Then its
+/// writer was ended in between, and nobody was told that there is such a record.
+pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Place {
@@ -30,8 +31,17 @@ impl Place {
         if let Some(found) = find(self.resources(Kind::of(key)).get(&name)).await? {
             return read(Entry::of_resource(&found));
         }
-        match find(self.config_maps().get(&name)).await? {
-            Some(found) => read(Entry::of_tombstone(&found)),
+        self.tombstone(key).await
+    }
+
+    /// What is left of a record that is gone.
+    pub(super) async fn tombstone(&self, key: &Key) -> Result<Option<Arc<Entry>>, StoreError> {
+        let Some(found) = find(self.config_maps().get(&self.name(key))).await? else {
+            return Ok(None);
+        };
+        match Entry::of_tombstone(&found) {
+            Some(Ok(entry)) => Ok(Some(Arc::new(entry))),
+            Some(Err(error)) => Err(unreadable(key, &error.to_string())),
             None => Ok(None),
         }
     }
@@ -50,6 +60,11 @@ impl Place {
                     None => return Ok(None),
                 },
             }
+            if begun.elapsed() > HALF_MADE && entry.from == From::First {
+                tracing::warn!(record = %entry.key, "it was only half made, and is removed");
+                self.let_go(entry).await?;
+                return Ok(None);
+            }
             if begun.elapsed() > HALF_MADE {
                 let why = format!("Secret {name} lacks what the resource says is in it");
                 return Err(unreadable(&entry.key, &why));
@@ -64,12 +79,12 @@ impl Place {
         Ok(Some(Stored { record: Arc::new(record), version }))
     }
 
-    /// Everything of an instance, as the API server has it now. Tombstones are left to the watch.
+    /// Everything of an instance, as the API server has it in this version. Tombstones are left to the watch.
     pub(super) async fn of_instance(
         &self,
         instance: &InstanceId,
         kind: ports::Kind,
-    ) -> Result<Vec<Arc<Entry>>, CallError> {
+    ) -> Result<(Vec<Arc<Entry>>, u64), CallError> {
         let kind = match kind {
             ports::Kind::Instances => Kind::ServiceInstance,
             ports::Kind::Bindings => Kind::ServiceBinding,
@@ -79,7 +94,8 @@ impl Place {
         let found =
             call(self.resources(kind).list(&ListParams::default().labels(&selector))).await?;
         let entries = found.items.iter().filter_map(Entry::of_resource);
-        Ok(entries.filter_map(Result::ok).map(Arc::new).collect())
+        let entries = entries.filter_map(Result::ok).map(Arc::new).collect();
+        Ok((entries, version_of(found.metadata.resource_version.as_deref())))
     }
 }
 

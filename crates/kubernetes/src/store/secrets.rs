@@ -4,7 +4,7 @@
 //! in force. So two writers at once do not disturb each other, and a write that came too late leaves
 //! nothing but a key that nobody reads, which the next write of the same process removes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use data_encoding::BASE32_NOPAD;
@@ -16,6 +16,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::Place;
 use crate::calls::{CallError, call, find};
@@ -32,6 +33,37 @@ pub(super) struct Secrets {
     recent: Cache<(String, String), Arc<Map<String, Value>>, Weight>,
     /// Keys that nobody reads any more, by Secret.
     spent: Mutex<HashMap<String, Vec<String>>>,
+    /// Secrets and keys that are being written: not to be taken for kept before that is so.
+    coming: watch::Sender<HashSet<(String, String)>>,
+}
+
+/// Parts that are being written, and the right to say that they were.
+pub(super) struct Coming<'s> {
+    secrets: &'s Secrets,
+    parts: Vec<((String, String), Arc<Map<String, Value>>)>,
+}
+
+impl Coming<'_> {
+    /// They are kept, and need not be read.
+    pub(super) fn kept(mut self) {
+        for (key, part) in self.parts.drain(..) {
+            self.secrets.recent.insert(key.clone(), part);
+            self.secrets.coming.send_modify(|coming| {
+                coming.remove(&key);
+            });
+        }
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        if !self.parts.is_empty() {
+            let parts = &self.parts;
+            self.secrets.coming.send_modify(|coming| {
+                coming.retain(|key| !parts.iter().any(|(part, _)| part == key));
+            });
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -48,7 +80,7 @@ impl Default for Secrets {
     fn default() -> Self {
         let items = usize::try_from(CACHE_BYTES / 1024).unwrap_or(usize::MAX);
         let recent = Cache::with_weighter(items, CACHE_BYTES, Weight);
-        Self { recent, spent: Mutex::default() }
+        Self { recent, spent: Mutex::default(), coming: watch::Sender::default() }
     }
 }
 
@@ -63,6 +95,16 @@ impl Secrets {
         if !keys.is_empty() {
             self.lock().entry(secret.to_owned()).or_default().extend(keys);
         }
+    }
+
+    /// Parts that are about to be written. A watch may bring the resource before that: whoever wants them then
+    /// waits, and asks nobody.
+    pub(super) fn expect(&self, secret: &str, fresh: &Fresh) -> Coming<'_> {
+        let part =
+            |(place, part): &(String, _)| ((secret.to_owned(), place.clone()), Arc::clone(part));
+        let parts: Vec<_> = fresh.iter().map(part).collect();
+        self.coming.send_modify(|coming| coming.extend(parts.iter().map(|(key, _)| key.clone())));
+        Coming { secrets: self, parts }
     }
 
     /// The Secret is gone, or about to go.
@@ -98,6 +140,7 @@ impl Place {
     ) -> Result<Option<Arc<Map<String, Value>>>, CallError> {
         let Some(place) = place else { return Ok(Some(Arc::default())) };
         let key = (secret.to_owned(), place.clone());
+        let _ = self.secrets.coming.subscribe().wait_for(|coming| !coming.contains(&key)).await;
         if let Some(part) = self.secrets.recent.get(&key) {
             return Ok(Some(part));
         }
@@ -172,14 +215,6 @@ impl Place {
             self.add(secret, &strays).await?;
         }
         Ok(!strays.is_empty())
-    }
-
-    /// What is about to be written need not be read: a watch may bring the resource before that.
-    pub(super) fn expect(&self, secret: &str, fresh: &Fresh) {
-        for (place, part) in fresh {
-            let key = (secret.to_owned(), place.clone());
-            self.secrets.recent.insert(key, Arc::clone(part));
-        }
     }
 
     async fn add(&self, secret: &str, data: &BTreeMap<String, Value>) -> Result<(), CallError> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use engine::ports::{Kind as Records, Query, StoreError};
@@ -12,12 +12,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use osb::{PlanId, ServiceId};
+use osb::{InstanceId, PlanId, ServiceId};
 use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender};
 
 use super::entry::Entry;
 use super::{Change, Place, names};
+use crate::calls::Again;
 use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
@@ -39,7 +40,14 @@ pub(super) enum Watched {
 pub(super) struct Known {
     table: Mutex<Table>,
     listed: Sender<u8>,
-    tell: mpsc::UnboundedSender<Change>,
+    /// Who is told of what is new, if anybody is.
+    tell: OnceLock<mpsc::UnboundedSender<Change>>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { table: Mutex::default(), listed: Sender::new(0), tell: OnceLock::new() }
+    }
 }
 
 /// What is known, by what is watched: a resource and its tombstone may both be there for a while.
@@ -60,10 +68,6 @@ struct Held {
 }
 
 impl Known {
-    pub(super) fn new(tell: mpsc::UnboundedSender<Change>) -> Self {
-        Self { table: Mutex::default(), listed: Sender::new(0), tell }
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,8 +97,7 @@ impl Known {
     fn hear(&self, entry: Entry) {
         let change = Change::of(&entry);
         if self.learn(Arc::new(entry)) {
-            // Nobody listens in a process that carries nothing out.
-            let _ = self.tell.send(change);
+            self.tell(change);
         }
     }
 
@@ -103,8 +106,23 @@ impl Known {
         let change = Change::of(&entry);
         self.learn(Arc::new(entry));
         if change.gone {
-            let _ = self.tell.send(change);
+            self.tell(change);
         }
+    }
+
+    /// Nobody listens in a process that carries nothing out.
+    fn tell(&self, change: Change) {
+        if let Some(tell) = self.tell.get() {
+            let _ = tell.send(change);
+        }
+    }
+
+    /// Begins to tell, of what is known by now too; `None` if somebody listens already.
+    pub(super) fn listen(&self) -> Option<mpsc::UnboundedReceiver<Change>> {
+        let (tell, heard) = mpsc::unbounded_channel();
+        self.tell.set(tell).ok()?;
+        self.changes().into_iter().for_each(|change| self.tell(change));
+        Some(heard)
     }
 
     /// What is known, as the watch would bring it.
@@ -138,6 +156,28 @@ impl Known {
         if entries.get(&entry.key).is_some_and(|held| held.entry.version <= entry.version) {
             entries.remove(&entry.key);
         }
+    }
+
+    /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
+    /// watch has not said so yet.
+    pub(super) fn take_list(
+        &self,
+        instance: &InstanceId,
+        kind: Records,
+        entries: Vec<Arc<Entry>>,
+        version: u64,
+    ) {
+        let listed: BTreeSet<Key> = entries.iter().map(|entry| entry.key.clone()).collect();
+        for entry in entries {
+            self.learn(entry);
+        }
+        let watched = match kind {
+            Records::Instances => Watched::Instances,
+            Records::Bindings => Watched::Bindings,
+        };
+        self.lock().0[watched as usize].entries.retain(|key, held| {
+            key.instance() != instance || listed.contains(key) || held.entry.version > version
+        });
     }
 
     fn begin(&self, watched: Watched) {
@@ -236,13 +276,13 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
             };
             let stream = watcher(place.resources(kind), config(&selector));
             let read = |object: DynamicObject| Entry::of_resource(&object);
-            take_in(&known, watched, stream.default_backoff(), read).await;
+            take_in(&known, watched, stream.backoff(Again::default()), read).await;
         }
         Watched::Tombstones => {
             let selector = format!("{selector},{}={TOMBSTONE}", names::KEEPS);
             let stream = watcher(place.config_maps(), config(&selector));
             let read = |object: ConfigMap| Entry::of_tombstone(&object);
-            take_in(&known, watched, stream.default_backoff(), read).await;
+            take_in(&known, watched, stream.backoff(Again::default()), read).await;
         }
     }
 }

@@ -1,11 +1,13 @@
 //! One step of an operation, as one write to a resource that is still of the expected version.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::ports::{StoreError, Version};
 use engine::record::{Key, Lifecycle, Record};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::entry::{Entry, From, version_of};
 use super::read::unreadable;
@@ -21,6 +23,9 @@ use crate::split::{self, Parts, Places, Written};
 const MAX_CONFIDENTIAL: usize = 512 * 1024;
 /// What of a record may be public, in bytes: it is an annotation at first, of which an object holds 256 KiB.
 const MAX_PUBLIC: usize = 192 * 1024;
+/// A first write that took longer than this is confirmed: others may take it for half made. See
+/// [`HALF_MADE`](super::read::HALF_MADE), which is longer.
+const SURE: Duration = Duration::from_secs(1);
 
 /// A record on its way: its parts, and where they will be.
 struct Outgoing {
@@ -41,6 +46,15 @@ impl Place {
             None => None,
         };
         let entry = match &before {
+            Some(before) if before.is_to_be_buried() && record.lifecycle != Lifecycle::Deleted => {
+                self.bury(known, before).await?;
+                let made = self.make(record).await?;
+                let tombstone = self.tombstone(&record.key).await?;
+                if let Some(old) = tombstone.filter(|it| it.updated_at <= record.updated_at) {
+                    self.open_tomb(&old).await?;
+                }
+                made
+            }
             Some(before) if !before.is_tombstone() => self.change(before, record).await?,
             _ if record.lifecycle == Lifecycle::Deleted => {
                 self.entomb(record, before.as_deref()).await?
@@ -75,9 +89,11 @@ impl Place {
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
     async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
+        let begun = Instant::now();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, None).await?;
+        let coming = self.secrets.expect(&name, &outgoing.fresh);
         let labels = self.labels(&record.key);
         let resource = json!({
             "apiVersion": resources::api_version(),
@@ -94,12 +110,30 @@ impl Place {
             .map_err(|error| unreadable(&record.key, &error.to_string()))?;
         let made = call(self.resources(kind).create(&PostParams::default(), &resource)).await?;
         let uid = made.metadata.uid.clone().unwrap_or_default();
-        if !outgoing.fresh.is_empty() {
-            let owner = owner(kind, &name, &uid);
-            self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
-        }
         let version = version_of(made.metadata.resource_version.as_deref());
-        Ok(outgoing.entry(record, From::Resource, version, uid))
+        if outgoing.fresh.is_empty() {
+            return Ok(outgoing.entry(record, From::First, version, uid));
+        }
+        let owner = owner(kind, &name, &uid);
+        self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
+        coming.kept();
+        if begun.elapsed() < SURE {
+            return Ok(outgoing.entry(record, From::First, version, uid));
+        }
+        // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": version.to_string()},
+            "status": resources::status(&outgoing.text, record),
+        }));
+        let resources = self.resources(kind);
+        match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
+            Ok(written) => {
+                let version = version_of(written.metadata.resource_version.as_deref());
+                Ok(outgoing.entry(record, From::Resource, version, uid))
+            }
+            Err(CallError::NotFound) => Err(StoreError::Conflict),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A further write: what is confidential first, under new keys; then the resource, which says that they
@@ -111,11 +145,13 @@ impl Place {
         if !outgoing.fresh.is_empty() {
             let labels = self.labels(&record.key);
             let owner = owner(kind, &name, &before.uid);
+            let coming = self.secrets.expect(&name, &outgoing.fresh);
             let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, false).await;
             if let Err(CallError::Invalid(said)) = kept {
                 return Err(self.make_room(before, said).await?);
             }
             kept?;
+            coming.kept();
         }
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": before.version.to_string()},
@@ -131,9 +167,15 @@ impl Place {
                 let going = written.metadata.deletion_timestamp.is_some();
                 Ok(Entry { going, ..outgoing.entry(record, From::Resource, version, uid) })
             }
-            // Gone, or another's: nothing of ours came into force.
+            // Gone, or another's; or ours, and somebody in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
-                self.secrets.spend(&name, outgoing.fresh.into_iter().map(|(place, _)| place));
+                let fresh: Vec<_> = outgoing.fresh.into_iter().map(|(place, _)| place).collect();
+                if !fresh.is_empty()
+                    && let Ok(now) = self.find(&record.key).await
+                    && now.is_none_or(|now| !now.places.has_any(&fresh))
+                {
+                    self.secrets.spend(&name, fresh);
+                }
                 Err(StoreError::Conflict)
             }
             Err(error) => Err(error.into()),
@@ -186,7 +228,6 @@ impl Place {
             order: place("order", order, was.order.as_ref()).await?,
             rest: place("rest", rest, was.rest.as_ref()).await?,
         };
-        self.expect(&name, &fresh);
         let written = Written { record: public, write: unique()?, places: places.clone() };
         let text = serde_json::to_string(&written).map_err(damaged)?;
         fits("public (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
@@ -285,6 +326,10 @@ impl Outgoing {
 }
 
 impl Places {
+    fn has_any(&self, places: &[String]) -> bool {
+        [&self.order, &self.rest].into_iter().flatten().any(|place| places.contains(place))
+    }
+
     /// The places that another does not have.
     fn without(&self, other: &Self) -> Vec<String> {
         let pairs = [(&self.order, &other.order), (&self.rest, &other.rest)];

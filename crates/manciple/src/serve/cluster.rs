@@ -85,11 +85,12 @@ impl Cluster {
             None => self.image(&client, &namespace).await?,
         };
         let settings = Settings { namespace: namespace.clone(), broker: name.to_owned() };
-        let store = KubernetesStore::open(client.clone(), settings).await?;
+        let store = Arc::new(KubernetesStore::open(client.clone(), settings).await?);
         let jobs = self.jobs(&namespace, delivery, broker, name)?;
         let runner = JobRunner::open(client.clone(), jobs).await?;
+        runner.belongs_to(&store);
         let lead = Lead::new(client, &namespace, name, &identity()?);
-        Ok(Parts { store: Arc::new(store), runner, lead: Arc::new(lead) })
+        Ok(Parts { store, runner, lead: Arc::new(lead) })
     }
 
     /// What the cluster is asked about those who ask.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use engine::ports::{Runner, Store};
-use engine::{Engine, Observer};
+use engine::ports::{Clock, Runner, Store};
+use engine::{Engine, Observer, SystemClock};
 use kubernetes::{Events, KubernetesStore, Lead};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
@@ -20,6 +20,7 @@ use crate::admin::routes::Backup;
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) backup: Arc<dyn Backup>,
     /// Why the store takes no writes, if it takes none.
     pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
@@ -66,6 +67,7 @@ impl Place {
         Ok(Self {
             store,
             runner: Arc::new(runner),
+            clock: Arc::new(SystemClock),
             backup: Arc::new(copies),
             refusing: Arc::new(move || asked.refusing().map(str::to_owned)),
             leadership: None,
@@ -78,6 +80,7 @@ impl Place {
         let parts = cluster.open(&config.broker, broker).await?;
         Ok(Self {
             store: Arc::clone(&parts.store) as _,
+            clock: parts.runner.clock(),
             runner: Arc::new(parts.runner),
             backup: Arc::new(NoCopies),
             refusing: Arc::new(|| None),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use engine::{Engine, Ports, SystemClock};
+use engine::{Engine, Ports};
 use osb::Backend;
 use osb::server::{Settings, TlsSource};
 use tokio::net::TcpListener;
@@ -66,7 +66,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let ports = Ports {
             store: Arc::clone(&place.store),
             runner: Arc::clone(&place.runner),
-            clock: Arc::new(SystemClock),
+            clock: Arc::clone(&place.clock),
             observer: place.observer(Arc::new(Operations(Arc::clone(&metrics)))),
         };
         let engine = Engine::new(policy, ports);

@@ -1,0 +1,391 @@
+//! One schedule: what goes wrong, and what has to hold at the end.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent::Order;
+use engine::Policy;
+use engine::policy::OnLost;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kubernetes::names;
+use kubernetes::resources::Kind;
+use osb::{InstanceId, OperationState};
+use serde_json::json;
+use testkit::kubelet::{Act, End, Script};
+use testkit::proxy::Plan;
+use testkit::random::Random;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::platform::{Fleet, User};
+use crate::replica::{Character, Replica};
+use crate::world::{BROKER, Place, World, policy};
+
+/// For how long things go wrong.
+const WRONG: Duration = Duration::from_secs(6);
+/// How long what is left over may take to go, once all is well.
+const CLEAN: Duration = Duration::from_secs(60);
+const REPLICAS: usize = 2;
+const USERS: u64 = 3;
+
+/// What happened.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) deaths: u64,
+    pub(crate) calls: u64,
+    pub(crate) runs: usize,
+    pub(crate) operations: usize,
+    pub(crate) pods_taken: usize,
+    pub(crate) leases_stolen: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.deaths += other.deaths;
+        self.calls += other.calls;
+        self.runs += other.runs;
+        self.operations += other.operations;
+        self.pods_taken += other.pods_taken;
+        self.leases_stolen += other.leases_stolen;
+    }
+}
+
+/// What a schedule is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Stage {
+    Wrong,
+    Calm,
+    Over,
+}
+
+/// What a seed makes go wrong. Each kind of failure alone, and then together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Manner {
+    failing: u64,
+    delay: u64,
+    watches: u64,
+    lag: u64,
+    deaths: bool,
+    two_leaders: bool,
+    thief: bool,
+    hand: bool,
+    skew: bool,
+    by_hand: bool,
+}
+
+impl Manner {
+    pub(crate) fn of(seed: u64) -> Self {
+        let one_of = |numbers: &[u64]| numbers.contains(&(seed % 10));
+        Self {
+            failing: if one_of(&[1, 6]) {
+                100
+            } else if one_of(&[7, 8, 9]) {
+                30
+            } else {
+                0
+            },
+            delay: if one_of(&[2, 7, 9]) { 400 } else { 0 },
+            watches: if one_of(&[3, 8, 9]) { 1500 } else { 0 },
+            lag: if one_of(&[2, 8, 9]) { 500 } else { 0 },
+            deaths: !one_of(&[1, 2, 3, 4]),
+            two_leaders: one_of(&[4, 9]) || seed % 7 == 3,
+            thief: one_of(&[5, 9]),
+            hand: seed % 3 == 0,
+            skew: seed % 5 == 2,
+            by_hand: seed % 4 == 1,
+        }
+    }
+}
+
+pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
+    let random = Random::new(seed);
+    let script = script(seed, if manner.hand { 2 } else { seed % 2 });
+    let world = Arc::new(World::new(&place, &format!("schedule-{seed}"), script).await);
+    let fleet = Fleet::default();
+    let stage = watch::Sender::new(Stage::Wrong);
+    let mut policy = policy();
+    policy.lost = if seed % 4 == 0 { OnLost::Retry } else { OnLost::Fail };
+
+    let mut slots = JoinSet::new();
+    for slot in 0..REPLICAS {
+        let lease = if manner.two_leaders { format!("lease-{slot}") } else { BROKER.to_owned() };
+        let mut part = random.part(100 + slot as u64);
+        let skew = match manner.skew {
+            true => i64::try_from(part.below(6000)).unwrap() - 3000,
+            false => 0,
+        };
+        let slot = Slot {
+            world: Arc::clone(&world),
+            fleet: fleet.clone(),
+            stage: stage.subscribe(),
+            number: slot,
+            random: part,
+            failing: manner.failing,
+            delay: manner.delay,
+            watches: manner.watches,
+            lag: manner.lag,
+            deaths: manner.deaths,
+            character: Character { plan: Plan::calm(), skew, lease, policy: policy.clone() },
+        };
+        slots.spawn(slot.keep());
+    }
+    let mut chaos = JoinSet::new();
+    let stolen: Arc<Mutex<u64>> = Arc::default();
+    if manner.hand {
+        chaos.spawn(hand(Arc::clone(&world), random.part(7)));
+    }
+    if manner.thief {
+        chaos.spawn(thief(Arc::clone(&world), random.part(8), Arc::clone(&stolen)));
+    }
+    let mut users = JoinSet::new();
+    for number in 0..USERS {
+        let user = User {
+            world: Arc::clone(&world),
+            fleet: fleet.clone(),
+            random: random.part(number),
+            instance: InstanceId::new(format!("i{number}")).unwrap(),
+            acknowledged: Vec::new(),
+            by_hand: manner.by_hand,
+        };
+        users.spawn(user.run());
+    }
+    let mut ended = Vec::new();
+    let calm = sleep(WRONG);
+    tokio::pin!(calm);
+    loop {
+        tokio::select! {
+            () = &mut calm, if *stage.borrow() == Stage::Wrong => {
+                chaos.abort_all();
+                stage.send_replace(Stage::Calm);
+            }
+            user = users.join_next() => match user {
+                Some(user) => ended.push(user.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))),
+                None => break,
+            },
+        }
+    }
+    chaos.shutdown().await;
+    stage.send_replace(Stage::Over);
+    let mut tally = Tally::default();
+    while let Some(slot) = slots.join_next().await {
+        let (deaths, calls) = slot.unwrap();
+        tally.deaths += deaths;
+        tally.calls += calls;
+    }
+    let taken = world.taken();
+    tally.operations = ended.iter().map(|user| user.acknowledged.len()).sum();
+    tally.pods_taken = taken.len();
+    tally.leases_stolen = *stolen.lock().unwrap();
+    check(&world, &fleet, ended, policy).await;
+    let ledger = world.kubelet.ledger();
+    tally.runs = ledger.len();
+    for (run, entry) in ledger {
+        // A pod that is taken while no replica looks is followed by another before Kubernetes 1.28.
+        if !taken.contains(&run) {
+            assert!(entry.begun.len() <= 1, "{run} ran twice: {entry:?}");
+        }
+        if let Some(given) = entry.given {
+            let whole = given["parameters"]["password"].as_str().unwrap_or("planted");
+            assert!(whole.starts_with("planted"), "{run} was given {given}");
+        }
+    }
+    tally
+}
+
+/// What every broker does, by the seed.
+fn script(seed: u64, spread: u64) -> Script {
+    Arc::new(move |order: &Order| {
+        let turn = order
+            .run
+            .bytes()
+            .fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let lasts = match turn % 23 {
+            0 => 2500,
+            _ => turn % 300,
+        };
+        let end = match turn % 13 {
+            0 if spread > 0 => End::Fails("no disk left".to_owned()),
+            1 if spread > 0 => End::Transient("come again".to_owned()),
+            2 if spread > 1 => End::Killed,
+            _ => End::Well,
+        };
+        let begins = Duration::from_millis(turn % 100);
+        Act { begins, lasts: Duration::from_millis(lasts), end }
+    })
+}
+
+/// A place for a replica: while things go wrong they die in it, one after another.
+struct Slot {
+    world: Arc<World>,
+    fleet: Fleet,
+    stage: watch::Receiver<Stage>,
+    number: usize,
+    random: Random,
+    failing: u64,
+    delay: u64,
+    watches: u64,
+    lag: u64,
+    deaths: bool,
+    character: Character,
+}
+
+impl Slot {
+    /// Until all is over: how many died, and how many calls there were.
+    async fn keep(mut self) -> (u64, u64) {
+        let (mut deaths, mut calls) = (0, 0);
+        loop {
+            let stage = *self.stage.borrow();
+            let plan = match stage {
+                Stage::Over => return (deaths, calls),
+                Stage::Calm => Plan::calm(),
+                Stage::Wrong => self.plan(),
+            };
+            let character = Character { plan, ..self.character.clone() };
+            let opening = Replica::open(&self.world, character);
+            let opened = tokio::select! {
+                opened = opening => opened,
+                _ = self.stage.wait_for(|stage| *stage == Stage::Over) => None,
+            };
+            let Some(replica) = opened else {
+                deaths += 1;
+                continue;
+            };
+            self.fleet.set(self.number, Some((replica.engine.clone(), replica.handle())));
+            tokio::select! {
+                () = replica.proxy.died() => deaths += 1,
+                () = until_over(&mut self.stage, || replica.proxy.calm()) => {}
+            }
+            calls += replica.proxy.calls();
+            self.fleet.set(self.number, None);
+        }
+    }
+
+    fn plan(&mut self) -> Plan {
+        let death = self.deaths.then(|| 1 + self.random.below(160));
+        Plan {
+            random: self.random.part(death.unwrap_or_default()),
+            failing: self.failing,
+            delay: self.delay,
+            watches: self.watches,
+            lag: self.lag,
+            death,
+        }
+    }
+}
+
+async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
+    let _ = stage.wait_for(|stage| *stage >= Stage::Calm).await;
+    calm();
+    let _ = stage.wait_for(|stage| *stage == Stage::Over).await;
+}
+
+/// Takes pods away, now and then.
+async fn hand(world: Arc<World>, mut random: Random) {
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    loop {
+        sleep(Duration::from_millis(300 + random.below(1200))).await;
+        let all = pods.list(&ListParams::default()).await.unwrap().items;
+        let live = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
+        let all: Vec<&Pod> = all.iter().filter(live).collect();
+        let index = usize::try_from(random.below(all.len().max(1) as u64)).unwrap();
+        let Some(pod) = all.get(index) else { continue };
+        let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get("manciple.dev/run"));
+        world.take(run);
+        let _ = pods.delete(pod.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await;
+    }
+}
+
+/// Takes the Lease away from whoever has it, and does nothing with it.
+async fn thief(world: Arc<World>, mut random: Random, stolen: Arc<Mutex<u64>>) {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.namespace);
+    loop {
+        sleep(Duration::from_millis(500 + random.below(2000))).await;
+        for lease in leases.list(&ListParams::default()).await.unwrap() {
+            let patch = Patch::Merge(json!({
+                "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 1},
+            }));
+            let name = lease.metadata.name.unwrap();
+            let _ = leases.patch(&name, &PatchParams::default(), &patch).await;
+            *stolen.lock().unwrap() += 1;
+        }
+    }
+}
+
+/// With a replica that nothing goes wrong with: all ended as was said, and nothing is left behind.
+async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, policy: Policy) {
+    // Its tombstones are old at once; those that are needed were asked for before.
+    let character = |policy: Policy, skew| Character {
+        plan: Plan::calm(),
+        skew,
+        lease: "at-the-end".to_owned(),
+        policy,
+    };
+    let replica = Replica::open(world, character(policy.clone(), 0)).await.expect("a replica");
+    fleet.set(0, Some((replica.engine.clone(), replica.handle())));
+    for mut user in users {
+        for (binding, token) in std::mem::take(&mut user.acknowledged) {
+            match user.last_operation(binding.as_ref(), &token).await {
+                Ok(last) => assert!(
+                    last.state != OperationState::InProgress,
+                    "{token} goes on for ever: {last:?}"
+                ),
+                Err(error) => panic!("{token} was acknowledged, and is forgotten: {error:?}"),
+            }
+        }
+    }
+    drop(replica);
+    let old = Policy { tombstones: Duration::ZERO, ..policy };
+    let replica = Replica::open(world, character(old, 3_600_000)).await.expect("a replica");
+    let begun = Instant::now();
+    loop {
+        let engine = replica.engine.clone();
+        let swept = replica.handle().spawn(async move { engine.sweep_once().await });
+        swept.await.unwrap().unwrap();
+        let left = left(world).await;
+        if left.is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < CLEAN, "left behind: {left:#?}");
+        sleep(Duration::from_millis(250)).await;
+    }
+}
+
+/// What should not be there, by kind and name.
+async fn left(world: &World) -> Vec<String> {
+    let all = ListParams::default();
+    let mut left = Vec::new();
+    for kind in Kind::ALL {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(world.client.clone(), &world.namespace, &kind.resource());
+        for found in api.list(&all).await.unwrap() {
+            let record = found.metadata.annotations.as_ref().and_then(|it| it.get(names::RECORD));
+            left.push(format!(
+                "{} {:?} {record:?} {}",
+                kind.name(),
+                found.metadata.name,
+                found.data
+            ));
+        }
+    }
+    macro_rules! look {
+        ($kind:ty, $kept:expr) => {
+            let api: Api<$kind> = Api::namespaced(world.client.clone(), &world.namespace);
+            let kept: &[&str] = $kept;
+            for found in api.list(&all).await.unwrap() {
+                let name = found.metadata.name.unwrap_or_default();
+                if !kept.iter().any(|prefix| name.starts_with(prefix)) {
+                    left.push(format!("{} {name}", stringify!($kind)));
+                }
+            }
+        };
+    }
+    look!(Job, &[]);
+    look!(Pod, &[]);
+    look!(Secret, &["keys-"]);
+    look!(ConfigMap, &["catalog-", "kube-root-ca"]);
+    left
+}

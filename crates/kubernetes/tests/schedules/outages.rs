@@ -1,0 +1,115 @@
+//! Outages at one moment: an API server that is killed, an etcd that stands still, a Lease that is taken
+//! away, and one that nobody answers for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
+use kubernetes::Lead;
+use serde_json::json;
+use testkit::plane::{self, ControlPlane};
+use testkit::proxy::Plan;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::chaos::{Manner, schedule};
+use crate::number;
+use crate::replica::{Character, Replica};
+use crate::world::{BROKER, Place, World, policy, well};
+
+/// After this long a schedule is in the middle of its operations.
+const MIDDLE: Duration = Duration::from_millis(1500);
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().enable_all().build().unwrap()
+}
+
+fn plane() -> ControlPlane {
+    ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
+}
+
+/// Three schedules in which nothing goes wrong but this.
+fn survives(outage: impl FnOnce(&mut ControlPlane)) {
+    let mut plane = plane();
+    let place = Place::of(&plane);
+    let runtime = runtime();
+    let running: Vec<_> = (1..4)
+        .map(|seed| runtime.spawn(schedule(place.clone(), seed, Manner::default())))
+        .collect();
+    std::thread::sleep(MIDDLE);
+    outage(&mut plane);
+    for schedule in running {
+        let tally = runtime.block_on(schedule).unwrap();
+        assert!(tally.operations > 0, "{tally:?}");
+    }
+}
+
+#[test]
+fn an_api_server_that_is_killed_in_mid_operation_loses_nothing() {
+    survives(|plane| {
+        plane.kill_api_server().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        plane.start_api_server().unwrap();
+    });
+}
+
+/// `MANCIPLE_ETCD_PAUSE=30` pauses it for so many seconds.
+#[test]
+fn an_etcd_that_stands_still_loses_nothing() {
+    survives(|plane| {
+        plane.pause_etcd().unwrap();
+        std::thread::sleep(Duration::from_secs(number("MANCIPLE_ETCD_PAUSE").unwrap_or(5)));
+        plane.resume_etcd().unwrap();
+    });
+}
+
+#[test]
+fn one_whose_lease_is_taken_away_leads_no_more_until_it_is_free() {
+    let plane = plane();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let world = World::new(&Place::of(&plane), "stolen", well(Duration::ZERO)).await;
+        let character =
+            Character { plan: Plan::calm(), skew: 0, lease: BROKER.to_owned(), policy: policy() };
+        let replica = Replica::open(&world, character).await.unwrap();
+        let leads = |wanted: bool| {
+            let engine = replica.engine.clone();
+            timeout(Duration::from_secs(20), async move {
+                while engine.drives() != wanted {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            })
+        };
+        leads(true).await.expect("it leads");
+        let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.namespace);
+        let found = leases.list(&Default::default()).await.unwrap();
+        let name = found.items[0].metadata.name.clone().unwrap();
+        let patch = Patch::Merge(json!({
+            "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3},
+        }));
+        leases.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        leads(false).await.expect("it leads no more");
+        let lease = leases.get(&name).await.unwrap();
+        assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("thief"));
+        leads(true).await.expect("the thief says nothing, and it leads again");
+    });
+}
+
+#[test]
+fn one_that_never_had_an_answer_does_not_lead() {
+    runtime().block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        // Nobody listens there.
+        std::fs::write(&path, plane::kubeconfig("http://127.0.0.1:9")).unwrap();
+        let client = kubernetes::client(Some(&path)).await.unwrap();
+        let lead =
+            Arc::new(Lead::new(client, "nowhere", "b", "me").lasting(Duration::from_secs(3)));
+        let mut held = lead.held();
+        let keeps = tokio::spawn(async move { lead.keep().await });
+        let ever = timeout(Duration::from_secs(2), held.wait_for(|held| *held)).await;
+        assert!(ever.is_err(), "it leads, and nobody said so");
+        keeps.abort();
+    });
+}

@@ -1,0 +1,311 @@
+//! A platform: orders, binds, updates, unbinds and deletes; repeats what it hears no answer to; and takes
+//! the replicas at their word.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use engine::Engine;
+use engine::record::Key;
+use kube::api::{Api, DeleteParams, DynamicObject};
+use kubernetes::names;
+use kubernetes::resources::Kind;
+use osb::{
+    Action, Backend, BindRequest, BindingId, Call, DeprovisionRequest, Error, ErrorKind,
+    InstanceId, LastOperation, LastOperationQuery, OperationState, PlanId, ProvisionRequest, Reply,
+    ServiceId, UnbindRequest, UpdateRequest,
+};
+use serde_json::{Value, json};
+use testkit::random::Random;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::truth;
+use crate::world::{BROKER, World};
+
+/// How long an answer is waited for before somebody else is asked.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// After this nothing happens any more.
+const STUCK: Duration = Duration::from_secs(180);
+
+/// The replicas that answer now.
+#[derive(Clone, Default)]
+pub(crate) struct Fleet(Arc<Mutex<Vec<Option<(Engine, Handle)>>>>);
+
+impl Fleet {
+    /// Puts a replica into a place, or takes it away.
+    pub(crate) fn set(&self, place: usize, replica: Option<(Engine, Handle)>) {
+        let mut places = self.0.lock().unwrap();
+        if places.len() <= place {
+            places.resize_with(place + 1, || None);
+        }
+        places[place] = replica;
+    }
+
+    fn pick(&self, random: &mut Random) -> Option<(Engine, Handle)> {
+        let places = self.0.lock().unwrap();
+        let live: Vec<_> = places.iter().flatten().collect();
+        let index = usize::try_from(random.below(live.len().max(1) as u64)).unwrap();
+        live.get(index).map(|&it| it.clone())
+    }
+}
+
+/// One of a platform's users: an instance, and what is done with it.
+pub(crate) struct User {
+    pub(crate) world: Arc<World>,
+    pub(crate) fleet: Fleet,
+    pub(crate) random: Random,
+    pub(crate) instance: InstanceId,
+    /// Operations that were acknowledged: whose, and the token.
+    pub(crate) acknowledged: Vec<(Option<BindingId>, String)>,
+    /// It may delete the resource, instead of asking.
+    pub(crate) by_hand: bool,
+}
+
+impl User {
+    /// Some lives of an instance, each to its end.
+    pub(crate) async fn run(mut self) -> Self {
+        for life in 0..1 + self.random.below(2) {
+            let plan = if self.random.below(4) == 0 { "large" } else { "small" };
+            let request = provision(plan, &json!({"password": format!("planted-{life}")}));
+            let id = self.instance.clone();
+            let reply = self.insist("provision", |engine| {
+                let (id, request) = (id.clone(), request.clone());
+                async move { engine.provision(&call(), &id, request).await }
+            });
+            let token = accepted(reply.await);
+            let hasty = self.random.below(5) == 0;
+            if !hasty && self.ended(None, token, Action::Provision).await {
+                self.use_it(plan).await;
+            }
+            self.deprovision().await;
+        }
+        self
+    }
+
+    async fn use_it(&mut self, plan: &str) {
+        let mut plan = plan.to_owned();
+        for number in 0..self.random.below(3) {
+            if self.random.below(3) == 0 {
+                plan = self.update(&plan).await;
+            }
+            self.bound(&format!("b{number}"), &plan).await;
+        }
+    }
+
+    async fn update(&mut self, plan: &str) -> String {
+        let other = if plan == "small" { "large" } else { "small" };
+        let request: UpdateRequest = serde_json::from_value(json!({
+            "service_id": "s", "plan_id": other, "parameters": {"password": "planted-update"},
+        }))
+        .unwrap();
+        let id = self.instance.clone();
+        let reply = self.insist("update", |engine| {
+            let (id, request) = (id.clone(), request.clone());
+            async move { engine.update(&call(), &id, request).await }
+        });
+        let token = accepted(reply.await);
+        match self.ended(None, token, Action::Update).await {
+            true => other.to_owned(),
+            false => plan.to_owned(),
+        }
+    }
+
+    /// Binds, sees that the credentials are there and stay, and unbinds.
+    async fn bound(&mut self, binding: &str, plan: &str) {
+        let binding = BindingId::new(binding).unwrap();
+        let request: BindRequest = serde_json::from_value(json!({
+            "service_id": "s", "plan_id": plan, "parameters": {"password": "planted-binding"},
+        }))
+        .unwrap();
+        let id = self.instance.clone();
+        let reply = self.insist("bind", |engine| {
+            let (id, binding, request) = (id.clone(), binding.clone(), request.clone());
+            async move { engine.bind(&call(), &id, &binding, request).await }
+        });
+        let token = accepted(reply.await);
+        let hasty = self.random.below(5) == 0;
+        if !hasty && self.ended(Some(&binding), token.clone(), Action::Bind).await {
+            let view = self.insist("fetch", |engine| {
+                let (id, binding) = (id.clone(), binding.clone());
+                async move { engine.binding(&call(), &id, &binding).await }
+            });
+            let view = view.await.expect("a binding that was made is there");
+            let credentials = view.body.credentials.expect("credentials").expose().clone();
+            if let Some(token) = token {
+                let password = format!("secret-of-{token}");
+                assert_eq!(credentials["password"], Value::String(password), "of another");
+            }
+        }
+        let request = UnbindRequest { service_id: service(), plan_id: plan_id(plan) };
+        loop {
+            let reply = self.insist("unbind", |engine| {
+                let (id, binding, request) = (id.clone(), binding.clone(), request.clone());
+                async move { engine.unbind(&call(), &id, &binding, request).await }
+            });
+            match reply.await {
+                Err(error) if error.kind == ErrorKind::Gone => return,
+                reply => {
+                    let token = accepted(reply);
+                    if self.ended(Some(&binding), token, Action::Unbind).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn deprovision(&mut self) {
+        if self.by_hand && self.random.below(2) == 0 {
+            return self.delete_resource().await;
+        }
+        let request = DeprovisionRequest { service_id: service(), plan_id: plan_id("small") };
+        let id = self.instance.clone();
+        loop {
+            let reply = self.insist("deprovision", |engine| {
+                let (id, request) = (id.clone(), request.clone());
+                async move { engine.deprovision(&call(), &id, request).await }
+            });
+            match reply.await {
+                Err(error) if error.kind == ErrorKind::Gone => return,
+                reply => {
+                    let token = accepted(reply);
+                    if self.ended(None, token, Action::Deprovision).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// As `kubectl delete` does, and waits.
+    async fn delete_resource(&self) {
+        let key = Key::Instance(self.instance.clone());
+        let name = names::resource(BROKER, &key);
+        let api: Api<DynamicObject> = Api::namespaced_with(
+            self.world.client.clone(),
+            &self.world.namespace,
+            &Kind::ServiceInstance.resource(),
+        );
+        let uid = api.get_opt(&name).await.unwrap().and_then(|found| found.metadata.uid);
+        if uid.is_none() {
+            return;
+        }
+        let _ = api.delete(&name, &DeleteParams::background()).await;
+        let begun = Instant::now();
+        while api.get_opt(&name).await.unwrap().and_then(|found| found.metadata.uid) == uid {
+            assert!(begun.elapsed() < STUCK, "{} was deleted, and stays", self.instance);
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Repeats a request until somebody answers it, as a platform does that heard nothing.
+    async fn insist<T, F>(&mut self, what: &str, request: impl Fn(Engine) -> F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let begun = Instant::now();
+        let mut last = None;
+        loop {
+            assert!(begun.elapsed() < STUCK, "{what} of {}: {last:?}", self.instance);
+            let Some((engine, handle)) = self.fleet.pick(&mut self.random) else {
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let mut answer = handle.spawn(request(engine));
+            match timeout(PATIENCE, &mut answer).await {
+                Ok(Ok(Err(error))) if again(&error) => {
+                    last = Some(error);
+                    sleep(Duration::from_millis(100)).await;
+                }
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(_)) => sleep(Duration::from_millis(20)).await,
+                Err(_) => answer.abort(),
+            }
+        }
+    }
+
+    /// Waits for the end of an operation; whether it ended well. What it says has to be true.
+    async fn ended(
+        &mut self,
+        binding: Option<&BindingId>,
+        token: Option<String>,
+        action: Action,
+    ) -> bool {
+        let Some(token) = token else { return true };
+        self.acknowledged.push((binding.cloned(), token.clone()));
+        let begun = Instant::now();
+        loop {
+            let last = self.last_operation(binding, &token).await;
+            let last = last.unwrap_or_else(|error| panic!("{token} was acknowledged: {error:?}"));
+            if last.state != OperationState::InProgress {
+                truth::check(
+                    &self.world.kubelet.ledger(),
+                    &self.world.taken(),
+                    &token,
+                    action,
+                    &last,
+                );
+                return last.state == OperationState::Succeeded;
+            }
+            assert!(begun.elapsed() < STUCK, "{token} of {} is stuck: {last:?}", self.instance);
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) async fn last_operation(
+        &mut self,
+        binding: Option<&BindingId>,
+        token: &str,
+    ) -> Result<LastOperation, Error> {
+        let query = LastOperationQuery { operation: Some(token.to_owned()), ..Default::default() };
+        let id = self.instance.clone();
+        let answer = self.insist("last_operation", |engine| {
+            let (id, binding, query) = (id.clone(), binding.cloned(), query.clone());
+            async move {
+                match binding {
+                    Some(binding) => {
+                        engine.binding_last_operation(&call(), &id, &binding, query).await
+                    }
+                    None => engine.instance_last_operation(&call(), &id, query).await,
+                }
+            }
+        });
+        answer.await
+    }
+}
+
+/// Whether a platform asks again.
+fn again(error: &Error) -> bool {
+    use ErrorKind::{ConcurrencyError, TooManyRequests, Unavailable};
+    matches!(error.kind, ConcurrencyError | TooManyRequests | Unavailable)
+}
+
+fn accepted<T: std::fmt::Debug>(reply: Result<Reply<T>, Error>) -> Option<String> {
+    match reply {
+        Ok(Reply::Accepted { operation, .. }) => Some(operation),
+        Ok(_) => None,
+        Err(error) => panic!("refused: {error:?}"),
+    }
+}
+
+fn call() -> Call {
+    Call { accepts_incomplete: true, ..Call::default() }
+}
+
+fn provision(plan: &str, parameters: &Value) -> ProvisionRequest {
+    serde_json::from_value(json!({
+        "service_id": "s", "plan_id": plan, "organization_guid": "o", "space_guid": "s",
+        "parameters": parameters,
+    }))
+    .unwrap()
+}
+
+fn service() -> ServiceId {
+    ServiceId::new("s").unwrap()
+}
+
+fn plan_id(text: &str) -> PlanId {
+    PlanId::new(text).unwrap()
+}

@@ -1,0 +1,119 @@
+//! A replica in this process: a runtime of its own, behind a proxy of its own, so that it can be killed at
+//! any call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use engine::ports::Clock;
+use engine::record::Timestamp;
+use engine::{Engine, Policy, Ports, SystemClock};
+use kubernetes::{Events, JobRunner, JobSettings, KubernetesStore, Lead, Settings, control};
+use testkit::proxy::{Plan, Proxy};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::world::{BROKER, World, offer};
+
+/// How long the Lease lasts, so that not much is waited for.
+const LEASE: Duration = Duration::from_secs(2);
+/// How long a replica may take to open.
+const OPENING: Duration = Duration::from_secs(90);
+
+/// What a replica is like.
+#[derive(Debug, Clone)]
+pub(crate) struct Character {
+    /// What goes wrong between it and the API server.
+    pub(crate) plan: Plan,
+    /// Its clock is ahead, in milliseconds, or behind.
+    pub(crate) skew: i64,
+    /// The Lease that it wants: replicas that want different ones lead at once.
+    pub(crate) lease: String,
+    pub(crate) policy: Policy,
+}
+
+/// A running replica. Dropping it kills it.
+pub(crate) struct Replica {
+    pub(crate) engine: Engine,
+    pub(crate) proxy: Arc<Proxy>,
+    runtime: Option<Runtime>,
+}
+
+impl Replica {
+    /// Starts one; `None` if it died, or gave up, before it was open.
+    pub(crate) async fn open(world: &World, character: Character) -> Option<Self> {
+        let proxy = Proxy::start(world.client.clone(), character.plan.clone()).await.unwrap();
+        let proxy = Arc::new(proxy);
+        let kubeconfig = world.file(&proxy.kubeconfig());
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let opening = runtime.spawn(engine(kubeconfig, world.namespace.clone(), character));
+        let opened = async {
+            tokio::select! {
+                () = proxy.died() => None,
+                opened = tokio::time::timeout(OPENING, opening) => opened.ok()?.ok()?,
+            }
+        };
+        let Some(engine) = opened.await else {
+            runtime.shutdown_background();
+            return None;
+        };
+        Some(Self { engine, proxy, runtime: Some(runtime) })
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.runtime.as_ref().unwrap().handle().clone()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.proxy.die();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn engine(
+    kubeconfig: std::path::PathBuf,
+    namespace: String,
+    character: Character,
+) -> Option<Engine> {
+    let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+    let settings = Settings { namespace: namespace.clone(), broker: BROKER.to_owned() };
+    let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.ok()?);
+    let mut jobs = JobSettings::new(&namespace, BROKER, "broker", "agent");
+    jobs.grace = Duration::from_secs(1);
+    jobs.keep_failed = Duration::ZERO;
+    let runner = JobRunner::open(client.clone(), jobs).await.ok()?;
+    runner.belongs_to(&store);
+    let ports = Ports {
+        store: Arc::clone(&store) as _,
+        runner: Arc::new(runner),
+        clock: Arc::new(Skewed(character.skew)),
+        observer: Arc::new(Events::new(Arc::clone(&store), Arc::new(()))),
+    };
+    let engine = Engine::new(character.policy, ports);
+    engine.set_driving(false);
+    if !engine.load_catalog().await.ok()? {
+        engine.set_offer(offer()).await.ok()?;
+    }
+    let identity = format!("replica-{}", kubeconfig.display());
+    let lead = Arc::new(Lead::new(client, &namespace, &character.lease, &identity).lasting(LEASE));
+    tokio::spawn(control(engine.clone(), store, Arc::clone(&lead)));
+    tokio::spawn(async move { lead.keep().await });
+    Some(engine)
+}
+
+/// A clock that is wrong, by milliseconds.
+struct Skewed(i64);
+
+#[async_trait]
+impl Clock for Skewed {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemClock.now().0.saturating_add_signed(self.0))
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        SystemClock.sleep(duration).await;
+    }
+}

@@ -1,0 +1,296 @@
+//! A kubelet that runs nothing: pods of runs begin, go on and end in their status alone.
+//!
+//! ```text
+//! Pending ──bound──▶ given is there? ──▶ Running ──▶ report, sealed ──▶ Succeeded, Failed
+//!                                        └ written into the ledger: who did what, and how often
+//! ```
+//!
+//! The reports are real ones: the order is read from the pod, what it is given from its Secret.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent::{Answer, Message, ORDER_VARIABLE, Order, Report};
+use engine::ports::{Offer, RunFailure};
+use engine::record::Reason;
+use futures_util::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use osb::jobs::contract::Capability;
+use osb::{Action, BindingBody, Failure, FailureKind, Output};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// The label of pods that are runs.
+const RUN: &str = "manciple.dev/run";
+/// The container that runs the broker.
+const CONTAINER: &str = "broker";
+const NODE: &str = "of-a-test";
+/// Between two tries to tell the API server something.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long a broker takes to end that is told to.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// What a broker does.
+#[derive(Debug, Clone)]
+pub struct Act {
+    /// Until the pod begins.
+    pub begins: Duration,
+    /// From then until its end.
+    pub lasts: Duration,
+    /// How it ends.
+    pub end: End,
+}
+
+/// How a broker ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Well; a bind with a password that names its operation.
+    Well,
+    /// With these words.
+    Fails(String),
+    /// With these words, to be tried again.
+    Transient(String),
+    /// Its container is killed, and leaves nothing.
+    Killed,
+}
+
+/// Decides what the broker of an order does.
+pub type Script = Arc<dyn Fn(&Order) -> Act + Send + Sync>;
+
+/// What happened to a run.
+#[derive(Debug, Clone, Default)]
+pub struct Entry {
+    /// How often its broker was started: by the uids of the pods.
+    pub begun: Vec<String>,
+    /// What it was given beside its order.
+    pub given: Option<Value>,
+    /// How it ended; `None` while it goes on, and if somebody ended it.
+    pub end: Option<End>,
+    /// Its pod was told to go while its broker went on, or before it began.
+    pub halted: bool,
+}
+
+/// What happened, by run.
+pub type Ledger = BTreeMap<String, Entry>;
+
+/// Runs the pods of a namespace. Ends when it is dropped, and its pods stand still.
+pub struct Kubelet {
+    ledger: Arc<Mutex<Ledger>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Kubelet {
+    /// Begins, with `catalog` as what brokers offer.
+    pub fn start(client: Client, namespace: &str, offer: Value, script: Script) -> Self {
+        let ledger: Arc<Mutex<Ledger>> = Arc::default();
+        let node = Arc::new(Node {
+            pods: Api::namespaced(client.clone(), namespace),
+            secrets: Api::namespaced(client, namespace),
+            offer,
+            script,
+            ledger: Arc::clone(&ledger),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(node.follow());
+        Self { ledger, _tasks: tasks }
+    }
+
+    /// What happened until now.
+    pub fn ledger(&self) -> Ledger {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Node {
+    pods: Api<Pod>,
+    secrets: Api<Secret>,
+    offer: Value,
+    script: Script,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Node {
+    async fn follow(self: Arc<Self>) {
+        let mut pods: HashMap<String, watch::Sender<bool>> = HashMap::new();
+        let mut lives = JoinSet::new();
+        // Asked again at once when the API server is back.
+        let events = watcher(self.pods.clone(), watcher::Config::default().labels(RUN));
+        pin_mut!(events);
+        loop {
+            while lives.try_join_next().is_some() {}
+            let pod = match events.next().await {
+                Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) => pod,
+                Some(Ok(_)) => continue,
+                _ => {
+                    sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            let Some(uid) = pod.metadata.uid.clone() else { continue };
+            let goes = pod.metadata.deletion_timestamp.is_some();
+            let told = pods.entry(uid).or_insert_with(|| {
+                let (told, going) = watch::channel(false);
+                let node = Arc::clone(&self);
+                lives.spawn(async move {
+                    node.live(&pod, going).await;
+                });
+                told
+            });
+            told.send_if_modified(|was| std::mem::replace(was, goes || *was) != (goes || *was));
+        }
+    }
+
+    /// From the scheduler to the end.
+    async fn live(&self, pod: &Pod, mut going: watch::Receiver<bool>) -> Option<()> {
+        let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
+        let order = order(pod)?;
+        let act = (self.script)(&order);
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+        });
+        let params = PostParams::default();
+        let bound = self.pods.create_subresource::<_, Value>("binding", name, &params, &binding);
+        let _ = bound.await;
+        if told(&mut going, act.begins).await {
+            self.write(&order.run, |entry| entry.halted = true);
+            return self.remove(name).await;
+        }
+        let given = match order.given.is_empty() {
+            true => None,
+            false => match self.given(&order.run, &mut going).await {
+                Some(given) => Some(given),
+                None => return self.remove(name).await,
+            },
+        };
+        self.write(&order.run, |entry| {
+            entry.begun.push(uid.to_owned());
+            entry.given = given;
+        });
+        self.say(name, "Running", &json!({"running": {}})).await;
+        let end = match told(&mut going, act.lasts).await {
+            true => None,
+            false => Some(act.end),
+        };
+        if end.is_none() {
+            sleep(GRACE).await;
+        }
+        let message = report(&order, end.as_ref(), &self.offer);
+        let code = i32::from(message.is_none()) * 137;
+        let reason = if message.is_some() { "Completed" } else { "Error" };
+        self.write(&order.run, |entry| {
+            entry.halted |= end.is_none();
+            entry.end = end.or(entry.end.take());
+        });
+        let state = json!({"terminated": {"exitCode": code, "reason": reason, "message": message}});
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        self.say(name, phase, &state).await;
+        let _ = going.wait_for(|going| *going).await;
+        self.remove(name).await
+    }
+
+    /// The Secret that a pod mounts, waited for as a real kubelet does; `None` if the pod is to go first.
+    async fn given(&self, run: &str, going: &mut watch::Receiver<bool>) -> Option<Value> {
+        loop {
+            let found = self.secrets.get_opt(run).await.ok().flatten();
+            if let Some(data) = found.and_then(|secret| secret.data) {
+                let work = data.get("work.json").map(|work| work.0.as_slice());
+                return Some(
+                    work.and_then(|work| serde_json::from_slice(work).ok()).unwrap_or_default(),
+                );
+            }
+            if told(going, AGAIN).await {
+                return None;
+            }
+        }
+    }
+
+    fn write(&self, run: &str, change: impl FnOnce(&mut Entry)) {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        change(ledger.entry(run.to_owned()).or_default());
+    }
+
+    async fn say(&self, pod: &str, phase: &str, state: &Value) {
+        let running = state.get("running").is_some();
+        let status = Patch::Merge(json!({"status": {
+            "phase": phase,
+            "containerStatuses": [{
+                "name": CONTAINER, "image": "none", "imageID": "none", "restartCount": 0,
+                "ready": running, "started": running, "state": state,
+            }],
+        }}));
+        loop {
+            match self.pods.patch_status(pod, &PatchParams::default(), &status).await {
+                Ok(_) => return,
+                Err(kube::Error::Api(said)) if said.code == 404 => return,
+                Err(_) => sleep(AGAIN).await,
+            }
+        }
+    }
+
+    async fn remove(&self, pod: &str) -> Option<()> {
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        loop {
+            match self.pods.delete(pod, &now).await {
+                Ok(_) => return Some(()),
+                Err(kube::Error::Api(said)) if said.code == 404 => return Some(()),
+                Err(_) => sleep(AGAIN).await,
+            }
+        }
+    }
+}
+
+/// Waits so long; whether the pod was told to go.
+async fn told(going: &mut watch::Receiver<bool>, within: Duration) -> bool {
+    matches!(timeout(within, going.wait_for(|going| *going)).await, Ok(Ok(_)))
+}
+
+fn order(pod: &Pod) -> Option<Order> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let variables = containers.iter().flat_map(|container| container.env.iter().flatten());
+    let order = variables.into_iter().find(|variable| variable.name == ORDER_VARIABLE)?;
+    serde_json::from_str(order.value.as_deref()?).ok()
+}
+
+/// The termination message; `None` if there is none. Without an end, somebody ended it.
+fn report(order: &Order, end: Option<&End>, offer: &Value) -> Option<String> {
+    let failed = |reason, kind, words: &str| {
+        Err(RunFailure { reason, failure: Failure::new(kind, words.to_owned()) })
+    };
+    let answer = match end {
+        Some(End::Killed) => return None,
+        Some(End::Well) => Ok(()),
+        Some(End::Fails(words)) => failed(Reason::ExitStatus, FailureKind::Failed, words),
+        Some(End::Transient(words)) => failed(Reason::Reported, FailureKind::Transient, words),
+        None => failed(Reason::Halted, FailureKind::Failed, "it was told to end"),
+    };
+    let offer = || Offer {
+        catalog: offer.clone(),
+        capabilities: vec![Capability::Update, Capability::RequestFile],
+    };
+    let answer = match order.action {
+        None => Answer::Offer(answer.map(|()| offer())),
+        Some(action) => Answer::Work(answer.map(|()| output(order, action))),
+    };
+    let report = Report { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() };
+    Some(Message::of(&report.seal(&order.key).ok()?).to_string())
+}
+
+fn output(order: &Order, action: Action) -> Output {
+    if action != Action::Bind {
+        return Output::default();
+    }
+    let operation = order.work.get("operation_id").and_then(Value::as_str).unwrap_or_default();
+    let credentials = json!({"password": format!("secret-of-{operation}")});
+    let credentials = credentials.as_object().cloned().map(Into::into);
+    Output {
+        binding: Some(BindingBody { credentials, ..BindingBody::default() }),
+        ..Output::default()
+    }
+}

@@ -1,0 +1,265 @@
+//! A control plane of a test's own: etcd, API server and controller manager, on ports of its own.
+//!
+//! ```text
+//! etcd ◀── API server ◀── controller manager: Jobs, and the removal of what has lost its owner
+//!              ▲
+//!            tests, and a [kubelet](crate::kubelet) that they play
+//! ```
+//!
+//! There is no node, so no root and nothing of the shared cluster is needed, and any part can be killed
+//! or paused. The programs are those that `cargo xtask cluster` keeps. A part ends with the thread that
+//! started it, even if that is killed.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::cluster;
+
+/// How long the API server may take to be ready.
+const READY: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(100);
+const TOKEN: &str = "of-a-test";
+
+/// A running control plane. Its state is gone when it is dropped.
+pub struct ControlPlane {
+    folder: tempfile::TempDir,
+    etcd: Part,
+    api_server: Part,
+    manager: Option<Part>,
+}
+
+/// A program that runs.
+struct Part {
+    name: &'static str,
+    command: Command,
+    child: Child,
+}
+
+impl ControlPlane {
+    /// Starts one that knows these kinds: definitions of custom resources.
+    ///
+    /// # Errors
+    /// If the programs are not there, or do not start.
+    pub fn start(definitions: &[Value]) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("plane-").tempdir()?;
+        let [etcd_port, peer_port, port] = free_ports()?;
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let key = rcgen::KeyPair::generate()?;
+        fs::write(at("accounts.key"), key.serialize_pem())?;
+        fs::write(at("accounts.pub"), key.public_key_pem())?;
+        fs::write(at("tokens"), format!("{TOKEN},admin,1,system:masters\n"))?;
+        fs::write(at("kubeconfig"), kubeconfig(&format!("https://127.0.0.1:{port}")))?;
+        let etcd = format!("http://127.0.0.1:{etcd_port}");
+        let peer = format!("http://127.0.0.1:{peer_port}");
+        let etcd = Part::start(
+            folder.path(),
+            "etcd",
+            &[
+                ("data-dir", &at("etcd")),
+                ("listen-client-urls", &etcd),
+                ("advertise-client-urls", &etcd),
+                ("listen-peer-urls", &peer),
+                ("initial-advertise-peer-urls", &peer),
+                ("initial-cluster", &format!("default={peer}")),
+                // What survives a power cut is not tried here.
+                ("unsafe-no-fsync", "true"),
+            ],
+        )?;
+        let api_server = Part::start(
+            folder.path(),
+            "kube-apiserver",
+            &[
+                ("etcd-servers", &format!("http://127.0.0.1:{etcd_port}")),
+                ("bind-address", "127.0.0.1"),
+                ("secure-port", &port.to_string()),
+                ("cert-dir", &at("certificates")),
+                ("token-auth-file", &at("tokens")),
+                ("authorization-mode", "AlwaysAllow"),
+                ("anonymous-auth", "false"),
+                ("service-cluster-ip-range", "10.246.0.0/16"),
+                ("service-account-issuer", "https://kubernetes.default.svc"),
+                ("service-account-signing-key-file", &at("accounts.key")),
+                ("service-account-key-file", &at("accounts.pub")),
+                ("disable-admission-plugins", "ServiceAccount"),
+                ("endpoint-reconciler-type", "none"),
+                ("enable-priority-and-fairness", "false"),
+            ],
+        )?;
+        let mut plane = Self { folder, etcd, api_server, manager: None };
+        plane.until_ready()?;
+        plane.install(definitions)?;
+        // It looks for further kinds only every half minute.
+        let manager = Part::start(
+            plane.folder.path(),
+            "kube-controller-manager",
+            &[
+                ("kubeconfig", &plane.kubeconfig().display().to_string()),
+                ("controllers", "job,garbagecollector"),
+                ("leader-elect", "false"),
+                ("secure-port", "0"),
+                ("port", "0"),
+                ("kube-api-qps", "500"),
+                ("kube-api-burst", "1000"),
+                ("concurrent-gc-syncs", "4"),
+            ],
+        )?;
+        plane.manager = Some(manager);
+        Ok(plane)
+    }
+
+    /// The path of a kubeconfig of somebody who may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// A folder that goes with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// SIGKILL to the API server.
+    ///
+    /// # Errors
+    /// If it has ended already.
+    pub fn kill_api_server(&mut self) -> anyhow::Result<()> {
+        self.api_server.child.kill()?;
+        self.api_server.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts the API server again, and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub fn start_api_server(&mut self) -> anyhow::Result<()> {
+        self.api_server.start_again()?;
+        self.until_ready()
+    }
+
+    /// Stops the clock of etcd: it holds its connections and answers nothing.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn pause_etcd(&self) -> anyhow::Result<()> {
+        self.etcd.signal(Signal::STOP)
+    }
+
+    /// Lets etcd go on.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn resume_etcd(&self) -> anyhow::Result<()> {
+        self.etcd.signal(Signal::CONT)
+    }
+
+    /// kubectl, as somebody who may do everything.
+    pub fn kubectl(&self) -> Command {
+        let mut kubectl = cluster::kubectl();
+        kubectl.env("KUBECONFIG", self.kubeconfig());
+        kubectl
+    }
+
+    fn until_ready(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let mut look = self.kubectl();
+            look.args(["get", "--raw", "/readyz", "--request-timeout=2s"]);
+            if look.output()?.status.success() {
+                return Ok(());
+            }
+            self.etcd.check(self.folder.path())?;
+            self.api_server.check(self.folder.path())?;
+            ensure!(begun.elapsed() < READY, "the API server is not ready after {READY:?}");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn install(&self, definitions: &[Value]) -> anyhow::Result<()> {
+        for definition in definitions {
+            let mut kubectl = self.kubectl();
+            kubectl.args(["create", "--validate=false", "-f", "-"]);
+            let mut kubectl = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+            let mut input = kubectl.stdin.take().context("kubectl takes no input")?;
+            input.write_all(definition.to_string().as_bytes())?;
+            drop(input);
+            ensure!(kubectl.wait()?.success(), "a definition cannot be installed");
+        }
+        if definitions.is_empty() {
+            return Ok(());
+        }
+        let mut wait = self.kubectl();
+        let established = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+        ensure!(wait.args(established).output()?.status.success(), "a kind is not served");
+        Ok(())
+    }
+}
+
+impl Part {
+    fn start(folder: &Path, name: &'static str, flags: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let program = cluster::program(name).with_context(|| {
+            format!("{name} is not there: `cargo xtask cluster up` builds it once, as root")
+        })?;
+        // Without unsafe code of ours: util-linux sets the signal for the death of whoever starts it.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        command.args(flags.iter().map(|(flag, value)| format!("--{flag}={value}")));
+        let log = File::create(folder.join(format!("{name}.log")))?;
+        command.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().context("setpriv of util-linux cannot be run")?;
+        Ok(Self { name, command, child })
+    }
+
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        self.child = self.command.spawn()?;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(id.context("no process")?, signal)?)
+    }
+
+    /// Says so if it has ended.
+    fn check(&mut self, folder: &Path) -> anyhow::Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let log = fs::read_to_string(folder.join(format!("{}.log", self.name))).unwrap_or_default();
+        let from = log.char_indices().rev().nth(1500).map_or(0, |(at, _)| at);
+        bail!("{} has ended ({status}):\n{}", self.name, &log[from..]);
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// For a server: the API server's own, or a [proxy](crate::proxy) before it.
+pub fn kubeconfig(server: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+         clusters: [{{name: test, cluster: {{server: \"{server}\", insecure-skip-tls-verify: true}}}}]\n\
+         users: [{{name: test, user: {{token: {TOKEN}}}}}]\n\
+         contexts: [{{name: test, context: {{cluster: test, user: test}}}}]\n"
+    )
+}
+
+/// Ports that nobody listens on. Another may take one first; the part that it was for ends then.
+fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+    let listeners: Vec<_> =
+        (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}

@@ -1,0 +1,337 @@
+//! An API server that fails: a proxy before a real one, by a seed.
+//!
+//! ```text
+//! replica ──▶ proxy ── refuse · say 5xx · delay · send twice · lose the answer · cut a watch ──▶ API server
+//!               └─ at the n-th call, before or after its effect: nothing is answered any more
+//! ```
+//!
+//! The last is what `kill -9` looks like from outside, for whoever ends the replica when [`Proxy::died`]
+//! says so.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::plane;
+use crate::random::Random;
+
+/// What goes wrong, and how often.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides.
+    pub random: Random,
+    /// How many calls in a thousand fail in some way.
+    pub failing: u64,
+    /// The longest delay of a call, in milliseconds.
+    pub delay: u64,
+    /// The longest life of a watch, in milliseconds; zero: it is not cut.
+    pub watches: u64,
+    /// The longest that a watch is behind, in milliseconds.
+    pub lag: u64,
+    /// The call at which everything ends.
+    pub death: Option<u64>,
+}
+
+impl Plan {
+    /// Nothing goes wrong.
+    pub fn calm() -> Self {
+        Self { random: Random::new(0), failing: 0, delay: 0, watches: 0, lag: 0, death: None }
+    }
+}
+
+/// A proxy on a port of its own. Ends when it is dropped.
+pub struct Proxy {
+    address: String,
+    gate: Arc<Gate>,
+    _tasks: JoinSet<()>,
+}
+
+struct Gate {
+    server: Client,
+    plan: Mutex<(Plan, u64)>,
+    dead: watch::Sender<bool>,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Pass,
+    /// The connection is closed before anything is sent on.
+    Refuse,
+    Say(StatusCode),
+    /// It takes effect, and the connection is closed.
+    Lose,
+    /// Sent again by somebody in between; the second answer counts.
+    Twice,
+    /// Nothing is answered any more, to nobody.
+    Die {
+        effect: bool,
+    },
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, Lost>>;
+
+/// The connection ends without an answer.
+#[derive(Debug, Clone, Copy)]
+struct Lost;
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("lost on purpose")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+impl Proxy {
+    /// Begins to listen, before the API server of this client.
+    ///
+    /// # Errors
+    /// If there is no port.
+    pub async fn start(server: Client, plan: Plan) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("a port")?;
+        let address = listener.local_addr()?.to_string();
+        let dead = watch::Sender::new(false);
+        let gate = Arc::new(Gate { server, plan: Mutex::new((plan, 0)), dead });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listen(listener, Arc::clone(&gate)));
+        Ok(Self { address, gate, _tasks: tasks })
+    }
+
+    /// For a client: plain HTTP, and the credentials are the proxy's.
+    pub fn kubeconfig(&self) -> String {
+        plane::kubeconfig(&format!("http://{}", self.address))
+    }
+
+    /// Waits for the call at which everything ends.
+    pub async fn died(&self) {
+        let _ = self.gate.dead.subscribe().wait_for(|dead| *dead).await;
+    }
+
+    /// Ends everything now: nothing is answered any more.
+    pub fn die(&self) {
+        self.gate.dead.send_replace(true);
+    }
+
+    /// From now on nothing goes wrong. Watches that lag go on to.
+    pub fn calm(&self) {
+        self.gate.lock().0 = Plan::calm();
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> u64 {
+        self.gate.lock().1
+    }
+}
+
+impl Gate {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (Plan, u64)> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What becomes of the next call, and how long it waits before.
+    fn decide(&self, watched: bool) -> (Deed, Duration) {
+        let mut held = self.lock();
+        held.1 += 1;
+        let number = held.1;
+        let plan = &mut held.0;
+        if plan.death == Some(number) {
+            return (Deed::Die { effect: plan.random.below(2) == 0 }, Duration::ZERO);
+        }
+        let delay = match plan.delay > 0 && plan.random.below(4) == 0 {
+            true => plan.random.below(plan.delay),
+            false => 0,
+        };
+        let deed = match plan.random.permille(plan.failing) {
+            false => Deed::Pass,
+            true if watched => Deed::Refuse,
+            true => match plan.random.below(7) {
+                0 => Deed::Refuse,
+                1 => Deed::Say(StatusCode::INTERNAL_SERVER_ERROR),
+                2 => Deed::Say(StatusCode::SERVICE_UNAVAILABLE),
+                3 => Deed::Say(StatusCode::TOO_MANY_REQUESTS),
+                4 => Deed::Twice,
+                _ => Deed::Lose,
+            },
+        };
+        (deed, Duration::from_millis(delay))
+    }
+
+    /// How long a watch lives, how far it is behind, and whether it ends by saying that its version is too
+    /// old.
+    fn watched(&self) -> (Option<Duration>, Duration, bool) {
+        let plan = &mut self.lock().0;
+        let mut up_to = |most: u64| match most {
+            0 => 0,
+            most => plan.random.below(most),
+        };
+        let (life, lag) = (up_to(plan.watches), up_to(plan.lag));
+        let gone = plan.watches > 0 && plan.random.below(4) == 0;
+        let life = (plan.watches > 0).then(|| Duration::from_millis(200 + life));
+        (life, Duration::from_millis(lag), gone)
+    }
+
+    async fn held(&self) {
+        let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn listen(listener: TcpListener, gate: Arc<Gate>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let _ = stream.set_nodelay(true);
+        let gate = Arc::clone(&gate);
+        connections.spawn(async move {
+            let service = hyper::service::service_fn(move |request| {
+                let gate = Arc::clone(&gate);
+                async move {
+                    tokio::select! {
+                        biased;
+                        () = gate.held() => Err(Lost),
+                        answer = answer(&gate, request) => answer,
+                    }
+                }
+            });
+            let connection = hyper::server::conn::http1::Builder::new();
+            let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, Lost> {
+    let query = request.uri().query().unwrap_or_default();
+    let watched = query.contains("watch=true");
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
+    let (deed, delay) = gate.decide(watched);
+    sleep(delay).await;
+    let forward = || forward(gate, &parts, body.clone());
+    match deed {
+        Deed::Pass if watched => Ok(stream(gate, forward().await?)),
+        Deed::Pass => whole(forward().await?).await,
+        Deed::Refuse => Err(Lost),
+        Deed::Say(code) => Ok(said(code)),
+        Deed::Lose => {
+            let _ = forward().await;
+            Err(Lost)
+        }
+        Deed::Twice => {
+            let _ = whole(forward().await?).await?;
+            whole(forward().await?).await
+        }
+        Deed::Die { effect } => {
+            if effect {
+                let _ = forward().await;
+            }
+            gate.dead.send_replace(true);
+            std::future::pending().await
+        }
+    }
+}
+
+async fn forward(
+    gate: &Gate,
+    parts: &http::request::Parts,
+    body: Bytes,
+) -> Result<Response<Body>, Lost> {
+    let mut request = Request::builder().method(&parts.method).uri(&parts.uri);
+    for (name, value) in &parts.headers {
+        let ours = ["host", "authorization", "content-length", "connection", "accept-encoding"];
+        if !ours.contains(&name.as_str()) {
+            request = request.header(name, value);
+        }
+    }
+    let request = request.body(Body::from(body.to_vec())).map_err(|_| Lost)?;
+    gate.server.send(request).await.map_err(|_| Lost)
+}
+
+async fn whole(response: Response<Body>) -> Result<Answer, Lost> {
+    let (parts, body) = response.into_parts();
+    let body = body.collect_bytes().await.map_err(|_| Lost)?;
+    Ok(of(parts, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()))
+}
+
+/// A watch, as far behind as it is, and as short.
+fn stream(gate: &Gate, response: Response<Body>) -> Answer {
+    let (parts, body) = response.into_parts();
+    let (life, lag, gone) = gate.watched();
+    let end = life.map(|life| Instant::now() + life);
+    let frames = unfold((body, false), move |(mut body, over)| async move {
+        if over {
+            return None;
+        }
+        let ended = async {
+            match end {
+                Some(end) => tokio::time::sleep_until(end).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = ended => {
+                let last = if gone { Ok(Frame::data(Bytes::from(too_old()))) } else { Err(Lost) };
+                Some((last, (body, true)))
+            }
+            frame = body.frame() => {
+                sleep(lag).await;
+                match frame? {
+                    Ok(frame) => Some((Ok(frame), (body, false))),
+                    Err(_) => Some((Err(Lost), (body, true))),
+                }
+            }
+        }
+    });
+    of(parts, StreamBody::new(frames).boxed_unsync())
+}
+
+fn of(parts: http::response::Parts, body: UnsyncBoxBody<Bytes, Lost>) -> Answer {
+    let mut response = Response::new(body);
+    *response.status_mut() = parts.status;
+    for (name, value) in &parts.headers {
+        if !["content-length", "transfer-encoding", "connection"].contains(&name.as_str()) {
+            response.headers_mut().append(name, value.clone());
+        }
+    }
+    response
+}
+
+fn said(code: StatusCode) -> Answer {
+    let reason = code.canonical_reason().unwrap_or_default();
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("on purpose: {reason}"), "reason": reason.replace(' ', ""), "code": code.as_u16(),
+    });
+    let body = Full::new(Bytes::from(status.to_string()));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = code;
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+fn too_old() -> String {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "too old resource version", "reason": "Expired", "code": 410,
+    });
+    format!("{}\n", json!({"type": "ERROR", "object": status}))
+}
