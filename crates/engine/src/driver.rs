@@ -285,11 +285,12 @@ async fn start(
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
     let record = &*stored.record;
+    let work = work(shared, record, poll).await?;
     let run = Run {
         name,
         timeout: shared.policy.timeouts.of(record.operation.action),
-        work: work(shared, record, poll).await?,
-        capabilities: shared.offering().map(|offering| offering.capabilities).unwrap_or_default(),
+        capabilities: shared.capabilities(&work.service_id),
+        work,
         removes: record.made.binding.clone().map(Box::new),
     };
     failpoint::hit("before-start").await;

@@ -1,5 +1,6 @@
 //! The engine: what is recorded, seen and done, behind one handle.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -42,8 +43,17 @@ pub(crate) struct Shared {
 pub(crate) struct Offering {
     pub(crate) catalog: Arc<CompiledCatalog>,
     pub(crate) capabilities: Vec<Capability>,
+    /// What the broker of a single service can do, where it is another one.
+    pub(crate) of_service: BTreeMap<ServiceId, Vec<Capability>>,
     /// Plans that are in the catalog for the instances that have them, and for no others.
     pub(crate) withdrawn: Vec<(ServiceId, PlanId)>,
+}
+
+impl Offering {
+    /// What the broker of a service can do.
+    fn of(&self, service: &ServiceId) -> &[Capability] {
+        self.of_service.get(service).unwrap_or(&self.capabilities)
+    }
 }
 
 impl Shared {
@@ -75,9 +85,15 @@ impl Shared {
         ))
     }
 
-    pub(crate) fn can(&self, capability: Capability) -> bool {
+    pub(crate) fn can(&self, service: &ServiceId, capability: Capability) -> bool {
         let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().is_some_and(|offering| offering.capabilities.contains(&capability))
+        offer.as_ref().is_some_and(|offering| offering.of(service).contains(&capability))
+    }
+
+    /// What the broker of a service can do.
+    pub(crate) fn capabilities(&self, service: &ServiceId) -> Vec<Capability> {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        offer.as_ref().map(|offering| offering.of(service).to_vec()).unwrap_or_default()
     }
 }
 

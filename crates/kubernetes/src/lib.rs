@@ -6,11 +6,13 @@
 //!   status.record                       everything else, and where in the Secret the rest is
 //! ServiceBinding  ──owns──▶ Secret      the same
 //! ConfigMap                             a tombstone: what is left of one that is gone
+//! Broker                                an image that serves, and how its runs are made
 //! ```
 //!
 //! The resource is what is compared and set: its version is the record's version, one write to it is
 //! one step of an operation. So of two leaders at once one has its way, and the other looks again.
 
+pub mod brokers;
 mod calls;
 mod client;
 mod controller;
@@ -28,4 +30,6 @@ pub use self::controller::control;
 pub use self::events::Events;
 pub use self::lease::Lead;
 pub use self::runner::{JobRunner, JobSettings, OpenError, PodPolicy};
+pub use kube::Client;
+
 pub use self::store::{Change, KubernetesStore, Settings};

@@ -16,6 +16,7 @@ use engine::record::Key;
 use osb::jobs::contract::Capability;
 use serde_json::{Map, Value, json};
 
+use super::seen::Kept;
 use super::settings::{JobSettings, PodPolicy};
 use crate::names;
 
@@ -30,6 +31,11 @@ pub(super) const GIVEN: &str = "manciple.dev/given";
 pub(super) const PROGRESS: &str = "manciple.dev/progress";
 /// A Job with this annotation is no longer needed; until when it is kept, in seconds since 1970.
 pub(super) const RELEASED: &str = "manciple.dev/released-until";
+/// How a Job is waited for and kept: an annotation, [`Kept`](super::seen::Kept) as JSON. Settings may have
+/// changed when it ends.
+pub(super) const KEPT: &str = "manciple.dev/kept";
+/// The `Broker` resource that a Job is made by: an annotation.
+pub(super) const RESOURCE: &str = "manciple.dev/broker-resource";
 /// Why a Job may have no pods any more: an annotation, [`Ended`](super::seen::Ended) as JSON.
 pub(super) const ENDED: &str = "manciple.dev/ended";
 
@@ -101,6 +107,9 @@ fn manifest(
     let mut labels = settings.pod.labels.clone();
     labels.extend(labels_of(settings, &order.run));
     let mut metadata = json!({"labels": labels});
+    let kept = serde_json::to_string(&Kept::of(settings));
+    annotations.extend(kept.ok().map(|kept| (KEPT.to_owned(), json!(kept))));
+    annotations.extend(settings.resource.iter().map(|it| (RESOURCE.to_owned(), json!(it))));
     annotations.extend(settings.pod.annotations.clone());
     metadata["annotations"] = Value::Object(annotations);
     let pod = json!({

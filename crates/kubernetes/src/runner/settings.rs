@@ -1,7 +1,10 @@
 //! What runs look like on a cluster.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use engine::policy::PerAction;
+use engine::ports::Run;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,6 +15,8 @@ pub struct JobSettings {
     pub namespace: String,
     /// The broker: names of labels derive from it.
     pub broker: String,
+    /// The `Broker` resource that says so, by its name; `None`: the program's own settings.
+    pub resource: Option<String>,
     /// The image that has `/bin/broker`.
     pub image: String,
     /// The image that has the agent: Manciple's own.
@@ -28,6 +33,8 @@ pub struct JobSettings {
     pub start_timeout: Duration,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// How long a run may take, where that is not left to the engine.
+    pub deadlines: PerAction<Option<Duration>>,
     /// How long a question for the catalog may take.
     pub catalog_timeout: Duration,
     /// How long the Job of a run that succeeded is kept, with its log.
@@ -42,6 +49,7 @@ impl JobSettings {
         Self {
             namespace: namespace.to_owned(),
             broker: broker.to_owned(),
+            resource: None,
             image: image.to_owned(),
             agent_image: agent_image.to_owned(),
             agent_path: "/manciple-agent".to_owned(),
@@ -50,10 +58,24 @@ impl JobSettings {
             pod: PodPolicy::default(),
             start_timeout: Duration::from_secs(5 * 60),
             grace: Duration::from_secs(10),
+            deadlines: PerAction::all(None),
             catalog_timeout: Duration::from_secs(5 * 60),
             keep_succeeded: Duration::ZERO,
             keep_failed: Duration::from_secs(60 * 60),
         }
+    }
+}
+
+impl JobSettings {
+    /// A run as its broker's deadline has it.
+    pub(crate) fn in_time<'r>(&self, run: &'r Run) -> Cow<'r, Run> {
+        let Some(deadline) = self.deadlines.of(run.work.action) else { return Cow::Borrowed(run) };
+        let mut run = run.clone();
+        // Told to the broker: when, in seconds since 1970.
+        let begins = |until: u64| until.saturating_sub(run.timeout.as_secs());
+        run.work.deadline = run.work.deadline.map(|until| begins(until) + deadline.as_secs());
+        run.timeout = deadline;
+        Cow::Owned(run)
     }
 }
 
