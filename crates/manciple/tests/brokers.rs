@@ -269,7 +269,8 @@ fn a_broker_is_edited_removed_and_created_again() {
     }));
     // Kept for its instances, and no longer sold; also by a server that begins without it.
     sells(&server, "", &["two-name", "one-name"]);
-    server.kill();
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().is_some(), "it does not end");
     server = town.serve();
     assert_eq!(order::provision(&server, "c", &order_of("one", "small")).status, 400);
     assert_eq!(delete(&server, "", "a", "one", "small"), 202);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use engine::ports::{Offer, RunFailure};
 use osb::catalog::{CompiledCatalog, Fault, parse};
@@ -16,11 +17,16 @@ use super::status;
 use crate::resources::pascal;
 use crate::runner::JobSettings;
 
+/// How long after a resource was heard of a watch may bring others.
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// The brokers of a group.
 pub struct Brokers {
     base: JobSettings,
     further: Vec<String>,
     table: Mutex<BTreeMap<String, Entry>>,
+    /// When a resource was last heard of.
+    heard: Mutex<Instant>,
     changed: watch::Sender<u64>,
 }
 
@@ -57,7 +63,8 @@ impl Brokers {
     /// may have their Jobs too.
     pub fn new(base: JobSettings, further: Vec<String>) -> Arc<Self> {
         let changed = watch::Sender::new(0);
-        Arc::new(Self { base, further, table: Mutex::default(), changed })
+        let heard = Mutex::new(Instant::now());
+        Arc::new(Self { base, further, table: Mutex::default(), heard, changed })
     }
 
     pub(crate) fn base(&self) -> &JobSettings {
@@ -154,8 +161,16 @@ impl Brokers {
             }
         }
         drop(table);
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.tell();
         gone
+    }
+
+    /// Whether a service that nobody has now will be nobody's in a moment too.
+    pub(crate) fn are_settled(&self) -> bool {
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = |entry: &Entry| entry.answer.is_some() || self.spec(entry).is_err();
+        heard.elapsed() > SETTLED && self.lock().values().all(answered)
     }
 
     /// Takes the catalogs of those who were not asked yet from what is in force.

@@ -196,8 +196,7 @@ impl Runner for JobRunner {
             return Ok(());
         }
         let key = self.shared.keys.newest();
-        // A watch may be behind: what is not found now may be a moment later.
-        let settings = self.shared.settings(run).map_err(StartError::Transient)?;
+        let settings = self.shared.settings(run)?;
         let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         self.shared.make(&run.name, &settings.namespace, manifest).await
     }
@@ -270,12 +269,17 @@ impl Shared {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// How a run is to be made; the words why not, if nobody has its service.
-    fn settings(&self, run: &Run) -> Result<Cow<'_, JobSettings>, String> {
+    /// How a run is to be made, unless nobody has its service.
+    fn settings(&self, run: &Run) -> Result<Cow<'_, JobSettings>, StartError> {
         match &self.source {
             Source::One(settings) => Ok(Cow::Borrowed(settings)),
             Source::Many(brokers) => {
-                brokers.settings(&run.work.service_id, &run.work.plan_id).map(Cow::Owned)
+                let settings = brokers.settings(&run.work.service_id, &run.work.plan_id);
+                settings.map(Cow::Owned).map_err(|why| match brokers.are_settled() {
+                    true => StartError::Permanent(why),
+                    // A watch may be behind, and a catalog on its way.
+                    false => StartError::Transient(why),
+                })
             }
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use engine::ports::{Runner, Store};
+use engine::record::Record;
 use engine::{Engine, Observer};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::{Events, JobRunner, KubernetesStore, Lead};
@@ -64,6 +65,23 @@ impl Place {
                 }
                 .keep(),
             ),
+        }
+    }
+
+    /// The name of the `Broker` that a record is of; empty where there is but one broker.
+    pub(crate) fn broker(&self) -> Arc<dyn Fn(&Record) -> String + Send + Sync> {
+        match &self.group {
+            None => Arc::new(|_| String::new()),
+            Some(Grouped { share: Share::One(name), .. }) => {
+                let name = name.clone();
+                Arc::new(move |_| name.clone())
+            }
+            Some(Grouped { brokers, .. }) => {
+                let brokers = Arc::clone(brokers);
+                Arc::new(move |record| {
+                    brokers.owner(&record.ordered.service_id).unwrap_or_else(|| "none".to_owned())
+                })
+            }
         }
     }
 

@@ -189,7 +189,7 @@ impl Parts {
     }
 
     fn engine(&self, place: &Place, policy: engine::Policy) -> Engine {
-        let operations = Operations(Arc::clone(&self.metrics));
+        let operations = Operations { metrics: Arc::clone(&self.metrics), broker: place.broker() };
         let ports = Ports {
             store: Arc::clone(&place.store),
             runner: Arc::clone(&place.runner),
