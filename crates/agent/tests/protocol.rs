@@ -69,7 +69,7 @@ fn a_log_is_cut_to_keep_a_report_in_the_message() {
 #[test]
 fn an_offer_comes_home() {
     let (pair, keys) = keys();
-    let offer = Offer { catalog: json!({"services": []}), capabilities: Vec::new() };
+    let offer = Offer { catalog: json!({"services": []}), ..Offer::default() };
     let sent = Report { answer: Answer::Offer(Ok(offer)), ..report(0, "") };
     let sealed = sent.clone().seal(pair.public()).unwrap();
     assert_eq!(sealed.report(&keys, &sent.run), Ok(sent));

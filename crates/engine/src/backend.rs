@@ -87,7 +87,7 @@ impl Backend for Engine {
                     if target.plan_id != record.ordered.plan_id {
                         self.shared.check_sold(&target.service_id, &target.plan_id)?;
                     }
-                    let can = self.shared.can(Capability::Update);
+                    let can = self.shared.can(&target.service_id, Capability::Update);
                     update::check(record, &target, &request, &catalog, can)?;
                     let intent = Intent {
                         request_hash: hash.clone(),

@@ -154,8 +154,8 @@ enum Next {
     Over,
     Look,
     Await(Awaited),
-    /// A run has to be started, and there is no permit for it.
-    Permit,
+    /// A run has to be started, and there is none of these permits for it.
+    Permit(Arc<Semaphore>),
 }
 
 /// What a task waits for, unless it is woken.
@@ -167,12 +167,15 @@ enum Awaited {
 async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
     let _successor = Successor { shared, key: &key };
     let mut hands = Hands::default();
-    let mut next = if new && shared.drives() { Next::Permit } else { Next::Look };
+    let mut next = match new && shared.drives() && shared.is_of_one() {
+        true => Next::Permit(Arc::clone(&shared.permits)),
+        false => Next::Look,
+    };
     loop {
         match next {
             Next::Over if retire(shared, &key) => return,
             Next::Over | Next::Look => {}
-            Next::Permit => hands.permit = permit(&shared.permits, wake).await,
+            Next::Permit(permits) => hands.permit = permit(&permits, wake).await,
             Next::Await(awaited) => wait(shared, wake, awaited).await,
         }
         if let Some(task) = shared.tasks.lock().get_mut(&key) {
@@ -255,12 +258,13 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
         return Ok(Next::Await(Awaited::Time(ELSEWHERE)));
     }
     let state = observe(shared, record, hands).await?;
+    let permits = || shared.permits(&record.ordered.service_id);
     if matches!(state.run, RunState::Running { .. }) && hands.permit.is_none() {
-        hands.permit = shared.permits.clone().try_acquire_owned().ok();
+        hands.permit = permits().try_acquire_owned().ok();
     }
     match decide(&shared.policy, &state, shared.clock.now()) {
         Step::Settled => Ok(Next::Over),
-        Step::Start { .. } if hands.permit.is_none() => Ok(Next::Permit),
+        Step::Start { .. } if hands.permit.is_none() => Ok(Next::Permit(permits())),
         Step::Start { run, poll } => start(shared, &stored, run, poll, hands).await,
         Step::Write { record, release } => write(shared, &stored, *record, &release, hands).await,
         Step::Wait(run) => Ok(Next::Await(Awaited::Run(run))),
@@ -285,11 +289,12 @@ async fn start(
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
     let record = &*stored.record;
+    let work = work(shared, record, poll).await?;
     let run = Run {
         name,
         timeout: shared.policy.timeouts.of(record.operation.action),
-        work: work(shared, record, poll).await?,
-        capabilities: shared.offering().map(|offering| offering.capabilities).unwrap_or_default(),
+        capabilities: shared.capabilities(&work.service_id),
+        work,
         removes: record.made.binding.clone().map(Box::new),
     };
     failpoint::hit("before-start").await;

@@ -1,7 +1,8 @@
 //! The engine: what is recorded, seen and done, behind one handle.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use osb::jobs::contract::Capability;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: Tasks,
     pub(crate) permits: Arc<Semaphore>,
+    /// Of services whose broker is one of several: none waits for another's.
+    apart: Mutex<HashMap<ServiceId, Arc<Semaphore>>>,
     /// Whether this process carries operations out.
     drives: AtomicBool,
     pub(crate) offer: RwLock<Option<Offering>>,
@@ -42,8 +45,17 @@ pub(crate) struct Shared {
 pub(crate) struct Offering {
     pub(crate) catalog: Arc<CompiledCatalog>,
     pub(crate) capabilities: Vec<Capability>,
+    /// What the broker of a single service can do, where it is another one.
+    pub(crate) of_service: BTreeMap<ServiceId, Vec<Capability>>,
     /// Plans that are in the catalog for the instances that have them, and for no others.
     pub(crate) withdrawn: Vec<(ServiceId, PlanId)>,
+}
+
+impl Offering {
+    /// What the broker of a service can do.
+    fn of(&self, service: &ServiceId) -> &[Capability] {
+        self.of_service.get(service).unwrap_or(&self.capabilities)
+    }
 }
 
 impl Shared {
@@ -75,9 +87,32 @@ impl Shared {
         ))
     }
 
-    pub(crate) fn can(&self, capability: Capability) -> bool {
+    pub(crate) fn can(&self, service: &ServiceId, capability: Capability) -> bool {
         let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
-        offer.as_ref().is_some_and(|offering| offering.capabilities.contains(&capability))
+        offer.as_ref().is_some_and(|offering| offering.of(service).contains(&capability))
+    }
+
+    /// The permits that runs of a service need.
+    pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Semaphore> {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        if !offer.as_ref().is_some_and(|offering| offering.of_service.contains_key(service)) {
+            return Arc::clone(&self.permits);
+        }
+        let mut apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
+        let permits = || Arc::new(Semaphore::new(self.policy.max_runs.max(1)));
+        Arc::clone(apart.entry(service.clone()).or_insert_with(permits))
+    }
+
+    /// Whether all runs need the same permits.
+    pub(crate) fn is_of_one(&self) -> bool {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        offer.as_ref().is_none_or(|offering| offering.of_service.is_empty())
+    }
+
+    /// What the broker of a service can do.
+    pub(crate) fn capabilities(&self, service: &ServiceId) -> Vec<Capability> {
+        let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
+        offer.as_ref().map(|offering| offering.of(service).to_vec()).unwrap_or_default()
     }
 }
 
@@ -106,6 +141,7 @@ impl Engine {
                 observer: ports.observer,
                 tasks: Tasks::default(),
                 permits,
+                apart: Mutex::default(),
                 drives: AtomicBool::new(true),
                 offer: RwLock::new(None),
             }),

@@ -220,7 +220,11 @@ impl<B: Broker> Runner for InProcess<B> {
         let catalog = self.broker.catalog().await.map_err(reported)?;
         let catalog = serde_json::to_value(catalog)
             .map_err(|error| reported(Failure::failed(error.to_string())))?;
-        Ok(Offer { catalog, capabilities: vec![Capability::Update, Capability::RequestFile] })
+        Ok(Offer {
+            catalog,
+            capabilities: vec![Capability::Update, Capability::RequestFile],
+            ..Offer::default()
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The catalog: read from the broker, the last good one kept, a plan in use never dropped.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ fn list(faults: &[Fault]) -> String {
 struct Saved {
     catalog: Value,
     capabilities: Vec<Capability>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    of_service: BTreeMap<ServiceId, Vec<Capability>>,
     #[serde(default)]
     withdrawn: Vec<(ServiceId, PlanId)>,
 }
@@ -60,12 +63,12 @@ impl Engine {
         let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
         match compile(&saved.catalog) {
             Ok(catalog) => {
-                let Saved { capabilities, withdrawn, .. } = saved;
+                let Saved { capabilities, of_service, withdrawn, .. } = saved;
                 let unchanged =
                     |before: &Arc<CompiledCatalog>| before.catalog() == catalog.catalog();
                 // Unchanged: keep its Last-Modified.
                 let catalog = self.shared.catalog().filter(unchanged).unwrap_or(catalog);
-                self.offer(Offering { catalog, capabilities, withdrawn });
+                self.offer(Offering { catalog, capabilities, of_service, withdrawn });
                 Ok(true)
             }
             Err(faults) => {
@@ -103,13 +106,14 @@ impl Engine {
             Some(catalog) => catalog,
             None => Arc::new(CompiledCatalog::compile(catalog).map_err(CatalogError::Faults)?),
         };
-        let capabilities = offer.capabilities;
+        let Offer { capabilities, of_service, .. } = offer;
         let offering = Offering {
             catalog: Arc::clone(&catalog),
             capabilities: capabilities.clone(),
+            of_service: of_service.clone(),
             withdrawn: withdrawn.clone(),
         };
-        let saved = Saved { catalog: offer.catalog, capabilities, withdrawn };
+        let saved = Saved { catalog: offer.catalog, capabilities, of_service, withdrawn };
         let saved = serde_json::to_value(saved).unwrap_or_default();
         if self.shared.store.catalog().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved)
         {
@@ -118,6 +122,21 @@ impl Engine {
         self.tell_withdrawn(&offering.withdrawn);
         self.offer(offering);
         Ok(catalog)
+    }
+
+    /// The offer in force, without what is in it only for the instances that have it; `None`: there is none.
+    pub fn offered(&self) -> Option<Offer> {
+        let Offering { catalog, capabilities, of_service, withdrawn } = self.shared.offering()?;
+        let mut catalog = catalog.catalog().clone();
+        for service in &mut catalog.services {
+            let kept = |plan: &PlanId| {
+                withdrawn.iter().any(|(of, kept)| *of == service.id && kept == plan)
+            };
+            service.plans.retain(|plan| !kept(&plan.id));
+        }
+        catalog.services.retain(|service| !service.plans.is_empty());
+        let catalog = serde_json::to_value(&catalog).ok()?;
+        Some(Offer { catalog, capabilities, of_service })
     }
 
     /// Reads the catalog until there is one, then again at every `interval` (never, if zero). To be
@@ -170,6 +189,7 @@ impl Engine {
     fn offer(&self, mut offering: Offering) {
         if let Some(capabilities) = &self.shared.policy.capabilities {
             offering.capabilities.clone_from(capabilities);
+            offering.of_service.clear();
         }
         *self.shared.offer.write().unwrap_or_else(PoisonError::into_inner) = Some(offering);
     }

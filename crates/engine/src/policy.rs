@@ -36,7 +36,7 @@ pub struct Policy {
     pub hold: PerAction<Duration>,
     /// How many operations may be in progress; further ones are refused with 429.
     pub max_in_progress: usize,
-    /// How many runs are alive at once; further ones wait.
+    /// How many runs are alive at once, of each service where several brokers are one; further ones wait.
     pub max_runs: usize,
     /// How long a tombstone is kept.
     pub tombstones: Duration,

@@ -3,6 +3,7 @@
 //! Each has one contract suite in [`crate::testing`] that every adapter passes unchanged; an adapter
 //! that needs a special case in the engine is a defect of the port.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,6 +209,9 @@ pub struct Offer {
     pub catalog: Value,
     /// The extensions it declares.
     pub capabilities: Vec<Capability>,
+    /// Those of a single service, where several brokers are offered as one; of any other service the above.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub of_service: BTreeMap<ServiceId, Vec<Capability>>,
 }
 
 /// Runs brokers.

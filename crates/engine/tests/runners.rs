@@ -92,7 +92,11 @@ impl Scripted {
             _ => Act::Hang,
         });
         let capabilities = vec![Capability::Progress];
-        runner.set_offer(Offer { catalog: json!({"services": []}), capabilities });
+        runner.set_offer(Offer {
+            catalog: json!({"services": []}),
+            capabilities,
+            ..Offer::default()
+        });
         Self(runner)
     }
 }

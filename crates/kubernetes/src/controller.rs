@@ -29,6 +29,8 @@ pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead
     let Some(mut changes) = store.changes() else { return };
     let mut controller = Controller { engine, store, tried: HashMap::new() };
     let mut held = lead.held();
+    // It may be held already.
+    held.mark_changed();
     let mut again = interval(AGAIN);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

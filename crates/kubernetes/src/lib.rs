@@ -6,12 +6,14 @@
 //!   status.record                       everything else, and where in the Secret the rest is
 //! ServiceBinding  ──owns──▶ Secret      the same
 //! ConfigMap                             a tombstone: what is left of one that is gone
+//! Broker                                an image that serves, and how its runs are made
 //! ```
 //!
 //! The resource is what is compared and set: its version is the record's version, one write to it is
 //! one step of an operation. So of two leaders at once one has its way, and the other looks again.
 
 pub mod access;
+pub mod brokers;
 mod calls;
 mod client;
 mod controller;

@@ -17,6 +17,10 @@ pub const BROKER: &str = "manciple.dev/broker";
 pub const INSTANCE: &str = "manciple.dev/instance";
 /// What a ConfigMap is kept for: a label.
 pub const KEEPS: &str = "manciple.dev/keeps";
+/// The value of [`KEEPS`] of a saved catalog.
+pub const KEEPS_CATALOG: &str = "catalog";
+/// The name of the broker whose catalog a ConfigMap keeps: an annotation.
+pub const BROKER_NAME: &str = "manciple.dev/broker-name";
 /// A record as it was first written: an annotation, superseded by `status.record`.
 pub const RECORD: &str = "manciple.dev/record";
 /// When the newest key of a Secret of keys was made (RFC 3339): an annotation.

@@ -1,9 +1,9 @@
-//! What a replica has to ask for before it can begin: its own image, and a password that all replicas
-//! share.
+//! What a replica has to ask for before it can begin: its own image, a password that all replicas share, and
+//! whose catalogs were saved.
 
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
 use serde_json::json;
 
 use crate::calls::{CallError, call, find};
@@ -85,6 +85,22 @@ pub async fn shared_password(
     let password = password.filter(|password| !password.is_empty());
     let password = password.ok_or_else(|| failed(format!("it has no key {PASSWORD} of text")))?;
     Ok((name.clone(), password))
+}
+
+/// The names of all brokers of which a namespace has a saved catalog.
+///
+/// # Errors
+/// If the ConfigMaps cannot be listed.
+pub async fn saved(client: Client, namespace: &str) -> Result<Vec<String>, OwnError> {
+    let config_maps: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let selector = format!("{}={}", names::KEEPS, names::KEEPS_CATALOG);
+    let found = call(config_maps.list_metadata(&ListParams::default().labels(&selector))).await;
+    let found = found
+        .map_err(|error| unknown("the saved catalogs".to_owned(), namespace, error.to_string()))?;
+    let name = |map: PartialObjectMeta<ConfigMap>| {
+        map.metadata.annotations.and_then(|mut all| all.remove(names::BROKER_NAME))
+    };
+    Ok(found.items.into_iter().filter_map(name).collect())
 }
 
 fn unknown(what: String, namespace: &str, why: String) -> OwnError {

@@ -8,6 +8,7 @@ use kube::discovery::ApiResource;
 use osb::Action;
 use serde_json::{Map, Value, json};
 
+use crate::brokers;
 use crate::names::{GROUP, VERSION};
 
 /// One of our kinds.
@@ -184,9 +185,9 @@ pub(crate) fn time(milliseconds: u64) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The definitions of both kinds, for any API server from 1.16 on.
+/// The definitions of all kinds, for any API server from 1.16 on.
 pub fn definitions() -> Vec<Value> {
-    Kind::ALL.into_iter().map(definition).collect()
+    Kind::ALL.into_iter().map(definition).chain([brokers::definition()]).collect()
 }
 
 fn definition(kind: Kind) -> Value {
@@ -329,17 +330,20 @@ fn status_schema() -> Value {
     )
 }
 
-fn object<'a>(says: &str, properties: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+pub(crate) fn object<'a>(
+    says: &str,
+    properties: impl IntoIterator<Item = (&'a str, Value)>,
+) -> Value {
     let properties: Map<String, Value> =
         properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
     described(json!({"type": "object", "properties": properties}), says)
 }
 
-fn text(says: &str) -> Value {
+pub(crate) fn text(says: &str) -> Value {
     described(json!({"type": "string"}), says)
 }
 
-fn described(mut schema: Value, says: &str) -> Value {
+pub(crate) fn described(mut schema: Value, says: &str) -> Value {
     if !says.is_empty() {
         schema["description"] = json!(says);
     }

@@ -28,7 +28,7 @@ impl Office {
         let cluster = json!({
             "namespace": namespace,
             "image": "manciple.test/none:1",
-            "agent_image": testkit::cluster::AGENT_IMAGE,
+            "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
         });
         site.settings = json!({"auth": auth, "kubernetes": cluster}).to_string();
         Self { namespace, site }

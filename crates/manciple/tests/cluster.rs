@@ -2,15 +2,11 @@
 
 mod support;
 
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Served, Site, http, order, within};
+use support::town::Town;
+use support::{Served, http, order, within};
 
 /// Writes a line for each provision into its ledger; `slow` takes three seconds; `bind` shows what it was
 /// given by the ConfigMap and by the Secret.
@@ -33,133 +29,25 @@ echo "$1 of $7" >>/ledger/all
 
 const PLANTED: &str = "planted-pa55word";
 
-/// A namespace of the cluster with a broker's image, configuration and ledger.
-struct Town {
-    namespace: String,
-    site: Site,
-    ledger: PathBuf,
-}
-
-impl Town {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let namespace = format!("town-{}-{count}", std::process::id());
-        apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
-        kubernetes::resources::definitions().iter().for_each(apply);
-        let mut site = Site::new("");
-        let ledger = tempfile::Builder::new().prefix("ledger-").tempdir().unwrap().keep();
-        std::fs::set_permissions(&ledger, std::fs::Permissions::from_mode(0o777)).unwrap();
-        for (kind, name, data) in [
-            ("ConfigMap", "script", json!({"broker": BROKER})),
-            ("ConfigMap", "settings", json!({"db.region": "eu"})),
-            ("Secret", "secrets", json!({"db.password": PLANTED})),
-        ] {
-            let field = if kind == "Secret" { "stringData" } else { "data" };
-            apply(&json!({
-                "apiVersion": "v1",
-                "kind": kind,
-                "metadata": {"name": name, "namespace": namespace},
-                field: data,
-            }));
-        }
-        site.settings = json!({
-            "auth": {"disabled": true},
-            "kubernetes": {
-                "namespace": namespace,
-                "image": testkit::cluster::SHELL_IMAGE,
-                "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
-                "config_map": "settings",
-                "secret": "secrets",
-                "pod": {
-                    "volumes": [
-                        {"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}},
-                        {"name": "ledger", "hostPath": {"path": ledger}},
-                    ],
-                    "volumeMounts": [
-                        {"name": "script", "mountPath": "/bin/broker", "subPath": "broker"},
-                        {"name": "ledger", "mountPath": "/ledger"},
-                    ],
-                },
-            },
-        })
-        .to_string();
-        Self { namespace, site, ledger }
-    }
-
-    fn command(&self) -> Command {
-        let config = self.site.write("manciple.yaml", &self.site.settings);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
-        command
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--config"])
-            .arg(config)
-            .env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}")))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn serve(&self) -> Served {
-        let server =
-            Served::start(&mut self.command()).unwrap_or_else(|log| panic!("no server: {log}"));
-        order::ready(&server);
-        server
-    }
-
-    /// `kubectl get … -o json`.
-    fn get(&self, what: &str) -> Value {
-        let output = self.kubectl(&["get", what, "-o", "json"]);
-        serde_json::from_str(&output).unwrap()
-    }
-
-    fn count(&self, what: &str) -> usize {
-        self.get(what)["items"].as_array().map_or(0, Vec::len)
-    }
-
-    fn kubectl(&self, arguments: &[&str]) -> String {
-        let output =
-            testkit::cluster::kubectl().args(["-n", &self.namespace]).args(arguments).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn effects(&self, line: &str) -> usize {
-        let all = std::fs::read_to_string(self.ledger.join("all")).unwrap_or_default();
-        all.lines().filter(|found| *found == line).count()
-    }
-}
-
-impl Drop for Town {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.ledger);
-        for kind in ["serviceinstances", "servicebindings"] {
-            let names = testkit::cluster::kubectl()
-                .args(["-n", &self.namespace, "get", kind, "-o", "name"])
-                .output()
-                .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            for name in names.unwrap_or_default().lines() {
-                let patch = r#"{"metadata":{"finalizers":null}}"#;
-                let _ = testkit::cluster::kubectl()
-                    .args(["-n", &self.namespace, "patch", name, "--type=merge", "-p", patch])
-                    .output();
-            }
-        }
-        let delete = ["delete", "namespace", &self.namespace, "--wait=false"];
-        let _ = testkit::cluster::kubectl().args(delete).output();
-    }
-}
-
-fn apply(object: &Value) {
-    let mut kubectl = testkit::cluster::kubectl()
-        .args(["apply", "--validate=false", "-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    kubectl.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
-    assert!(kubectl.wait().unwrap().success(), "{object}");
+/// A namespace with a broker's image, configuration and ledger.
+fn town() -> Town {
+    let mut town = Town::empty();
+    town.config_map("script", &json!({"broker": BROKER}));
+    town.config_map("settings", &json!({"db.region": "eu"}));
+    town.secret("secrets", &json!({"db.password": PLANTED}));
+    town.site.settings = json!({
+        "auth": {"disabled": true},
+        "kubernetes": {
+            "namespace": town.namespace,
+            "image": testkit::cluster::SHELL_IMAGE,
+            "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+            "config_map": "settings",
+            "secret": "secrets",
+            "pod": town.pod("script"),
+        },
+    })
+    .to_string();
+    town
 }
 
 fn delete(server: &Served, path: &str) -> http::Answer {
@@ -169,7 +57,7 @@ fn delete(server: &Served, path: &str) -> http::Answer {
 
 #[test]
 fn an_order_becomes_resources_and_jobs_and_goes_again() {
-    let town = Town::new();
+    let town = town();
     let server = town.serve();
     let mut body = order::body("p");
     body["parameters"] = json!({"admin": PLANTED});
@@ -219,7 +107,7 @@ fn an_order_becomes_resources_and_jobs_and_goes_again() {
 
 #[test]
 fn deleting_the_resource_is_a_deprovision() {
-    let town = Town::new();
+    let town = town();
     let server = town.serve();
     assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
     town.kubectl(&["delete", "serviceinstances", "--all", "--timeout=60s"]);
@@ -232,7 +120,7 @@ fn deleting_the_resource_is_a_deprovision() {
 
 #[test]
 fn describe_explains_a_failure() {
-    let town = Town::new();
+    let town = town();
     let server = town.serve();
     let last = order::provisioned(&server, "i", &order::body("fails"));
     assert_eq!(last["state"], "failed");
@@ -251,7 +139,7 @@ fn describe_explains_a_failure() {
 
 #[test]
 fn a_killed_server_loses_nothing_and_does_nothing_twice() {
-    let town = Town::new();
+    let town = town();
     let mut server = town.serve();
     for (n, pause) in [0, 700, 1500].into_iter().enumerate() {
         let id = format!("i{n}");
@@ -266,7 +154,7 @@ fn a_killed_server_loses_nothing_and_does_nothing_twice() {
 
 #[test]
 fn any_replica_answers_and_any_may_die() {
-    let town = Town::new();
+    let town = town();
     let mut leader = town.serve();
     leader.says("leading");
     let other = town.serve();

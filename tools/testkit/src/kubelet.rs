@@ -273,6 +273,7 @@ fn report(order: &Order, end: Option<&End>, offer: &Value) -> Option<String> {
     let offer = || Offer {
         catalog: offer.clone(),
         capabilities: vec![Capability::Update, Capability::RequestFile],
+        ..Offer::default()
     };
     let answer = match order.action {
         None => Answer::Offer(answer.map(|()| offer())),

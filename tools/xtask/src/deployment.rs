@@ -54,7 +54,12 @@ fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         "config": "operations: {max_runs: 4}",
         "auth": access(),
     });
-    cluster.takes(namespace, objects_of(&all)?.into_iter())
+    cluster.takes(namespace, objects_of(&all)?.into_iter())?;
+    let several = json!({"brokers": "apart", "jobNamespaces": ["jobs-a", "jobs-b"]});
+    let several = objects_of(&several)?;
+    let roles = several.iter().filter(|object| object["kind"] == "Role").count();
+    ensure!(roles == 3, "a Role for each namespace with Jobs, and Manciple's own: {roles}");
+    cluster.takes(namespace, several.into_iter())
 }
 
 /// Who may ask, by everything that needs a right of its own.

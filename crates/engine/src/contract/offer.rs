@@ -32,7 +32,7 @@ pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     }
     let jobs = catalog.as_object_mut().and_then(|members| members.remove(EXTENSION_KEY));
     let capabilities = declared(jobs.as_ref()).map_err(wrong)?;
-    Ok(Offer { catalog, capabilities })
+    Ok(Offer { catalog, capabilities, ..Offer::default() })
 }
 
 /// `{"version": 2, "capabilities": […]}`.

@@ -61,7 +61,8 @@ pub(crate) fn catalog() -> Value {
 }
 
 pub(crate) fn offer() -> Offer {
-    Offer { catalog: catalog(), capabilities: vec![Capability::Update, Capability::LastOperation] }
+    let capabilities = vec![Capability::Update, Capability::LastOperation];
+    Offer { catalog: catalog(), capabilities, ..Offer::default() }
 }
 
 impl World {

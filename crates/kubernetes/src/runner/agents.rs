@@ -4,6 +4,7 @@
 //! Replicas of two versions each have their own. One that is removed while it is needed is made again: a pod
 //! that waits for it gets it when it is there.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
@@ -12,10 +13,10 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::Shared;
 use super::delivery::{AGENT_KEY, PackedAgent};
 use super::seen::Stage;
 use super::watch::Seen;
-use super::Shared;
 use crate::calls::{CallError, call, find};
 use crate::names;
 
@@ -33,28 +34,28 @@ const LOOK: Duration = Duration::from_secs(3);
 /// What is known of the ConfigMap.
 #[derive(Default)]
 pub(super) struct Agents {
-    /// When it was last seen to be there.
-    there: Mutex<Option<Instant>>,
+    /// When it was last seen to be there, by namespace.
+    there: Mutex<HashMap<String, Instant>>,
     /// When others are looked for; never, before ours is there, or when there are none.
     tidy: Mutex<Option<Instant>>,
 }
 
 impl Shared {
     /// Makes the ConfigMap, if the agent comes from one and it is not known to be there.
-    pub(super) async fn bring_agent(&self) -> Result<(), CallError> {
+    pub(super) async fn bring_agent(&self, namespace: &str) -> Result<(), CallError> {
         // Whoever comes meanwhile waits for this one.
         let mut there = self.agents.there.lock().await;
-        if there.is_none() {
-            if let Some(agent) = self.settings.delivery.config_map() {
-                self.make_agent(agent).await?;
+        if !there.contains_key(namespace) {
+            if let Some(agent) = self.delivery.config_map() {
+                self.make_agent(namespace, agent).await?;
             }
-            *there = Some(Instant::now());
+            there.insert(namespace.to_owned(), Instant::now());
             *self.agents.tidy.lock().await = Some(Instant::now());
         }
         Ok(())
     }
 
-    async fn make_agent(&self, agent: &PackedAgent) -> Result<(), CallError> {
+    async fn make_agent(&self, namespace: &str, agent: &PackedAgent) -> Result<(), CallError> {
         let name = agent.name();
         let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
         let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
@@ -62,12 +63,12 @@ impl Shared {
             serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
         let content = ByteString(agent.content().to_vec());
         map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
-        match call(self.config_maps().create(&PostParams::default(), &map)).await {
+        match call(self.config_maps(namespace).create(&PostParams::default(), &map)).await {
             Ok(_) => return Ok(()),
             Err(CallError::Exists) => {}
             Err(error) => return Err(error),
         }
-        let found = call(self.config_maps().get(name)).await?;
+        let found = call(self.config_maps(namespace).get(name)).await?;
         let same = |data: &std::collections::BTreeMap<String, ByteString>| {
             data.get(AGENT_KEY).is_some_and(|content| content.0 == agent.content())
         };
@@ -81,8 +82,8 @@ impl Shared {
 
     /// Makes the ConfigMap again if this run's pod waits for it in vain.
     pub(super) async fn mend_agent(&self, seen: &Seen) -> Result<(), CallError> {
-        let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
-        let Some(pod) = seen.pods.first() else { return Ok(()) };
+        let Some(agent) = self.delivery.config_map() else { return Ok(()) };
+        let (Some(pod), Some(job)) = (seen.pods.first(), &seen.job) else { return Ok(()) };
         let missing = format!("configmap {:?} not found", agent.name());
         let waits = seen.warning.as_ref().and_then(|warning| warning.of(&pod.uid));
         let waits = waits.is_some_and(|waits| waits.why.ends_with(&missing));
@@ -90,15 +91,15 @@ impl Shared {
             return Ok(());
         }
         let mut there = self.agents.there.lock().await;
-        if there.is_some_and(|when| when.elapsed() < LOOK) {
+        if there.get(&job.namespace).is_some_and(|when| when.elapsed() < LOOK) {
             return Ok(());
         }
-        *there = None;
-        if find(self.config_maps().get_metadata(agent.name())).await?.is_none() {
+        there.remove(&job.namespace);
+        if find(self.config_maps(&job.namespace).get_metadata(agent.name())).await?.is_none() {
             tracing::warn!(config_map = agent.name(), "the agent's ConfigMap was removed");
-            self.make_agent(agent).await?;
+            self.make_agent(&job.namespace, agent).await?;
         }
-        *there = Some(Instant::now());
+        there.insert(job.namespace.clone(), Instant::now());
         Ok(())
     }
 
@@ -121,11 +122,19 @@ impl Shared {
 
     /// Removes agents that are older than this and that no Job uses. How many others than ours are left.
     pub(super) async fn tidy_agents(&self, old: Duration) -> Result<usize, CallError> {
-        let ours = self.settings.delivery.config_map().map(PackedAgent::name);
+        let mut left = 0;
+        for namespace in &self.namespaces {
+            left += self.tidy_agents_of(namespace, old).await?;
+        }
+        Ok(left)
+    }
+
+    async fn tidy_agents_of(&self, namespace: &str, old: Duration) -> Result<usize, CallError> {
+        let ours = self.delivery.config_map().map(PackedAgent::name);
         let selector = format!("{}={KEEPS_AGENT}", names::KEEPS);
         let maps = ListParams::default().labels(&selector).limit(PAGE);
         let mut left = 0;
-        for map in call(self.config_maps().list_metadata(&maps)).await? {
+        for map in call(self.config_maps(namespace).list_metadata(&maps)).await? {
             let Some(name) = map.metadata.name.filter(|name| Some(name.as_str()) != ours) else {
                 continue;
             };
@@ -133,13 +142,15 @@ impl Shared {
             let age = self.now().saturating_sub(made);
             let users = ListParams::default().labels(&format!("{AGENT}={name}")).limit(1);
             let young = u64::try_from(age).is_ok_and(|age| age < old.as_secs());
-            if young || call(self.jobs().list_metadata(&users)).await?.iter().next().is_some() {
+            if young
+                || call(self.jobs(namespace).list_metadata(&users)).await?.iter().next().is_some()
+            {
                 left += 1;
                 continue;
             }
             let this = Preconditions { uid: map.metadata.uid, resource_version: None };
             let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
-            match call(self.config_maps().delete(&name, &params)).await {
+            match call(self.config_maps(namespace).delete(&name, &params)).await {
                 Ok(_) => tracing::info!(config_map = name, "an agent that no Job uses was removed"),
                 Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => return Err(error),
@@ -148,7 +159,7 @@ impl Shared {
         Ok(left)
     }
 
-    fn config_maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 }

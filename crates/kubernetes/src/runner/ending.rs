@@ -56,7 +56,7 @@ impl Shared {
             preconditions: Some(Preconditions { uid, resource_version: None }),
             ..DeleteParams::default()
         };
-        match call(self.pods().delete(&pod.name, &params)).await {
+        match call(self.pods(&pod.namespace).delete(&pod.name, &params)).await {
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => {
                 tracing::warn!(run = %pod.run, %error, "a second pod of a run may begin");
@@ -66,17 +66,18 @@ impl Shared {
 
     /// Fences off a run whose pod was taken away.
     pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
-        let why = self.namespace_goes().await;
+        let seen = self.known.get(run);
+        let namespace = seen.job.map(|job| job.namespace).unwrap_or_default();
+        let why = self.namespace_goes(&namespace).await;
         let seen = self.known.get(run);
         let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
         let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
         self.fence(run, &Ended::Lost(why)).await
     }
 
-    /// Says so if our namespace is being deleted, with all that is in it.
-    pub(super) async fn namespace_goes(&self) -> Option<String> {
+    /// Says so if a namespace is being deleted, with all that is in it.
+    pub(super) async fn namespace_goes(&self, name: &str) -> Option<String> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let name = &self.settings.namespace;
         let found = tokio::time::timeout(QUICK, find(namespaces.get(name))).await.ok()?.ok()?;
         let goes = found.is_none_or(|found| found.metadata.deletion_timestamp.is_some());
         goes.then(|| format!("the namespace {name} was deleted, with all that was in it"))
@@ -100,7 +101,7 @@ impl Shared {
             "metadata": {"uid": job.uid, "annotations": {ENDED: why}},
             "spec": {"parallelism": 0},
         }));
-        match self.patch(name, &patch).await {
+        match self.patch(&job, &patch).await {
             Ok(patched) => patched.into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => return Err(error),
@@ -119,7 +120,8 @@ impl Shared {
 
     async fn end_pods(&self, name: &RunName) -> Result<(), CallError> {
         for pod in self.known.get(name).pods.iter().filter(|pod| !pod.gone) {
-            match call(self.pods().delete(&pod.name, &DeleteParams::default())).await {
+            match call(self.pods(&pod.namespace).delete(&pod.name, &DeleteParams::default())).await
+            {
                 Ok(_) | Err(CallError::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -164,7 +166,7 @@ impl Shared {
             };
             let params =
                 DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
-            match call(self.pods().delete(&pod.name, &params)).await {
+            match call(self.pods(&pod.namespace).delete(&pod.name, &params)).await {
                 Ok(_) | Err(CallError::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -174,11 +176,11 @@ impl Shared {
 
     async fn patch(
         &self,
-        name: &RunName,
+        job: &SeenJob,
         patch: &Patch<Value>,
     ) -> Result<Option<SeenJob>, CallError> {
-        let jobs = self.jobs();
-        let patched = call(jobs.patch(name.as_str(), &PatchParams::default(), patch)).await?;
+        let jobs = self.jobs(&job.namespace);
+        let patched = call(jobs.patch(job.run.as_str(), &PatchParams::default(), patch)).await?;
         Ok(SeenJob::of(&patched))
     }
 
@@ -186,12 +188,16 @@ impl Shared {
     pub(super) async fn release(&self, name: &RunName) -> Result<(), CallError> {
         let seen = self.known.get(name);
         let Some(job) = &seen.job else {
-            return match find(self.jobs().get(name.as_str())).await?.as_ref().and_then(SeenJob::of)
-            {
+            return match self.find_job(name).await? {
                 Some(job) if job.released.is_none() => self.delete(&job).await,
                 Some(_) => Ok(()),
                 // What it was to be given may be there: whoever was to start it was ended, or refused.
-                None => self.take_back(name).await,
+                None => {
+                    for namespace in &self.namespaces {
+                        self.take_back(namespace, name).await?;
+                    }
+                    Ok(())
+                }
             };
         };
         if job.released.is_some() {
@@ -205,8 +211,10 @@ impl Shared {
         let kept = match self.standing(&seen) {
             _ if job.deleted => Duration::ZERO,
             Standing::Absent | Standing::Going { .. } | Standing::ToEnd(_) => Duration::ZERO,
-            Standing::Reported(_) if succeeded(&seen) => self.settings.keep_succeeded,
-            _ => self.settings.keep_failed,
+            Standing::Reported(_) if succeeded(&seen) => {
+                Duration::from_secs(self.kept(Some(job)).succeeded)
+            }
+            _ => Duration::from_secs(self.kept(Some(job)).failed),
         };
         if kept.is_zero() {
             return self.delete(job).await;
@@ -216,17 +224,18 @@ impl Shared {
             "metadata": {"annotations": {RELEASED: until.to_string()}},
             "spec": {"parallelism": 0},
         }));
-        match self.patch(name, &patch).await {
+        match self.patch(job, &patch).await {
             Ok(job) => job.into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::NotFound) => {}
             Err(error) => return Err(error),
         }
-        if job.given { self.take_back(name).await } else { Ok(()) }
+        if job.given { self.take_back(&job.namespace, &job.run).await } else { Ok(()) }
     }
 
     /// Waits for the end of a run that was fenced off.
     async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
-        let patience = self.settings.grace + OVER;
+        let kept = self.kept(self.known.get(name).job.as_ref());
+        let patience = Duration::from_secs(kept.grace) + OVER;
         let over = async {
             let goes_on = |seen: &Seen| {
                 matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))
@@ -245,7 +254,7 @@ impl Shared {
     /// that there is something to do.
     pub(super) async fn delete(&self, job: &SeenJob) -> Result<(), CallError> {
         if job.given {
-            self.take_back(&job.run).await?;
+            self.take_back(&job.namespace, &job.run).await?;
         }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -254,7 +263,7 @@ impl Shared {
             }),
             ..DeleteParams::background()
         };
-        match call(self.jobs().delete(job.run.as_str(), &params)).await {
+        match call(self.jobs(&job.namespace).delete(job.run.as_str(), &params)).await {
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => return Err(error),
         }
@@ -271,8 +280,9 @@ impl Shared {
         Ok(())
     }
 
-    async fn take_back(&self, name: &RunName) -> Result<(), CallError> {
-        match call(self.secrets().delete(name.as_str(), &DeleteParams::default())).await {
+    async fn take_back(&self, namespace: &str, run: &RunName) -> Result<(), CallError> {
+        let secrets = self.secrets(namespace);
+        match call(secrets.delete(run.as_str(), &DeleteParams::default())).await {
             Ok(_) | Err(CallError::NotFound) => Ok(()),
             Err(error) => Err(error),
         }

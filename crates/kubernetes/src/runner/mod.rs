@@ -24,6 +24,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,10 +49,11 @@ use self::keys::Keys;
 use self::manifest::Manifest;
 use self::mounts::Mounts;
 use self::progress::Followed;
-use self::seen::{Ended, SeenJob, SeenPod};
+use self::seen::{Ended, Kept, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
 use self::watch::{Known, Seen, Watched as _};
+use crate::brokers::Brokers;
 use crate::calls::{Again, CallError, call, find};
 use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
@@ -71,7 +73,16 @@ pub struct JobRunner {
 struct Shared {
     client: Client,
     time: Arc<ServerTime>,
-    settings: JobSettings,
+    /// The value of the label of the broker, or of the group.
+    label: String,
+    /// Where Jobs may be, the home first.
+    namespaces: Vec<String>,
+    source: Source,
+    /// Of Jobs that do not say so themselves.
+    kept: Kept,
+    /// How the agent comes into pods, whoever's they are.
+    delivery: Delivery,
+    key_rotation: Duration,
     keys: Keys,
     known: Arc<Known>,
     followed: Followed,
@@ -79,6 +90,14 @@ struct Shared {
     agents: Agents,
     /// Whose resources own what is given to runs.
     store: OnceLock<Arc<KubernetesStore>>,
+}
+
+/// Whose runs these are.
+enum Source {
+    /// Of one broker, whatever is asked for.
+    One(Box<JobSettings>),
+    /// Of the broker that has the service.
+    Many(Arc<Brokers>),
 }
 
 /// Why there is no runner.
@@ -95,20 +114,53 @@ impl JobRunner {
     /// # Errors
     /// If the API server does not answer, or does not let us.
     pub async fn open(client: Client, settings: JobSettings) -> Result<Self, OpenError> {
-        let namespace = settings.namespace.clone();
-        let failed = |why: String| OpenError { namespace: namespace.clone(), why };
-        let (client, time) = ServerTime::of(&client, &settings.namespace);
-        let keys = Keys::open(client.clone(), &settings.namespace, &settings.broker).await;
+        let base = settings.clone();
+        Self::begin(client, &base, Vec::new(), Source::One(Box::new(settings))).await
+    }
+
+    /// Opens the runs of several brokers that are one group: each run is of the broker that has its service.
+    ///
+    /// # Errors
+    /// As [`Self::open`], for each namespace that may have Jobs.
+    pub async fn open_group(client: Client, brokers: Arc<Brokers>) -> Result<Self, OpenError> {
+        let base = brokers.base().clone();
+        let further = brokers.namespaces().to_vec();
+        Self::begin(client, &base, further, Source::Many(brokers)).await
+    }
+
+    async fn begin(
+        client: Client,
+        base: &JobSettings,
+        further: Vec<String>,
+        source: Source,
+    ) -> Result<Self, OpenError> {
+        let home = base.namespace.clone();
+        let mut namespaces = further;
+        namespaces.retain(|namespace| *namespace != home);
+        namespaces.insert(0, home.clone());
+        let failed = |why: String| OpenError { namespace: namespaces.join(", "), why };
+        let (client, time) = ServerTime::of(&client, &home);
+        let keys = Keys::open(client.clone(), &home, &base.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
-        let known = Arc::new(Known::default());
-        let (followed, mounts) = (Followed::default(), Mounts::default());
-        let (agents, store) = (Agents::default(), OnceLock::new());
-        let shared =
-            Shared { client, time, settings, keys, known, followed, mounts, agents, store };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared {
+            client,
+            time,
+            label: names::broker_label(&base.broker),
+            namespaces: namespaces.clone(),
+            source,
+            kept: Kept::of(base),
+            delivery: base.delivery.clone(),
+            key_rotation: base.key_rotation,
+            keys,
+            known: Arc::default(),
+            followed: Followed::default(),
+            mounts: Mounts::default(),
+            agents: Agents::default(),
+            store: OnceLock::new(),
+        });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
-        if !shared.known.complete().await {
+        if !shared.known.complete(namespaces.len()).await {
             return Err(failed("Jobs and pods cannot be listed".to_owned()));
         }
         // What happened while nobody watched.
@@ -118,7 +170,7 @@ impl JobRunner {
         shared.watch_warnings(&mut tasks);
         tasks.spawn(Arc::clone(&shared).sweep());
         let keys = Arc::clone(&shared);
-        tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
+        tasks.spawn(async move { keys.keys.keep(keys.key_rotation).await });
         Ok(Self { shared, _tasks: Arc::new(tasks) })
     }
 
@@ -134,7 +186,33 @@ impl JobRunner {
         let _ = self.shared.store.set(Arc::clone(store));
     }
 
-    /// Removes the ConfigMaps of other agents than ours that are older than this and that no Job of the
+    /// Asks a broker for its catalog, by a Job of its own. While that goes on, `waits` is told now and then what
+    /// it waits for, and says whether it is still wanted.
+    ///
+    /// # Errors
+    /// If there is no answer, or it is no catalog.
+    pub async fn ask(
+        &self,
+        settings: &JobSettings,
+        waits: impl Fn(Option<&str>) -> bool + Send + Sync,
+    ) -> Result<Offer, RunFailure> {
+        let shared = &self.shared;
+        let not_started =
+            |why: String| RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) };
+        let name = catalog_name(&shared.label)
+            .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
+        let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
+            .map_err(|error| not_started(error.to_string()))?;
+        let made = shared.make(&name, &settings.namespace, manifest).await;
+        made.map_err(|error| not_started(error.to_string()))?;
+        let offer = shared.offered(&name, waits).await;
+        if let Err(error) = shared.release(&name).await {
+            tracing::warn!(run = %name, %error, "the run of a catalog cannot be removed");
+        }
+        offer
+    }
+
+    /// Removes the ConfigMaps of other agents than ours that are older than this and that no Job of their
     /// namespace uses: twenty at most, for the next time to go on with. Says how many others are left. Whoever
     /// needs one after all makes it again.
     ///
@@ -154,8 +232,9 @@ impl Runner for JobRunner {
             return Ok(());
         }
         let key = self.shared.keys.newest();
-        let manifest = manifest::of_run(&self.shared.settings, &key, run)?;
-        self.shared.make(&run.name, manifest).await
+        let settings = self.shared.settings(run)?;
+        let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
+        self.shared.make(&run.name, &settings.namespace, manifest).await
     }
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
@@ -198,79 +277,103 @@ impl Runner for JobRunner {
     }
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
-        let shared = Arc::clone(&self.shared);
-        let not_started =
-            |why: String| RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) };
-        let name = catalog_name(&shared.settings.broker)
-            .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
-        let manifest = manifest::of_catalog(&shared.settings, &shared.keys.newest(), name.as_str())
-            .map_err(|error| not_started(error.to_string()))?;
-        shared.make(&name, manifest).await.map_err(|error| not_started(error.to_string()))?;
-        let offer = shared.offered(&name).await;
-        if let Err(error) = shared.release(&name).await {
-            tracing::warn!(run = %name, %error, "the run of a catalog cannot be removed");
+        match &self.shared.source {
+            Source::One(settings) => self.ask(settings, |_| true).await,
+            Source::Many(brokers) => {
+                let asked =
+                    brokers.all().into_iter().map(|(name, generation, settings)| async move {
+                        let answer = self.ask(&settings, |_| true).await;
+                        brokers.answered(&name, generation, answer);
+                    });
+                futures_util::future::join_all(asked).await;
+                Ok(brokers.merged())
+            }
         }
-        offer
     }
 }
 
 impl Shared {
-    fn jobs(&self) -> Api<Job> {
-        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    fn jobs(&self, namespace: &str) -> Api<Job> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
-    fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
-    fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// How a run is to be made, unless nobody has its service.
+    fn settings(&self, run: &Run) -> Result<Cow<'_, JobSettings>, StartError> {
+        match &self.source {
+            Source::One(settings) => Ok(Cow::Borrowed(settings)),
+            Source::Many(brokers) => {
+                let settings = brokers.settings(&run.work.service_id, &run.work.plan_id);
+                settings.map(Cow::Owned).map_err(|why| match brokers.are_settled() {
+                    true => StartError::Permanent(why),
+                    // A watch may be behind, and a catalog on its way.
+                    false => StartError::Transient(why),
+                })
+            }
+        }
+    }
+
+    fn kept(&self, job: Option<&SeenJob>) -> Kept {
+        job.and_then(|job| job.kept).unwrap_or(self.kept)
     }
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        let selector = format!(
-            "{}={},{}",
-            names::BROKER,
-            names::broker_label(&self.settings.broker),
-            manifest::RUN
-        );
+        let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
         let config = watcher::Config::default().labels(&selector).page_size(PAGE);
-        let jobs = watcher(self.jobs(), config.clone()).backoff(Again::default());
-        tasks.spawn(watch::follow(Arc::clone(&self.known), jobs, SeenJob::of, |_| {}));
-        let pods = watcher(self.pods(), config).backoff(Again::default());
-        let shared = Arc::downgrade(self);
-        let guard = move |run: &RunName| {
-            if let Some(shared) = shared.upgrade() {
-                shared.guard(run);
-            }
-        };
-        tasks.spawn(watch::follow(Arc::clone(&self.known), pods, SeenPod::of, guard));
+        for namespace in &self.namespaces {
+            let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
+            let jobs = watcher(self.jobs(namespace), config.clone()).backoff(Again::default());
+            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}));
+            let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
+            let shared = Arc::downgrade(self);
+            let guard = move |run: &RunName| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.guard(run);
+                }
+            };
+            tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard));
+        }
     }
 
     /// Runs that do not begin: mostly nothing but an event says why. Whose they are is known only once
     /// everything was listed.
     fn watch_warnings(&self, tasks: &mut JoinSet<()>) {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.settings.namespace);
-        let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
-        let warnings = watcher(events, config).backoff(Again::default());
-        tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
+        for namespace in &self.namespaces {
+            let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+            let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
+            let warnings = watcher(events, config).backoff(Again::default());
+            tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
+        }
     }
 
     /// Makes the Secret and the Job; `Ok` too if the Job is there and not one of a former life.
-    async fn make(&self, name: &RunName, manifest: Manifest) -> Result<(), StartError> {
+    async fn make(
+        &self,
+        name: &RunName,
+        namespace: &str,
+        manifest: Manifest,
+    ) -> Result<(), StartError> {
         let Manifest { job, given } = manifest;
         let job: Job = serde_json::from_value(job)
             .map_err(|error| StartError::Permanent(error.to_string()))?;
-        self.bring_agent().await.map_err(|error| {
+        self.bring_agent(namespace).await.map_err(|error| {
             StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
         })?;
         if !given.is_empty() {
-            self.give(name, &job, &given).await.map_err(refused)?;
+            self.give(name, namespace, &job, &given).await.map_err(refused)?;
         }
-        match call(self.jobs().create(&PostParams::default(), &job)).await {
+        let jobs = self.jobs(namespace);
+        match call(jobs.create(&PostParams::default(), &job)).await {
             Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::Exists) => {
-                let found = find(self.jobs().get(name.as_str())).await.map_err(refused)?;
+                let found = find(jobs.get(name.as_str())).await.map_err(refused)?;
                 let found = found.as_ref().and_then(SeenJob::of);
                 if found.as_ref().is_none_or(|job| job.released.is_some()) {
                     if let Some(job) = &found {
@@ -289,6 +392,7 @@ impl Shared {
     async fn give(
         &self,
         name: &RunName,
+        namespace: &str,
         job: &Job,
         given: &[(&'static str, Vec<u8>)],
     ) -> Result<(), CallError> {
@@ -296,7 +400,8 @@ impl Shared {
             .iter()
             .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
             .collect();
-        let owner = self.owner(job);
+        // An owner is of the same namespace: elsewhere it would be taken for one that is gone.
+        let owner = self.owner(job).filter(|_| self.namespaces[0] == namespace);
         let secret = json!({
             "metadata": {
                 "name": name.as_str(),
@@ -308,7 +413,7 @@ impl Shared {
         });
         let secret: Secret = serde_json::from_value(secret)
             .map_err(|error| CallError::Refused(error.to_string()))?;
-        match call(self.secrets().create(&PostParams::default(), &secret)).await {
+        match call(self.secrets(namespace).create(&PostParams::default(), &secret)).await {
             // Of this run, by its name: we were ended before the Job was made.
             Ok(_) | Err(CallError::Exists) => Ok(()),
             Err(error) => Err(error),
@@ -328,13 +433,12 @@ impl Shared {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
             return Ok(());
         }
-        self.ask(name).await.map_err(|error| RunnerError(error.to_string()))
+        self.look_up(name).await.map_err(|error| RunnerError(error.to_string()))
     }
 
     /// Asks for a run as it is now.
-    async fn ask(&self, name: &RunName) -> Result<(), CallError> {
-        let found = find(self.jobs().get(name.as_str())).await?;
-        let Some(job) = found.as_ref().and_then(SeenJob::of) else {
+    async fn look_up(&self, name: &RunName) -> Result<(), CallError> {
+        let Some(job) = self.find_job(name).await? else {
             self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
                 (Some(job), _) => job.deleted |= job.unsure,
                 (none, Some(pod)) => *none = Some(SeenJob::deleted(pod)),
@@ -342,14 +446,27 @@ impl Shared {
             });
             return Ok(());
         };
+        let namespace = job.namespace.clone();
         self.known.learn(job);
         let selector = format!("{}={name}", manifest::RUN);
-        let pods = call(self.pods().list(&ListParams::default().labels(&selector))).await?;
+        let pods =
+            call(self.pods(&namespace).list(&ListParams::default().labels(&selector))).await?;
         let pods: Vec<_> = pods.iter().filter_map(SeenPod::of).collect();
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         pods.into_iter().for_each(|pod| self.known.learn(pod));
-        self.known.change(name, |seen| SeenPod::keep(seen, &uids));
+        self.known.change(name, |seen| SeenPod::keep(seen, &namespace, &uids));
         Ok(())
+    }
+
+    /// Wherever it may be; mostly there is one such place.
+    async fn find_job(&self, name: &RunName) -> Result<Option<SeenJob>, CallError> {
+        for namespace in &self.namespaces {
+            let found = find(self.jobs(namespace).get(name.as_str())).await?;
+            if let Some(job) = found.as_ref().and_then(SeenJob::of) {
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
     }
 
     /// The API server's time, in seconds since 1970.
@@ -358,7 +475,8 @@ impl Shared {
     }
 
     fn standing(&self, seen: &Seen) -> Standing {
-        standing(seen, self.settings.start_timeout, self.now())
+        let kept = self.kept(seen.job.as_ref());
+        standing(seen, Duration::from_secs(kept.start_timeout), self.now())
     }
 
     /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
@@ -372,7 +490,7 @@ impl Shared {
             )
         };
         if over(&seen) {
-            self.ask(name).await?;
+            self.look_up(name).await?;
             return Ok(self.known.get(name));
         }
         Ok(seen)
@@ -427,11 +545,12 @@ impl Shared {
 
     /// Why a run is lost; where its Job was deleted, with more than that, and the same each time.
     async fn why_lost(&self, name: &RunName, seen: Seen, why: String) -> String {
-        let open = seen.job.is_some_and(|job| job.deleted && job.ended.is_none());
+        let open = seen.job.as_ref().is_some_and(|job| job.deleted && job.ended.is_none());
         if !open {
             return why;
         }
-        let why = self.namespace_goes().await.unwrap_or(why);
+        let namespace = seen.job.map(|job| job.namespace).unwrap_or_default();
+        let why = self.namespace_goes(&namespace).await.unwrap_or(why);
         self.known.change(name, |seen| {
             seen.job.iter_mut().for_each(|job| job.ended = Some(Ended::Lost(why.clone())));
         });
@@ -448,11 +567,10 @@ fn refused(error: CallError) -> StartError {
     }
 }
 
-fn catalog_name(broker: &str) -> Option<RunName> {
+fn catalog_name(label: &str) -> Option<RunName> {
     use ring::rand::{SecureRandom, SystemRandom};
     let mut bytes = [0; 10];
     SystemRandom::new().fill(&mut bytes).ok()?;
     let word = BASE32_NOPAD.encode(&bytes).to_ascii_lowercase();
-    let broker = names::broker_label(broker);
-    RunName::parse(&format!("catalog-{}-{word}", &broker[..8]))
+    RunName::parse(&format!("catalog-{}-{word}", &label[..8]))
 }

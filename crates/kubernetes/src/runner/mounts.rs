@@ -1,19 +1,17 @@
 //! What pods mount: looked for where a pod does not begin and nobody says why.
 //!
 //! A kubelet says so in an event, but sends five a second and queues the rest: on a busy node that is minutes
-//! late. A pod that begins soon costs no question; of those that do not, all runs share one.
+//! late. A pod that begins soon costs no question; of those that do not, all that mount the same share one.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
-use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::Shared;
-use super::delivery::PackedAgent;
-use super::seen::{Stage, Warning};
-use super::settings::JobSettings;
+use super::seen::{Need, Stage, Warning};
 use super::watch::Seen;
 use crate::calls::{CallError, find};
 
@@ -22,9 +20,9 @@ const PATIENCE: i64 = 5;
 /// How long an answer is good for.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// What was found to be missing last, if anything was.
+/// What was looked for last, in which namespace, and whether it was missing.
 #[derive(Default)]
-pub(super) struct Mounts(Mutex<Option<(Instant, Option<String>)>>);
+pub(super) struct Mounts(Mutex<HashMap<(String, Need), (Instant, bool)>>);
 
 impl Shared {
     /// Why a pod does not begin, if that is not known and something it mounts is not there.
@@ -34,58 +32,41 @@ impl Shared {
         if known || pod.node.is_none() || now.saturating_sub(pod.created) < PATIENCE {
             return None;
         }
-        Some(Warning::of_mount(pod, &self.missing().await?))
+        for need in &pod.needs {
+            if self.is_missing(&pod.namespace, need).await {
+                // In the kubelet's words, so that they do not change when its own arrive.
+                let said = match need {
+                    Need::ConfigMap(name) => format!("configmap {name:?} not found"),
+                    Need::Secret(name) => format!("secret {name:?} not found"),
+                };
+                return Some(Warning::of_mount(pod, &said));
+            }
+        }
+        None
     }
 
-    async fn missing(&self) -> Option<String> {
+    async fn is_missing(&self, namespace: &str, need: &Need) -> bool {
         let mut last = self.mounts.0.lock().await;
-        if let Some((when, missing)) = last.as_ref()
-            && when.elapsed() < FRESH
-        {
-            return missing.clone();
+        last.retain(|_, (when, _)| when.elapsed() < FRESH);
+        let key = (namespace.to_owned(), need.clone());
+        if let Some((_, missing)) = last.get(&key) {
+            return *missing;
         }
-        let missing = self.look().await.unwrap_or_else(|error| {
+        let missing = self.look(namespace, need).await.unwrap_or_else(|error| {
             tracing::debug!(%error, "what pods mount cannot be looked for");
-            None
+            false
         });
-        *last = Some((Instant::now(), missing.clone()));
+        last.insert(key, (Instant::now(), missing));
         missing
     }
 
-    /// In the kubelet's words, so that they do not change when its own arrive.
-    async fn look(&self) -> Result<Option<String>, CallError> {
-        let (namespace, client) = (&self.settings.namespace, &self.client);
-        let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-        for name in mounted(&self.settings, Of::ConfigMap) {
-            if find(config_maps.get_metadata(name)).await?.is_none() {
-                return Ok(Some(format!("configmap {name:?} not found")));
+    async fn look(&self, namespace: &str, need: &Need) -> Result<bool, CallError> {
+        Ok(match need {
+            Need::ConfigMap(name) => {
+                let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+                find(config_maps.get_metadata(name)).await?.is_none()
             }
-        }
-        for name in mounted(&self.settings, Of::Secret) {
-            if find(self.secrets().get_metadata(name)).await?.is_none() {
-                return Ok(Some(format!("secret {name:?} not found")));
-            }
-        }
-        Ok(None)
+            Need::Secret(name) => find(self.secrets(namespace).get_metadata(name)).await?.is_none(),
+        })
     }
-}
-
-#[derive(Clone, Copy)]
-enum Of {
-    ConfigMap,
-    Secret,
-}
-
-/// What has to be there before a pod can begin.
-fn mounted(settings: &JobSettings, of: Of) -> impl Iterator<Item = &str> {
-    let (agent, own, source, name) = match of {
-        Of::ConfigMap => {
-            (settings.delivery.config_map(), &settings.config_map, "configMap", "name")
-        }
-        Of::Secret => (None, &settings.secret, "secret", "secretName"),
-    };
-    let sources = settings.pod.volumes.iter().filter_map(move |volume| volume.get(source));
-    let needed = sources.filter(|source| source.get("optional") != Some(&Value::Bool(true)));
-    let ours = agent.map(PackedAgent::name).into_iter().chain(own.as_deref());
-    ours.chain(needed.filter_map(move |source| source.get(name)?.as_str()))
 }

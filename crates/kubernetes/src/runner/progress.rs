@@ -61,8 +61,8 @@ impl Shared {
             Entry::Vacant(_) if full => return None,
             Entry::Vacant(vacant) => {
                 let said = Arc::default();
-                let follow =
-                    follow(Arc::downgrade(self), run.clone(), pod.name.clone(), Arc::clone(&said));
+                let place = (pod.namespace.clone(), pod.name.clone());
+                let follow = follow(Arc::downgrade(self), run.clone(), place, Arc::clone(&said));
                 vacant.insert(Follower { said, task: tokio::spawn(follow).abort_handle() })
             }
         };
@@ -71,7 +71,12 @@ impl Shared {
 }
 
 /// Follows the log of a pod until it is told to end.
-async fn follow(shared: Weak<Shared>, run: RunName, pod: String, said: Arc<Mutex<Option<String>>>) {
+async fn follow(
+    shared: Weak<Shared>,
+    run: RunName,
+    (namespace, pod): (String, String),
+    said: Arc<Mutex<Option<String>>>,
+) {
     let params = LogParams {
         container: Some(BROKER_CONTAINER.to_owned()),
         follow: true,
@@ -79,7 +84,7 @@ async fn follow(shared: Weak<Shared>, run: RunName, pod: String, said: Arc<Mutex
         ..LogParams::default()
     };
     loop {
-        let Some(pods) = shared.upgrade().map(|shared| shared.pods()) else { return };
+        let Some(pods) = shared.upgrade().map(|shared| shared.pods(&namespace)) else { return };
         match pods.log_stream(&pod, &params).await {
             Ok(log) => {
                 let read = lines(log, |line| {

@@ -70,13 +70,24 @@ impl Shared {
     }
 
     /// Waits for what a catalog's run offers.
-    pub(super) async fn offered(&self, name: &RunName) -> Result<Offer, RunFailure> {
+    pub(super) async fn offered(
+        &self,
+        name: &RunName,
+        waits: impl Fn(Option<&str>) -> bool,
+    ) -> Result<Offer, RunFailure> {
         let failed = |reason, why: String| RunFailure { reason, failure: Failure::failed(why) };
         loop {
-            let seen =
-                self.sure(name).await.map_err(|error| failed(Reason::Lost, error.to_string()))?;
+            let sure = self.sure(name).await;
+            let mut seen = sure.map_err(|error| failed(Reason::Lost, error.to_string()))?;
+            if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
+                self.known.warn(warning);
+                seen = self.known.get(name);
+            }
             let why = match self.standing(&seen) {
-                Standing::Going { .. } => {
+                Standing::Going { said, .. } => {
+                    if !waits(said.as_deref()) {
+                        return Err(failed(Reason::Halted, "it is not wanted any more".to_owned()));
+                    }
                     if let Err(error) = self.mend_agent(&seen).await {
                         tracing::warn!(run = %name, %error, "the agent's ConfigMap");
                     }
@@ -110,11 +121,13 @@ impl Shared {
         let mut seen = self.known.get(name);
         if seen.pods.is_empty() {
             let selector = format!("{}={name}", super::manifest::RUN);
-            let pods = self.pods();
-            let found =
-                find(pods.list(&kube::api::ListParams::default().labels(&selector))).await?;
-            let found = found.into_iter().flatten();
-            seen.pods = found.filter_map(|pod| super::seen::SeenPod::of(&pod)).collect();
+            for namespace in &self.namespaces {
+                let pods = self.pods(namespace);
+                let found =
+                    find(pods.list(&kube::api::ListParams::default().labels(&selector))).await?;
+                let found = found.into_iter().flatten();
+                seen.pods.extend(found.filter_map(|pod| super::seen::SeenPod::of(&pod)));
+            }
         }
         let Some(log) = self.whole_log(&seen).await? else { return Ok(None) };
         let lines = log.split_inclusive('\n').filter(|line| Line::parse(line).is_none());
@@ -129,7 +142,7 @@ impl Shared {
     async fn read_log(&self, seen: &Seen, params: LogParams) -> Result<Option<String>, CallError> {
         let Some(pod) = seen.pods.first() else { return Ok(None) };
         let params = LogParams { container: Some(BROKER_CONTAINER.to_owned()), ..params };
-        find(self.pods().logs(&pod.name, &params)).await
+        find(self.pods(&pod.namespace).logs(&pod.name, &params)).await
     }
 }
 

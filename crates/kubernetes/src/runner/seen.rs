@@ -4,14 +4,15 @@ use agent::{Error, Message};
 use engine::names::RunName;
 use engine::record::Key;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus, Volume};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
 use super::delivery::AGENT_CONTAINER;
 use super::manifest::{
-    BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, PROGRESS, RELEASED, RUN,
+    BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN,
 };
+use super::settings::JobSettings;
 
 /// Why a pod does not begin whose volumes cannot be made.
 const MOUNTS: &str = "the pod waits for what it mounts";
@@ -20,6 +21,7 @@ const MOUNTS: &str = "the pod waits for what it mounts";
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenJob {
     pub(super) run: RunName,
+    pub(super) namespace: String,
     /// `None`: a question for the catalog, or a foreign Job.
     pub(super) record: Option<Key>,
     pub(super) version: u64,
@@ -37,6 +39,8 @@ pub(super) struct SeenJob {
     pub(super) ended: Option<Ended>,
     /// Why Kubernetes gave it up: the reason and the message of its condition.
     pub(super) failed: Option<(String, String)>,
+    /// How it is waited for and kept.
+    pub(super) kept: Option<Kept>,
     /// Its pod ended well.
     pub(super) complete: bool,
     pub(super) going: bool,
@@ -44,6 +48,27 @@ pub(super) struct SeenJob {
     pub(super) deleted: bool,
     /// A list was without it, which may have been an old one.
     pub(super) unsure: bool,
+}
+
+/// How a run is waited for and kept, by the settings that it was made by. In seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Kept {
+    pub(super) start_timeout: u64,
+    pub(super) grace: u64,
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
+}
+
+impl Kept {
+    pub(super) fn of(settings: &JobSettings) -> Self {
+        Self {
+            start_timeout: settings.start_timeout.as_secs(),
+            grace: settings.grace.as_secs(),
+            succeeded: settings.keep_succeeded.as_secs(),
+            failed: settings.keep_failed.as_secs(),
+        }
+    }
 }
 
 /// Why no pod of a run may go on.
@@ -62,6 +87,7 @@ pub(super) enum Ended {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenPod {
     pub(super) run: RunName,
+    pub(super) namespace: String,
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) uid: String,
@@ -82,7 +108,16 @@ pub(super) struct SeenPod {
     pub(super) begins: bool,
     /// It is not there any more; this is how it was.
     pub(super) gone: bool,
+    /// What has to be there before it begins, as long as it does not.
+    pub(super) needs: Vec<Need>,
     pub(super) stage: Stage,
+}
+
+/// A ConfigMap or a Secret that a pod mounts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Need {
+    ConfigMap(String),
+    Secret(String),
 }
 
 /// What Kubernetes warns of, of a Job or a pod.
@@ -158,6 +193,7 @@ impl SeenJob {
         let lifetime = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         Some(Self {
             run,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
             record,
             version: version(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -168,6 +204,7 @@ impl SeenJob {
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
             ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
             failed,
+            kept: annotation(KEPT).and_then(|kept| serde_json::from_str(kept).ok()),
             complete: condition("Complete").is_some(),
             going: metadata.deletion_timestamp.is_some(),
             deleted: false,
@@ -179,6 +216,7 @@ impl SeenJob {
     pub(super) fn deleted(pod: &SeenPod) -> Self {
         Self {
             run: pod.run.clone(),
+            namespace: pod.namespace.clone(),
             record: None,
             version: 0,
             uid: String::new(),
@@ -189,6 +227,7 @@ impl SeenJob {
             released: None,
             ended: None,
             failed: None,
+            kept: None,
             complete: false,
             going: true,
             deleted: true,
@@ -219,6 +258,7 @@ impl SeenPod {
         let installed = is_installed(pod);
         Some(Self {
             run: RunName::parse(metadata.labels.as_ref()?.get(RUN)?)?,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone()?,
             version: version(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -231,6 +271,7 @@ impl SeenPod {
             began: matches!(stage, Stage::Running | Stage::Ended(_)),
             begins: installed && stage == Stage::Waiting(None),
             gone: false,
+            needs: if stage == Stage::Waiting(None) { needs(pod) } else { Vec::new() },
             stage,
         })
     }
@@ -303,6 +344,21 @@ impl Warning {
     pub(super) fn of(&self, uid: &str) -> Option<Waits> {
         (self.uid == uid).then(|| self.waits.clone())
     }
+}
+
+/// What is given to the run itself is not looked for: it is made before the Job.
+fn needs(pod: &Pod) -> Vec<Need> {
+    let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get(RUN));
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let need = |volume: &Volume| {
+        if let Some(source) = volume.config_map.as_ref().filter(|it| it.optional != Some(true)) {
+            return Some(Need::ConfigMap(source.name.clone()));
+        }
+        let source = volume.secret.as_ref().filter(|it| it.optional != Some(true))?;
+        let name = source.secret_name.as_ref().filter(|name| Some(*name) != run)?;
+        Some(Need::Secret(name.clone()))
+    };
+    volumes.filter_map(need).collect()
 }
 
 fn version(version: Option<&str>) -> u64 {

@@ -1,7 +1,10 @@
 //! What runs look like on a cluster.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use engine::policy::PerAction;
+use engine::ports::Run;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,6 +17,8 @@ pub struct JobSettings {
     pub namespace: String,
     /// The broker: names of labels derive from it.
     pub broker: String,
+    /// The `Broker` resource that says so, by its name; `None`: the program's own settings.
+    pub resource: Option<String>,
     /// The image that has `/bin/broker`.
     pub image: String,
     /// How the agent comes into pods.
@@ -28,6 +33,8 @@ pub struct JobSettings {
     pub start_timeout: Duration,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// How long a run may take, where that is not left to the engine.
+    pub deadlines: PerAction<Option<Duration>>,
     /// How long a question for the catalog may take.
     pub catalog_timeout: Duration,
     /// How often a new key for reports is made. The one before goes on to be good until the next, so this has
@@ -45,6 +52,7 @@ impl JobSettings {
         Self {
             namespace: namespace.to_owned(),
             broker: broker.to_owned(),
+            resource: None,
             image: image.to_owned(),
             delivery: delivery.into(),
             config_map: None,
@@ -52,11 +60,25 @@ impl JobSettings {
             pod: PodPolicy::default(),
             start_timeout: Duration::from_secs(5 * 60),
             grace: Duration::from_secs(10),
+            deadlines: PerAction::all(None),
             catalog_timeout: Duration::from_secs(5 * 60),
             key_rotation: Duration::from_secs(30 * 24 * 60 * 60),
             keep_succeeded: Duration::ZERO,
             keep_failed: Duration::from_secs(60 * 60),
         }
+    }
+}
+
+impl JobSettings {
+    /// A run as its broker's deadline has it.
+    pub(crate) fn in_time<'r>(&self, run: &'r Run) -> Cow<'r, Run> {
+        let Some(deadline) = self.deadlines.of(run.work.action) else { return Cow::Borrowed(run) };
+        let mut run = run.clone();
+        // Told to the broker: when, in seconds since 1970.
+        let begins = |until: u64| until.saturating_sub(run.timeout.as_secs());
+        run.work.deadline = run.work.deadline.map(|until| begins(until) + deadline.as_secs());
+        run.timeout = deadline;
+        Cow::Owned(run)
     }
 }
 

@@ -3,7 +3,7 @@
 //! What was seen stays known though it is deleted: a run that somebody took away is lost, not absent, and
 //! a report that was seen once is not lost any more. Only a release makes it forgotten.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const REMEMBERED: usize = 500;
 pub(super) struct Known {
     table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
-    listed: watch::Sender<u8>,
+    listed: watch::Sender<BTreeSet<(&'static str, String)>>,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(super) struct Seen {
 
 /// One of the two things that are watched.
 pub(super) trait Watched: Sized {
-    const BIT: u8;
+    const KIND: &'static str;
 
     fn run(&self) -> &RunName;
     fn uid(&self) -> &str;
@@ -54,12 +54,12 @@ pub(super) trait Watched: Sized {
     fn learn(self, seen: &mut Seen);
     /// It is not there any more; this is how it was.
     fn forget(self, seen: &mut Seen);
-    /// A list has no others than these.
-    fn keep(seen: &mut Seen, uids: &[String]);
+    /// A list of a namespace has no others than these.
+    fn keep(seen: &mut Seen, namespace: &str, uids: &[String]);
 }
 
 impl Watched for SeenJob {
-    const BIT: u8 = 1;
+    const KIND: &'static str = "Job";
 
     fn run(&self) -> &RunName {
         &self.run
@@ -88,15 +88,15 @@ impl Watched for SeenJob {
         }
     }
 
-    fn keep(seen: &mut Seen, uids: &[String]) {
-        if let Some(job) = &mut seen.job {
+    fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
+        if let Some(job) = seen.job.as_mut().filter(|job| job.namespace == namespace) {
             job.unsure = !job.deleted && !uids.contains(&job.uid);
         }
     }
 }
 
 impl Watched for SeenPod {
-    const BIT: u8 = 2;
+    const KIND: &'static str = "Pod";
 
     fn run(&self) -> &RunName {
         &self.run
@@ -123,8 +123,9 @@ impl Watched for SeenPod {
         seen.pods.iter_mut().filter(|pod| pod.uid == uid).for_each(|pod| pod.gone = true);
     }
 
-    fn keep(seen: &mut Seen, uids: &[String]) {
-        seen.pods.iter_mut().for_each(|pod| pod.gone |= !uids.contains(&pod.uid));
+    fn keep(seen: &mut Seen, namespace: &str, uids: &[String]) {
+        let pods = seen.pods.iter_mut().filter(|pod| pod.namespace == namespace);
+        pods.for_each(|pod| pod.gone |= !uids.contains(&pod.uid));
     }
 }
 
@@ -145,7 +146,11 @@ impl Seen {
 
 impl Default for Known {
     fn default() -> Self {
-        Self { table: Mutex::default(), waiting: Mutex::default(), listed: watch::Sender::new(0) }
+        Self {
+            table: Mutex::default(),
+            waiting: Mutex::default(),
+            listed: watch::Sender::default(),
+        }
     }
 }
 
@@ -154,10 +159,10 @@ impl Known {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until everything was listed once.
-    pub(super) async fn complete(&self) -> bool {
+    /// Waits until everything was listed once, in so many namespaces.
+    pub(super) async fn complete(&self, namespaces: usize) -> bool {
         let mut listed = self.listed.subscribe();
-        let all = listed.wait_for(|listed| *listed == SeenJob::BIT | SeenPod::BIT);
+        let all = listed.wait_for(|listed| listed.len() == 2 * namespaces);
         tokio::time::timeout(FIRST_LIST, all).await.is_ok()
     }
 
@@ -220,13 +225,13 @@ impl Known {
         }
     }
 
-    /// Ends a list, which had no others than these.
-    pub(super) fn finish<W: Watched>(&self, uids: &[String]) {
+    /// Ends a list of a namespace, which had no others than these.
+    pub(super) fn finish<W: Watched>(&self, namespace: &str, uids: &[String]) {
         let mut table = self.lock();
-        table.runs.values_mut().for_each(|seen| W::keep(seen, uids));
+        table.runs.values_mut().for_each(|seen| W::keep(seen, namespace, uids));
         table.runs.retain(|_, seen| !seen.is_over());
         drop(table);
-        self.listed.send_modify(|listed| *listed |= W::BIT);
+        self.listed.send_if_modified(|listed| listed.insert((W::KIND, namespace.to_owned())));
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.values().for_each(|notify| notify.notify_waiters());
     }
@@ -268,9 +273,11 @@ impl Table {
     }
 }
 
-/// Follows one kind for ever; `then` is told what has changed. To be spawned; ends when it is dropped.
+/// Follows one kind in a namespace for ever; `then` is told what has changed. To be spawned; ends when it is
+/// dropped.
 pub(super) async fn follow<K, W: Watched>(
     known: Arc<Known>,
+    namespace: String,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
     then: impl Fn(&RunName),
@@ -298,7 +305,7 @@ pub(super) async fn follow<K, W: Watched>(
                 then(&run);
             }
             Ok(Event::Init) => listing.clear(),
-            Ok(Event::InitDone) => known.finish::<W>(&listing),
+            Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing),
             Err(error) => tracing::warn!(%error, "the watch of runs was interrupted"),
         }
     }

@@ -233,11 +233,13 @@ impl Store for KubernetesStore {
         let labels = json!({
             names::MANAGED_BY.0: names::MANAGED_BY.1,
             names::BROKER: self.place.broker,
+            names::KEEPS: names::KEEPS_CATALOG,
         });
+        let annotations = json!({names::BROKER_NAME: self.place.settings.broker});
         let config_map = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
             "data": {CATALOG_KEY: text},
         });
         let apply = PatchParams::apply(names::MANAGED_BY.1).force();

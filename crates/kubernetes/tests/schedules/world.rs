@@ -101,7 +101,7 @@ pub(crate) fn catalog() -> Value {
 
 pub(crate) fn offer() -> Offer {
     let capabilities = vec![Capability::Update, Capability::RequestFile];
-    Offer { catalog: catalog(), capabilities }
+    Offer { catalog: catalog(), capabilities, ..Offer::default() }
 }
 
 /// A script that is well for all.

@@ -55,7 +55,7 @@ impl Town {
             "kubernetes": {
                 "namespace": town.namespace,
                 "image": testkit::cluster::SHELL_IMAGE,
-                "agent_image": testkit::cluster::AGENT_IMAGE,
+                "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
                 "pod": {"volumes": [{"name": "script", "configMap": script}], "volumeMounts": [mount]},
             },
         });

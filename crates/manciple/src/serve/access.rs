@@ -170,7 +170,7 @@ impl Access {
                     who.user
                 )));
             }
-            if request.path.starts_with("/admin/") { Role::Operator } else { Role::Platform }
+            if is_admin(request.path) { Role::Operator } else { Role::Platform }
         } else {
             settings.granted(&who).ok_or_else(|| {
                 refused(format!("{} has no role here: name it in auth.kubernetes.grants", who.user))
@@ -187,6 +187,12 @@ fn refused(why: String) -> Error {
 fn bearer(authorization: &HeaderValue) -> Option<&str> {
     let (scheme, token) = authorization.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether a path is of the operator's API, of a broker apart or of all.
+fn is_admin(path: &str) -> bool {
+    let below = path.strip_prefix("/brokers/").and_then(|rest| rest.split_once('/'));
+    below.map_or(path.trim_start_matches('/'), |(_, below)| below).starts_with("admin/")
 }
 
 /// A path up to where ids begin: what a rule can name.
@@ -215,6 +221,18 @@ mod tests {
             ("/admin/v1/retry", "/admin/v1/retry"),
         ] {
             assert_eq!(asked(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_operators_api_is_known_below_a_broker_too() {
+        for (path, expected) in [
+            ("/admin/v1/retry", true),
+            ("/brokers/b/admin/v1/retry", true),
+            ("/brokers/admin/v2/catalog", false),
+            ("/v2/service_instances/admin/v1", false),
+        ] {
+            assert_eq!(is_admin(path), expected, "{path}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use kubernetes::access::{Followed, Reviews};
+use kubernetes::brokers::{Brokers, Registry};
 use kubernetes::own;
 use kubernetes::{
     Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, PodPolicy,
@@ -30,6 +31,10 @@ pub(crate) struct Cluster {
     pub(crate) namespace: Option<String>,
     /// The image that has `/bin/broker`.
     pub(crate) image: Option<String>,
+    /// `Broker` resources instead of an image, and how they are served.
+    pub(crate) brokers: Option<Several>,
+    /// Where `Broker`s may have their Jobs, beside the namespace.
+    pub(crate) job_namespaces: Vec<String>,
     /// How the agent comes into pods.
     pub(crate) agent_delivery: AgentDelivery,
     /// For a ConfigMap: the packed agent, a file of this machine.
@@ -67,16 +72,62 @@ pub(crate) enum AgentDelivery {
     InitContainer,
 }
 
-/// What serves on a cluster.
-pub(crate) struct Parts {
-    pub(crate) store: Arc<KubernetesStore>,
-    pub(crate) runner: JobRunner,
+/// How several brokers are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Several {
+    /// As one catalog, at `/v2`.
+    Together,
+    /// Each with its own, at `/brokers/NAME/v2`.
+    Apart,
+}
+
+/// A cluster that answers.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    /// How runs are made, but for what `Broker`s say.
+    base: JobSettings,
+    further: Vec<String>,
+    /// The `Broker`s, if they are who serves.
+    pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) lead: Arc<Lead>,
 }
 
+/// What serves a group of brokers, or the one.
+pub(crate) struct Group {
+    pub(crate) store: Arc<KubernetesStore>,
+    pub(crate) runner: JobRunner,
+    /// Who is in it, if `Broker`s say so.
+    pub(crate) brokers: Option<Arc<Brokers>>,
+}
+
+impl Connected {
+    /// The namespace of all resources.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.base.namespace
+    }
+
+    /// Opens what is recorded under a name, and its runs.
+    pub(crate) async fn group(&self, name: &str) -> anyhow::Result<Group> {
+        let base = JobSettings { broker: name.to_owned(), ..self.base.clone() };
+        let settings = Settings { namespace: base.namespace.clone(), broker: name.to_owned() };
+        let store = Arc::new(KubernetesStore::open(self.client.clone(), settings).await?);
+        let client = self.client.clone();
+        if self.registry.is_none() {
+            let runner = JobRunner::open(client, base).await?;
+            runner.belongs_to(&store);
+            return Ok(Group { store, runner, brokers: None });
+        }
+        let brokers = Brokers::new(base, self.further.clone());
+        let runner = JobRunner::open_group(client, Arc::clone(&brokers)).await?;
+        runner.belongs_to(&store);
+        Ok(Group { store, runner, brokers: Some(brokers) })
+    }
+}
+
 impl Cluster {
-    /// Connects, and reads what there is.
-    pub(crate) async fn open(&self, broker: &Broker, name: &str) -> anyhow::Result<Parts> {
+    /// Connects, and finds out what has to be known before anything is opened.
+    pub(crate) async fn connect(&self, broker: &Broker, name: &str) -> anyhow::Result<Connected> {
         let namespace = self.namespace()?;
         let packed = self.packed()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
@@ -84,13 +135,13 @@ impl Cluster {
             Some(agent) => Delivery::ConfigMap(agent),
             None => self.image(&client, &namespace).await?,
         };
-        let settings = Settings { namespace: namespace.clone(), broker: name.to_owned() };
-        let store = Arc::new(KubernetesStore::open(client.clone(), settings).await?);
-        let jobs = self.jobs(&namespace, delivery, broker, name)?;
-        let runner = JobRunner::open(client.clone(), jobs).await?;
-        runner.belongs_to(&store);
-        let lead = Lead::new(client, &namespace, name, &identity()?);
-        Ok(Parts { store, runner, lead: Arc::new(lead) })
+        let base = self.jobs(&namespace, delivery, broker, name)?;
+        let registry = match self.brokers {
+            Some(_) => Some(Registry::open(client.clone(), &namespace).await?),
+            None => None,
+        };
+        let lead = Arc::new(Lead::new(client.clone(), &namespace, name, &identity()?));
+        Ok(Connected { client, base, further: self.job_namespaces.clone(), registry, lead })
     }
 
     /// What the cluster is asked about those who ask.
@@ -139,8 +190,30 @@ impl Cluster {
         broker: &Broker,
         name: &str,
     ) -> anyhow::Result<JobSettings> {
-        let image = self.image.as_deref();
-        let image = image.context("kubernetes.image: give the broker's image (or JOBS_IMAGE)")?;
+        let image = match self.brokers {
+            Some(_) => "",
+            None => self.image.as_deref().context(
+                "kubernetes.image: give the broker's image (or JOBS_IMAGE); or give \
+                 kubernetes.brokers: together or apart, and say the brokers in Broker resources",
+            )?,
+        };
+        for (given, member) in [
+            (self.image.is_some(), "image (or JOBS_IMAGE)"),
+            (self.config_map.is_some(), "config_map (or JOBS_CONFIG_MAP)"),
+            (self.secret.is_some(), "secret (or JOBS_SECRET)"),
+            (self.pod != PodPolicy::default(), "pod"),
+        ] {
+            ensure!(
+                self.brokers.is_none() || !given,
+                "kubernetes.{member}: is for one broker, and kubernetes.brokers for several; make a \
+                 Broker resource of it, or leave kubernetes.brokers out"
+            );
+        }
+        ensure!(
+            self.brokers.is_some() || self.job_namespaces.is_empty(),
+            "kubernetes.job_namespaces: is for Broker resources; give kubernetes.brokers too, or \
+             leave it out"
+        );
         for (given, member) in [
             (broker.command.is_some(), "command"),
             (broker.config_dir.is_some(), "config_dir"),

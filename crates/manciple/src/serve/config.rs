@@ -363,7 +363,18 @@ impl Config {
         if let Some(image) = set("JOBS_IMAGE") {
             self.kubernetes.get_or_insert_default().image = Some(image);
         }
+        if let Some(how) = set("MANCIPLE_BROKERS") {
+            let several = serde_json::from_value(serde_json::Value::String(how.clone()));
+            let several = several.ok().with_context(|| {
+                format!("MANCIPLE_BROKERS is {how:?}: give together or apart, or unset it")
+            })?;
+            self.kubernetes.get_or_insert_default().brokers = Some(several);
+        }
         if let Some(cluster) = &mut self.kubernetes {
+            if let Some(namespaces) = set("MANCIPLE_JOB_NAMESPACES") {
+                let names = namespaces.split(',').map(|name| name.trim().to_owned());
+                cluster.job_namespaces = names.filter(|name| !name.is_empty()).collect();
+            }
             for (name, slot) in [
                 ("POD_NAMESPACE", &mut cluster.namespace),
                 ("JOBS_CONFIG_MAP", &mut cluster.config_map),
@@ -429,6 +440,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cluster::Several;
     use super::*;
 
     fn parse(yaml: &str) -> Result<Config, String> {
@@ -502,6 +514,25 @@ mod tests {
         assert_eq!(cluster.config_map.as_deref(), Some("settings"));
         assert_eq!(cluster.secret.as_deref(), Some("secrets"));
         assert!(config.broker.config_dir.is_none() && config.broker.secret_dir.is_none());
+    }
+
+    #[test]
+    fn a_variable_has_brokers_served_from_their_resources() {
+        let take = |how: &'static str| {
+            let mut config = Config::default();
+            let given = move |name: &str| match name {
+                "MANCIPLE_BROKERS" => Some(how.to_owned()),
+                "MANCIPLE_JOB_NAMESPACES" => Some("a, b,".to_owned()),
+                _ => None,
+            };
+            config.take_seed_environment(given).map(|()| config.kubernetes)
+        };
+        for (how, expected) in [("together", Several::Together), ("apart", Several::Apart)] {
+            let cluster = take(how).unwrap().unwrap();
+            assert_eq!(cluster.brokers, Some(expected), "{how}");
+            assert_eq!(cluster.job_namespaces, ["a", "b"]);
+        }
+        assert!(take("both").unwrap_err().to_string().contains("together or apart"));
     }
 
     #[test]

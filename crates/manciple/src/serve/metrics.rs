@@ -1,5 +1,5 @@
 //! What is counted. No id, no name and no secret is ever a label: the number of series is fixed by
-//! the program.
+//! the program, and where `Broker` resources are served, by their number.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ struct RouteLabels {
 struct OperationLabels {
     action: &'static str,
     outcome: &'static str,
+    broker: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -157,7 +158,11 @@ impl Observer for Exchanges {
 }
 
 /// Hands ended operations to the metrics and the log.
-pub(crate) struct Operations(pub(crate) Arc<Metrics>);
+pub(crate) struct Operations {
+    pub(crate) metrics: Arc<Metrics>,
+    /// The `Broker` that an operation is of; empty, which is as none, where there is but one broker.
+    pub(crate) broker: Arc<dyn Fn(&Record) -> String + Send + Sync>,
+}
 
 impl engine::Observer for Operations {
     fn ended(&self, record: &Record) {
@@ -167,10 +172,11 @@ impl engine::Observer for Operations {
             Phase::Failed(failure) => failure.reason.as_str(),
             _ => "succeeded",
         };
-        self.0.operations.get_or_create(&OperationLabels { action, outcome }).inc();
+        let broker = (self.broker)(record);
+        self.metrics.operations.get_or_create(&OperationLabels { action, outcome, broker }).inc();
         let ended = operation.ended_at.unwrap_or(record.updated_at);
         let took = operation.created_at.until(ended);
-        self.0
+        self.metrics
             .operation_seconds
             .get_or_create(&ActionLabels { action })
             .observe(took.as_secs_f64());

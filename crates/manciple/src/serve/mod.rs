@@ -11,6 +11,7 @@ mod cluster;
 mod config;
 #[cfg(feature = "failpoints")]
 mod failpoint;
+mod groups;
 mod keys;
 mod metrics;
 mod place;

@@ -1,20 +1,31 @@
 //! Where records are kept and runs are made: this machine, or a cluster.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use engine::ports::{Clock, Runner, Store};
+use engine::record::Record;
 use engine::{Engine, Observer, SystemClock};
-use kubernetes::{Events, KubernetesStore, Lead};
+use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
+use kubernetes::{Events, JobRunner, KubernetesStore, Lead};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
 use standalone::store::{EmbeddedStore, Options};
 
+use super::cluster::{Connected, Group};
 use super::config::Config;
 use super::keys;
 use crate::admin::routes::Backup;
+
+/// Why a store takes no writes, if it takes none.
+pub(crate) type Refusing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Work that goes on beside.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What of a place the rest of the server knows.
 pub(crate) struct Place {
@@ -23,12 +34,58 @@ pub(crate) struct Place {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) backup: Arc<dyn Backup>,
     /// Why the store takes no writes, if it takes none.
-    pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    pub(crate) refusing: Refusing,
     /// Where several processes share the work.
     pub(crate) leadership: Option<Leadership>,
+    /// Where several brokers share the catalog.
+    group: Option<Grouped>,
+}
+
+/// The `Broker`s that are served as one.
+struct Grouped {
+    runner: JobRunner,
+    brokers: Arc<Brokers>,
+    registry: Arc<Registry>,
+    share: Share,
 }
 
 impl Place {
+    /// Keeps the catalog up to date, for ever. To be spawned.
+    pub(crate) fn keep_catalog(&self, engine: &Engine, refresh: Duration) -> Task {
+        let engine = engine.clone();
+        match &self.group {
+            None => Box::pin(engine.keep_catalog(refresh)),
+            Some(Grouped { runner, brokers, registry, share }) => Box::pin(
+                Keeper {
+                    engine,
+                    runner: runner.clone(),
+                    brokers: Arc::clone(brokers),
+                    registry: Arc::clone(registry),
+                    share: share.clone(),
+                    refresh,
+                }
+                .keep(),
+            ),
+        }
+    }
+
+    /// The name of the `Broker` that a record is of; empty where there is but one broker.
+    pub(crate) fn broker(&self) -> Arc<dyn Fn(&Record) -> String + Send + Sync> {
+        match &self.group {
+            None => Arc::new(|_| String::new()),
+            Some(Grouped { share: Share::One(name), .. }) => {
+                let name = name.clone();
+                Arc::new(move |_| name.clone())
+            }
+            Some(Grouped { brokers, .. }) => {
+                let brokers = Arc::clone(brokers);
+                Arc::new(move |record| {
+                    brokers.owner(&record.ordered.service_id).unwrap_or_else(|| "none".to_owned())
+                })
+            }
+        }
+    }
+
     /// What is told of ended operations, beside `first`.
     pub(crate) fn observer(&self, first: Arc<dyn Observer>) -> Arc<dyn Observer> {
         match &self.leadership {
@@ -45,10 +102,16 @@ pub(crate) struct Leadership {
 }
 
 impl Leadership {
-    /// Begins to want to lead, and to do what a leader does.
-    pub(crate) fn take_part(&self, engine: &Engine) -> Arc<Lead> {
+    /// Does what a leader does, whenever this process is it.
+    /// To be spawned.
+    pub(crate) fn take_part(&self, engine: &Engine) -> Task {
         let (store, lead) = (Arc::clone(&self.store), Arc::clone(&self.lead));
-        tokio::spawn(kubernetes::control(engine.clone(), store, Arc::clone(&lead)));
+        Box::pin(kubernetes::control(engine.clone(), store, lead))
+    }
+
+    /// Begins to want to lead.
+    pub(crate) fn stand(&self) -> Arc<Lead> {
+        let lead = Arc::clone(&self.lead);
         tokio::spawn(async move { lead.keep().await });
         Arc::clone(&self.lead)
     }
@@ -71,20 +134,30 @@ impl Place {
             backup: Arc::new(copies),
             refusing: Arc::new(move || asked.refusing().map(str::to_owned)),
             leadership: None,
+            group: None,
         })
     }
 
-    /// A cluster.
-    pub(crate) async fn cluster(config: &Config, broker: &str) -> anyhow::Result<Self> {
-        let cluster = config.kubernetes.clone().unwrap_or_default();
-        let parts = cluster.open(&config.broker, broker).await?;
+    /// A cluster: what is recorded there under a name.
+    pub(crate) async fn cluster(
+        cluster: &Connected,
+        broker: &str,
+        share: Share,
+    ) -> anyhow::Result<Self> {
+        let Group { store, runner, brokers } = cluster.group(broker).await?;
+        let registry = cluster.registry.clone();
+        let group = brokers.zip(registry).map(|(brokers, registry)| {
+            let runner = runner.clone();
+            Grouped { runner, brokers, registry, share }
+        });
         Ok(Self {
-            store: Arc::clone(&parts.store) as _,
-            clock: parts.runner.clock(),
-            runner: Arc::new(parts.runner),
+            store: Arc::clone(&store) as _,
+            clock: runner.clock(),
+            runner: Arc::new(runner),
             backup: Arc::new(NoCopies),
             refusing: Arc::new(|| None),
-            leadership: Some(Leadership { store: parts.store, lead: parts.lead }),
+            leadership: Some(Leadership { store, lead: Arc::clone(&cluster.lead) }),
+            group,
         })
     }
 }

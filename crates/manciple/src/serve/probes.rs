@@ -7,19 +7,18 @@ use axum::extract::State;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use engine::Engine;
 use http::request::Parts;
 use http::{StatusCode, header};
-use osb::Backend;
 use osb::server::Authentication;
 
+use super::groups::Serving;
 use super::metrics::Metrics;
 use crate::admin::refusal::{explain_method, unwelcome};
 
 /// What the probes look at.
 #[derive(Clone)]
 pub(crate) struct Probes {
-    pub(crate) engine: Engine,
+    pub(crate) serving: Serving,
     /// Why the store takes no writes, if it takes none.
     pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     pub(crate) metrics: Arc<Metrics>,
@@ -40,7 +39,7 @@ pub(crate) fn routes(probes: Probes) -> Router {
 /// Ready once there is a catalog to serve, while orders can be recorded.
 async fn ready(State(probes): State<Probes>) -> Response {
     let no = |words: String| (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
-    if probes.engine.catalog().is_none() {
+    if !probes.serving.is_ready() {
         return no("the broker's catalog was not read yet\n".to_owned());
     }
     match (probes.refusing)() {
@@ -56,6 +55,6 @@ async fn metrics(State(probes): State<Probes>, request: Parts) -> Response {
         return unwelcome(error, authentication);
     }
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = probes.metrics.text(probes.engine.in_progress());
+    let text = probes.metrics.text(probes.serving.in_progress());
     ([(header::CONTENT_TYPE, format)], text).into_response()
 }

@@ -6,16 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use engine::{Engine, Ports};
+use kubernetes::Lead;
+use kubernetes::brokers::Share;
 use osb::Backend;
 use osb::server::{Settings, TlsSource};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 
 use super::access::Access;
+use super::cluster::Several;
 use super::config::{self, Config, Format, Log};
+use super::groups::{self, Groups, Serving};
 use super::metrics::{Exchanges, Metrics, Operations};
-use super::place::{Place, open_store};
+use super::place::{Place, Refusing, open_store};
 use super::probes::{self, Probes};
 use super::secrets::{First, Known};
 use super::tls::Certificate;
@@ -58,24 +64,17 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             Some(cluster) => cluster.access(&config.auth).await?,
         };
         let known = Known::open(&config.auth, first, access)?;
-        let place = match machine {
-            Some(store) => Place::machine(config, &data_dir, store).await?,
-            None => Place::cluster(config, &policy.broker).await?,
-        };
         let metrics = Metrics::new();
-        let ports = Ports {
-            store: Arc::clone(&place.store),
-            runner: Arc::clone(&place.runner),
-            clock: Arc::clone(&place.clock),
-            observer: place.observer(Arc::new(Operations(Arc::clone(&metrics)))),
+        let parts = Parts { config: config.clone(), policy, known, metrics };
+        let (serving, lead, router) = match machine {
+            Some(store) => parts.one(Place::machine(config, &data_dir, store).await?).await?,
+            None => parts.cluster().await?,
         };
-        let engine = Engine::new(policy, ports);
-        engine.set_driving(place.leadership.is_none());
-        offer(config, &engine).await?;
-        let resumed = if engine.drives() { engine.resume().await? } else { 0 };
-        tokio::spawn(engine.clone().sweep());
-        tokio::spawn(watch(hangup, Arc::clone(&known), certificate.clone(), engine.clone()));
-        let lead = place.leadership.as_ref().map(|leadership| leadership.take_part(&engine));
+        let resumed = match &serving {
+            Serving::One(engine) if engine.drives() => engine.resume().await?,
+            _ => 0,
+        };
+        tokio::spawn(watch(hangup, Arc::clone(&parts.known), certificate.clone(), serving.clone()));
         let pod = config.kubernetes.as_ref().is_some_and(|cluster| cluster.kubeconfig.is_none());
         // Whoever asks a pod, and probes it, is elsewhere.
         let usual = if pod { "0.0.0.0:8080" } else { "127.0.0.1:8080" };
@@ -85,7 +84,6 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             .with_context(|| format!("listen: {listen} cannot be listened on"))?;
         let address = listener.local_addr()?;
         tracing::info!(%address, tls = certificate.is_some(), resumed, "serving");
-        let router = router(config, &engine, &known, &metrics, &place);
         let tls: Option<TlsSource> = certificate.map(|certificate| {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
@@ -98,9 +96,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             tracing::info!("told to end: answering what was asked, taking nothing new");
         };
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
-        tracing::info!(cut, in_progress = engine.in_progress(), "ended; runs go on");
+        tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
         if let Some(lead) = lead {
-            engine.set_driving(false);
+            serving.engines().iter().for_each(|engine| engine.set_driving(false));
             lead.give_back().await;
         }
         anyhow::Ok(())
@@ -126,48 +124,119 @@ fn log(log: &Log) -> anyhow::Result<()> {
     installed.map_err(|error| anyhow::anyhow!("the log could not be set up: {error}"))
 }
 
-/// The catalog: the saved one first. One of a file is read now, and its faults end the start; the
-/// broker may take its time.
-async fn offer(config: &Config, engine: &Engine) -> anyhow::Result<()> {
-    engine.load_catalog().await?;
-    if config.catalog.file.is_some() {
-        engine.refresh_catalog().await.context("catalog.file")?;
-    }
-    let interval = config.catalog.refresh.map_or(REFRESH, |period| period.0);
-    tokio::spawn(engine.clone().keep_catalog(interval));
-    Ok(())
+/// What every engine here is served with.
+#[derive(Clone)]
+struct Parts {
+    config: Config,
+    policy: engine::Policy,
+    known: Arc<Known>,
+    metrics: Arc<Metrics>,
 }
 
-fn router(
-    config: &Config,
-    engine: &Engine,
-    known: &Arc<Known>,
-    metrics: &Arc<Metrics>,
-    place: &Place,
-) -> axum::Router {
-    let http = &config.http;
-    let mut settings = Settings::new(known.authentication());
-    settings.missing_version = http.missing_version.into();
-    settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
-    settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
-    settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
-    settings.observer = Some(Arc::new(Exchanges(Arc::clone(metrics))));
-    let backend: Arc<dyn Backend> = Arc::new(engine.clone());
-    let admin = Admin {
-        engine: engine.clone(),
-        authentication: known.authentication(),
-        backup: Arc::clone(&place.backup),
-    };
-    let open = config.http.open_metrics;
-    let probes = Probes {
-        engine: engine.clone(),
-        refusing: Arc::clone(&place.refusing),
-        metrics: Arc::clone(metrics),
-        authentication: (!open).then(|| known.authentication()),
-    };
-    probes::routes(probes)
-        .merge(routes::routes(admin))
-        .merge(osb::server::router(backend, settings))
+/// What serves, who leads among several, and the routes.
+type Served = (Serving, Option<Arc<Lead>>, Router);
+
+impl Parts {
+    /// One broker, or several as one.
+    async fn one(&self, place: Place) -> anyhow::Result<Served> {
+        let engine = self.engine(&place, self.policy.clone());
+        // The saved catalog first. One of a file is read now, and its faults end the start; the broker may
+        // take its time.
+        engine.load_catalog().await?;
+        if self.config.catalog.file.is_some() {
+            engine.refresh_catalog().await.context("catalog.file")?;
+        }
+        tokio::spawn(place.keep_catalog(&engine, self.refresh()));
+        tokio::spawn(engine.clone().sweep());
+        let lead = place.leadership.as_ref().map(|leadership| {
+            tokio::spawn(leadership.take_part(&engine));
+            leadership.stand()
+        });
+        let serving = Serving::One(engine.clone());
+        let router =
+            self.probes(serving.clone(), &place.refusing).merge(self.routes(&engine, &place));
+        Ok((serving, lead, router))
+    }
+
+    /// On a cluster.
+    async fn cluster(&self) -> anyhow::Result<Served> {
+        let cluster = self.config.kubernetes.clone().unwrap_or_default();
+        let connected = cluster.connect(&self.config.broker, &self.policy.broker).await?;
+        let apart = (cluster.brokers == Some(Several::Apart)).then(|| connected.registry.clone());
+        let Some(registry) = apart.flatten() else {
+            let place = Place::cluster(&connected, &self.policy.broker, Share::All).await?;
+            return self.one(place).await;
+        };
+        let lead = Arc::clone(&connected.lead);
+        let parts = self.clone();
+        let open = move |place: Place, name: &str, tasks: &mut JoinSet<()>| {
+            let mut policy = parts.policy.clone();
+            policy.broker = format!("{}/{name}", policy.broker);
+            let engine = parts.engine(&place, policy);
+            tasks.spawn(place.keep_catalog(&engine, parts.refresh()));
+            tasks.spawn(engine.clone().sweep());
+            if let Some(leadership) = &place.leadership {
+                tasks.spawn(leadership.take_part(&engine));
+            }
+            let router = parts.routes(&engine, &place);
+            (engine, router)
+        };
+        let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(open));
+        groups.begin().await?;
+        tokio::spawn(Arc::clone(&groups).keep());
+        let stands = Arc::clone(&lead);
+        tokio::spawn(async move { stands.keep().await });
+        let serving = Serving::Apart(Arc::clone(&groups));
+        let refusing: Refusing = Arc::new(|| None);
+        let router = self.probes(serving.clone(), &refusing);
+        let router = router.merge(groups::routes(groups, self.known.authentication()));
+        Ok((serving, Some(lead), router))
+    }
+
+    fn engine(&self, place: &Place, policy: engine::Policy) -> Engine {
+        let operations = Operations { metrics: Arc::clone(&self.metrics), broker: place.broker() };
+        let ports = Ports {
+            store: Arc::clone(&place.store),
+            runner: Arc::clone(&place.runner),
+            clock: Arc::clone(&place.clock),
+            observer: place.observer(Arc::new(operations)),
+        };
+        let engine = Engine::new(policy, ports);
+        engine.set_driving(place.leadership.is_none());
+        engine
+    }
+
+    fn refresh(&self) -> Duration {
+        self.config.catalog.refresh.map_or(REFRESH, |period| period.0)
+    }
+
+    fn probes(&self, serving: Serving, refusing: &Refusing) -> Router {
+        let open = self.config.http.open_metrics;
+        probes::routes(Probes {
+            serving,
+            refusing: Arc::clone(refusing),
+            metrics: Arc::clone(&self.metrics),
+            authentication: (!open).then(|| self.known.authentication()),
+        })
+    }
+
+    /// Of an engine: the Open Service Broker API, and the operator's.
+    fn routes(&self, engine: &Engine, place: &Place) -> Router {
+        let http = &self.config.http;
+        let mut settings = Settings::new(self.known.authentication());
+        settings.missing_version = http.missing_version.into();
+        settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
+        settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
+        settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
+        settings.observer = Some(Arc::new(Exchanges(Arc::clone(&self.metrics))));
+        let backend: Arc<dyn Backend> = Arc::new(engine.clone());
+        let admin = Admin {
+            engine: engine.clone(),
+            authentication: self.known.authentication(),
+            backup: Arc::clone(&place.backup),
+        };
+        routes::routes(admin).merge(osb::server::router(backend, settings))
+    }
 }
 
 /// Takes up changed passwords, tokens and certificates, and the catalog on SIGHUP.
@@ -175,7 +244,7 @@ async fn watch(
     mut hangup: Signal,
     known: Arc<Known>,
     certificate: Option<Arc<Certificate>>,
-    engine: Engine,
+    serving: Serving,
 ) {
     loop {
         let asked = tokio::select! {
@@ -190,7 +259,7 @@ async fn watch(
             Some(Err(error)) => tracing::error!("the certificate before stays in force: {error:#}"),
             _ => {}
         }
-        if asked {
+        for engine in serving.engines().into_iter().filter(|_| asked) {
             match engine.refresh_catalog().await {
                 Ok(_) => tracing::info!("the catalog was read again"),
                 Err(error) => tracing::error!("the catalog before stays in force: {error}"),

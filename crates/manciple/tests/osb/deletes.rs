@@ -141,7 +141,7 @@ async fn item_49_a_plan_that_left_the_catalog_can_still_be_deleted() {
     api.bound("i", "b").await;
     let mut shrunk = catalog();
     shrunk["services"][0]["plans"].as_array_mut().unwrap().remove(0);
-    let offer = engine::ports::Offer { catalog: shrunk, capabilities: vec![] };
+    let offer = engine::ports::Offer { catalog: shrunk, ..Default::default() };
     api.engine.set_offer(offer.clone()).await.unwrap();
     let plans = |answer: crate::harness::Answer| {
         let plans = answer.body["services"][0]["plans"].as_array().unwrap().clone();

@@ -135,7 +135,10 @@ impl Api {
         let engine = Engine::new(setup.policy, ports);
         let capabilities =
             vec![Capability::Update, Capability::LastOperation, Capability::StructuredErrors];
-        engine.set_offer(Offer { catalog: setup.catalog, capabilities }).await.unwrap();
+        engine
+            .set_offer(Offer { catalog: setup.catalog, capabilities, ..Offer::default() })
+            .await
+            .unwrap();
         let router = osb::server::router(Arc::new(engine.clone()), setup.settings);
         Self { router, runner, store, engine, document: Document::ours() }
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod slow;
+pub(crate) mod town;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

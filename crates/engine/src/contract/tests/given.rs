@@ -31,7 +31,7 @@ fn a_catalog_that_declares_nothing_is_of_version_1() {
         r#"{"services": [], "jobs": null}"#,
         r#"{"services": [], "jobs": {}}"#,
     ] {
-        let expected = Offer { catalog: json!({"services": []}), capabilities: vec![] };
+        let expected = Offer { catalog: json!({"services": []}), ..Offer::default() };
         assert_eq!(catalog(stdout).unwrap(), expected);
     }
 }

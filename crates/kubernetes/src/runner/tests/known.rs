@@ -76,7 +76,7 @@ fn a_job_that_is_deleted_is_not_absent() {
 #[test]
 fn a_list_that_is_old_loses_no_run() {
     let known = known();
-    known.finish::<SeenJob>(&[]);
+    known.finish::<SeenJob>("n", &[]);
     assert!(matches!(stands(&known), Standing::Going { .. }));
     assert!(known.get(&run()).job.unwrap().unsure);
     known.learn(job(&json!({})));

@@ -18,7 +18,7 @@ const REPORT: &str = "MANCIPLE1 sealed a5f0123456789abc AAAA";
 fn job(more: &Value) -> SeenJob {
     let mut job = json!({
         "metadata": {
-            "name": "run-1", "uid": "job", "resourceVersion": "10",
+            "name": "run-1", "namespace": "n", "uid": "job", "resourceVersion": "10",
             "creationTimestamp": "2026-11-21T18:00:00Z",
             "labels": {"manciple.dev/run": "run-1"},
         },
@@ -34,7 +34,7 @@ fn pod(name: &str, status: &Value) -> SeenPod {
     let second = u32::from(name.as_bytes()[0] - b'a');
     let pod = json!({
         "metadata": {
-            "name": format!("run-1-{name}"), "uid": name, "resourceVersion": "20",
+            "name": format!("run-1-{name}"), "namespace": "n", "uid": name, "resourceVersion": "20",
             "creationTimestamp": format!("2026-11-21T18:00:0{second}Z"),
             "labels": {"manciple.dev/run": "run-1"},
         },

@@ -1,0 +1,234 @@
+//! The definition of `Broker`.
+
+use kube::discovery::ApiResource;
+use serde_json::{Value, json};
+
+use crate::names::{GROUP, VERSION};
+use crate::resources::{api_version, described, object, text};
+
+const PERIOD: &str = "^([0-9]{1,9}(ms|s|m|h|d))+$";
+const NAME: &str = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
+const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// For the client.
+pub fn resource() -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        api_version: api_version(),
+        kind: "Broker".to_owned(),
+        plural: "brokers".to_owned(),
+    }
+}
+
+/// For any API server from 1.16 on.
+pub fn definition() -> Value {
+    let ready = |member: &str| format!(r#".status.conditions[?(@.type=="Ready")].{member}"#);
+    let column = |name: &str, path: &str, priority: u8| json!({"name": name, "type": "string", "jsonPath": path, "priority": priority});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("brokers.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": "Broker",
+                "listKind": "BrokerList",
+                "plural": "brokers",
+                "singular": "broker",
+                "categories": ["manciple"],
+            },
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema()},
+                "additionalPrinterColumns": [
+                    column("Ready", &ready("status"), 0),
+                    column("Reason", &ready("reason"), 0),
+                    column("Services", ".status.serviceNames", 0),
+                    column("Image", ".spec.image", 1),
+                    column("Message", &ready("message"), 1),
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+            }],
+        },
+    })
+}
+
+fn schema() -> Value {
+    object(
+        "A broker: an image with /bin/broker, its configuration, and how its runs are made.",
+        [
+            ("apiVersion", text("")),
+            ("kind", text("")),
+            // It becomes a part of paths.
+            ("metadata", object("", [("name", matching("", LABEL, 63))])),
+            ("spec", spec()),
+            ("status", status()),
+        ],
+    )
+    .with("required", json!(["spec"]))
+}
+
+fn spec() -> Value {
+    let mut members = vec![
+        ("image", text("The image that has /bin/broker.").with("minLength", json!(1))),
+        ("configMap", matching("A ConfigMap, at /config in runs.", NAME, 253)),
+        ("secret", matching("A Secret, at /secret in runs.", NAME, 253)),
+        (
+            "namespace",
+            matching(
+                "Where its Jobs are made: the resource's own, or one of kubernetes.job_namespaces. \
+                 configMap, secret and what pod names are looked for there.",
+                LABEL,
+                63,
+            ),
+        ),
+    ];
+    members.extend(policy());
+    let mut plan = vec![("planID", text("The plan, by its id in the catalog."))];
+    plan.extend(policy());
+    let plan = object("", plan).with("required", json!(["planID"]));
+    let says = "What is different for some plans: a member that is given replaces that of the broker, \
+                whole; those of pod one by one.";
+    let plans = json!({
+        "type": "array",
+        "items": plan,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["planID"],
+    });
+    members.push(("plans", described(plans, says)));
+    object("What it is.", members).with("required", json!(["image"]))
+}
+
+/// What a broker says, and a plan may say instead.
+fn policy() -> Vec<(&'static str, Value)> {
+    let actions = ["provision", "update", "bind", "unbind", "deprovision"];
+    let deadlines = actions.map(|action| (action, period("")));
+    vec![
+        ("pod", pod()),
+        (
+            "startTimeout",
+            period("How long a pod may take to begin. Default: kubernetes.start_timeout."),
+        ),
+        ("grace", period("Between SIGTERM and SIGKILL. Default: broker.grace.")),
+        ("deadline", period("How long a run may take. Default: operations.timeout.")),
+        ("deadlines", object("The same for single actions, over deadline.", deadlines)),
+        (
+            "keepSucceeded",
+            period(
+                "How long a Job is kept whose run succeeded. Default: kubernetes.keep_succeeded.",
+            ),
+        ),
+        ("keepFailed", period("The same of one that did not. Default: kubernetes.keep_failed.")),
+    ]
+}
+
+fn pod() -> Value {
+    let open = |says: &str| {
+        described(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), says)
+    };
+    let opens = |says: &str, required: &[&str]| {
+        let mut item = open("");
+        if !required.is_empty() {
+            item["required"] = json!(required);
+        }
+        described(json!({"type": "array", "items": item}), says)
+    };
+    let texts = |says: &str| {
+        described(json!({"type": "object", "additionalProperties": {"type": "string"}}), says)
+    };
+    let pulls = json!({"type": "string", "enum": ["Always", "IfNotPresent", "Never"]});
+    let secrets = json!({"type": "array", "items": matching("", NAME, 253)});
+    object(
+        "The pods of its runs: fragments, spelled as in a pod.",
+        [
+            ("serviceAccountName", matching("Its token is not mounted all the same.", NAME, 253)),
+            ("imagePullSecrets", described(secrets, "Secrets for the image's registry, by name.")),
+            ("imagePullPolicy", described(pulls, "When the image is pulled.")),
+            ("resources", open("Requests and limits of the broker's container.")),
+            ("securityContext", open("The pod's security context, instead of the restricted one.")),
+            ("containerSecurityContext", open("The containers', instead of the restricted one.")),
+            ("nodeSelector", texts("On which nodes.")),
+            ("affinity", open("On which nodes, at more length.")),
+            ("tolerations", opens("Which taints do not matter.", &[])),
+            ("priorityClassName", matching("How important it is.", NAME, 253)),
+            ("env", opens("Further variables of the broker's container.", &["name"])),
+            ("volumes", opens("Further volumes.", &["name"])),
+            ("volumeMounts", opens("Where the container has them.", &["name", "mountPath"])),
+            ("labels", texts("Further labels of Jobs and pods.")),
+            ("annotations", texts("Further annotations of Jobs and pods.")),
+        ],
+    )
+}
+
+fn status() -> Value {
+    let service = object(
+        "",
+        [
+            ("id", text("Its id in the catalog.")),
+            ("name", text("Its name.")),
+            (
+                "sold",
+                json!({"type": "boolean", "description": "Whether it can be ordered; otherwise there are instances that have it."}),
+            ),
+        ],
+    );
+    let mut condition = object(
+        "",
+        [
+            ("type", text("Ready.")),
+            ("status", text("True, False or Unknown.")),
+            ("reason", text("In one word.")),
+            ("message", text("For people.")),
+            ("observedGeneration", json!({"type": "integer", "format": "int64"})),
+            ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
+        ],
+    );
+    condition["required"] = json!(["type", "status"]);
+    object(
+        "How it stands.",
+        [
+            ("observedGeneration", json!({"type": "integer", "format": "int64"})),
+            ("serviceNames", text("What can be ordered, for people.")),
+            (
+                "services",
+                json!({"type": "array", "items": service, "description": "The services whose instances it serves."}),
+            ),
+            (
+                "conditions",
+                json!({
+                    "type": "array",
+                    "items": condition,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["type"],
+                }),
+            ),
+        ],
+    )
+}
+
+fn matching(says: &str, pattern: &str, longest: usize) -> Value {
+    described(json!({"type": "string", "pattern": pattern, "maxLength": longest}), says)
+}
+
+fn period(says: &str) -> Value {
+    let says =
+        format!("{says}{}A period: 30s, 15m, 1h30m, 7d.", if says.is_empty() { "" } else { " " });
+    matching(&says, PERIOD, 32)
+}
+
+/// A schema with one more member.
+trait With {
+    fn with(self, name: &str, value: Value) -> Self;
+}
+
+impl With for Value {
+    fn with(mut self, name: &str, value: Value) -> Self {
+        self[name] = value;
+        self
+    }
+}

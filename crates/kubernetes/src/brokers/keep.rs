@@ -1,0 +1,259 @@
+//! Keeps the catalog of a group: asks each broker in its turn, puts what they offer in force as one, and tells
+//! each `Broker` how it stands. A broker that does not answer holds up no other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::registry::{Registry, Resources};
+use super::table::Brokers;
+use crate::calls::{CallError, call};
+use crate::resources::time;
+use crate::runner::JobRunner;
+
+/// How often it is looked who is to be asked.
+const TICK: Duration = Duration::from_millis(500);
+/// How often one that does not lead looks for the catalog that was saved.
+const FOLLOW: Duration = Duration::from_secs(10);
+/// The pause before one that did not answer is asked again; doubled each time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Which `Broker`s are of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Share {
+    /// All of the namespace.
+    All,
+    /// The one of this name.
+    One(String),
+}
+
+/// What keeps a group's catalog.
+pub struct Keeper {
+    /// What serves it.
+    pub engine: Engine,
+    /// What asks.
+    pub runner: JobRunner,
+    /// The group.
+    pub brokers: Arc<Brokers>,
+    /// Where they are said.
+    pub registry: Arc<Registry>,
+    /// Which of these.
+    pub share: Share,
+    /// How often a catalog is read again; zero: when its `Broker` changes, and on demand.
+    pub refresh: Duration,
+}
+
+/// When a broker is asked.
+struct Turn {
+    uid: String,
+    generation: i64,
+    /// `None`: not any more.
+    due: Option<Instant>,
+    failures: u32,
+    asking: bool,
+}
+
+/// What a loop remembers.
+struct State {
+    turns: HashMap<String, Turn>,
+    asks: JoinSet<(String, i64, bool)>,
+    /// Statuses as they were last written: the watch is behind.
+    written: HashMap<String, Value>,
+    leads: bool,
+    /// When to look for a saved catalog again.
+    follow: Instant,
+    /// What they offer is to be put in force.
+    publish: bool,
+    /// Something is to be told.
+    told: bool,
+}
+
+impl Keeper {
+    /// Runs for ever; to be spawned.
+    pub async fn keep(self) {
+        let mut registry = self.registry.changes();
+        let mut changes = self.brokers.changes();
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut state = State {
+            turns: HashMap::new(),
+            asks: JoinSet::new(),
+            written: HashMap::new(),
+            leads: false,
+            follow: Instant::now(),
+            publish: false,
+            told: false,
+        };
+        registry.mark_changed();
+        loop {
+            tokio::select! {
+                changed = registry.changed() => match changed {
+                    Ok(()) => self.learn(&mut state, registry.borrow_and_update().as_ref()),
+                    Err(_) => return,
+                },
+                _ = changes.changed() => state.told = true,
+                Some(asked) = state.asks.join_next() => self.asked(&mut state, asked.ok()),
+                _ = tick.tick() => {}
+            }
+            self.step(&mut state).await;
+        }
+    }
+
+    /// Whose business a broker is here.
+    fn shared(&self, resources: Option<&Resources>) -> Resources {
+        let all = resources.cloned().unwrap_or_default();
+        match &self.share {
+            Share::All => all,
+            Share::One(name) => all.into_iter().filter(|(of, _)| of == name).collect(),
+        }
+    }
+
+    fn learn(&self, state: &mut State, resources: Option<&Resources>) {
+        let resources = self.shared(resources);
+        let gone = self.brokers.learn(&resources, state.leads);
+        state.turns.retain(|name, turn| {
+            resources.get(name).is_some_and(|resource| resource.uid == turn.uid)
+        });
+        state.written.retain(|name, _| resources.contains_key(name));
+        for (name, resource) in &resources {
+            let known = state.turns.get(name).map(|turn| turn.generation);
+            if known != Some(resource.generation) {
+                let turn = Turn {
+                    uid: resource.uid.clone(),
+                    generation: resource.generation,
+                    due: Some(Instant::now()),
+                    failures: 0,
+                    asking: false,
+                };
+                state.turns.insert(name.clone(), turn);
+            }
+        }
+        if gone {
+            // What they had may be had by others now.
+            state.publish = true;
+        }
+    }
+
+    async fn step(&self, state: &mut State) {
+        let leads = self.engine.drives();
+        if leads && !state.leads {
+            self.follow().await;
+            state.turns.values_mut().for_each(|turn| turn.due = turn.due.or(Some(Instant::now())));
+            (state.publish, state.told) = (true, true);
+        }
+        state.leads = leads;
+        if leads {
+            self.ask(state);
+            if state.publish && self.brokers.is_ready() {
+                state.publish = !self.publish().await;
+            }
+        } else if state.follow <= Instant::now() {
+            self.follow().await;
+            let patience = if self.engine.offered().is_some() { FOLLOW } else { TICK };
+            state.follow = Instant::now() + patience;
+        }
+        if std::mem::take(&mut state.told) {
+            state.told = !self.tell(state).await;
+        }
+    }
+
+    /// Takes up what was saved, by whoever led before.
+    async fn follow(&self) {
+        if let Err(error) = self.engine.load_catalog().await {
+            tracing::warn!(%error, "the saved catalog cannot be read");
+        }
+        if let Some(offer) = self.engine.offered() {
+            self.brokers.seed(&offer);
+        }
+    }
+
+    fn ask(&self, state: &mut State) {
+        let now = Instant::now();
+        for (name, generation, settings) in self.brokers.all() {
+            let Some(turn) = state.turns.get_mut(&name) else { continue };
+            if turn.asking || turn.generation != generation || turn.due.is_none_or(|due| due > now)
+            {
+                continue;
+            }
+            turn.asking = true;
+            let (runner, brokers) = (self.runner.clone(), Arc::clone(&self.brokers));
+            let waits_of = (name.clone(), Arc::clone(&self.brokers));
+            state.asks.spawn(async move {
+                let (of, waiting) = &waits_of;
+                let waits = |what: Option<&str>| waiting.waits(of, generation, what);
+                let answer = runner.ask(&settings, waits).await;
+                if let Err(failure) = &answer {
+                    let said = &failure.failure.description;
+                    tracing::warn!(broker = name, said, "its catalog cannot be had");
+                }
+                let answers = answer.is_ok();
+                brokers.answered(&name, generation, answer);
+                (name, generation, answers)
+            });
+        }
+    }
+
+    fn asked(&self, state: &mut State, asked: Option<(String, i64, bool)>) {
+        let Some((name, generation, answers)) = asked else { return };
+        state.publish = true;
+        let turn = state.turns.get_mut(&name).filter(|turn| turn.generation == generation);
+        let Some(turn) = turn else { return };
+        turn.asking = false;
+        turn.failures = if answers { 0 } else { turn.failures.saturating_add(1) };
+        let pause = match turn.failures {
+            0 => self.refresh,
+            failures => AGAIN.saturating_mul(1 << failures.min(7).saturating_sub(1)).min(LONGEST),
+        };
+        turn.due = (!pause.is_zero()).then(|| Instant::now() + pause);
+    }
+
+    /// Whether it is done.
+    async fn publish(&self) -> bool {
+        match self.engine.set_offer(self.brokers.merged()).await {
+            Ok(in_force) => {
+                self.brokers.settle(&in_force);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the catalog of the brokers was not put in force");
+                false
+            }
+        }
+    }
+
+    /// Whether everything is told.
+    async fn tell(&self, state: &mut State) -> bool {
+        let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis());
+        let now = time(now.unwrap_or_default().unsigned_abs());
+        let mut done = true;
+        for told in self.brokers.told(state.leads, &now) {
+            if state.written.get(&told.name) == Some(&told.status) {
+                continue;
+            }
+            // What is not there any more is to go.
+            let mut status = told.status.clone();
+            if status.get("serviceNames").is_none() {
+                status["serviceNames"] = Value::Null;
+            }
+            let patch = Patch::Merge(json!({"metadata": {"uid": told.uid}, "status": status}));
+            let api = self.registry.api();
+            match call(api.patch_status(&told.name, &PatchParams::default(), &patch)).await {
+                Ok(_) => drop(state.written.insert(told.name, told.status)),
+                Err(CallError::NotFound | CallError::Conflict) => {}
+                Err(error) => {
+                    tracing::warn!(broker = told.name, %error, "its status was not written");
+                    done = false;
+                }
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,32 @@
+//! Brokers as resources: each `Broker` is an image with its own configuration, and all of a group are served
+//! as one catalog.
+//!
+//! ```text
+//! Broker ──watch──▶ Registry ──▶ Brokers (who has which service, and how its runs are made)
+//!   ▲                              │ ▲
+//!   │ status: conditions, services │ │ its catalog, by a Job of its own
+//!   └───────────── keep ◀──────────┘ └── JobRunner::ask
+//!                   └──▶ engine: the catalogs, merged
+//! ```
+//!
+//! What a broker offered last is in the catalog in force, and which of its services are whose in the `Broker`s'
+//! status: nothing else has to be kept.
+
+mod check;
+mod definition;
+mod keep;
+mod merge;
+mod policy;
+mod registry;
+mod resource;
+mod status;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::definition::{definition, resource};
+pub use self::keep::{Keeper, Share};
+pub use self::registry::{Registry, RegistryError, Resources};
+pub use self::resource::Resource;
+pub use self::table::Brokers;

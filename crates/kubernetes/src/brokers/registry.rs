@@ -1,0 +1,102 @@
+//! The `Broker`s of a namespace, as they are now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, pin_mut};
+use kube::Client;
+use kube::api::{Api, DynamicObject};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::definition;
+use super::resource::Resource;
+
+/// How long the first list may take.
+const FIRST_LIST: Duration = Duration::from_secs(60);
+
+/// By name.
+pub type Resources = BTreeMap<String, Arc<Resource>>;
+
+/// Watches `Broker`s: one watch for all who want to know.
+pub struct Registry {
+    client: Client,
+    namespace: String,
+    known: watch::Receiver<Option<Resources>>,
+    _task: JoinSet<()>,
+}
+
+/// Why they cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the Brokers of namespace {namespace} were not listed within {} s: is the definition \
+     brokers.manciple.dev installed, and may we list them?", FIRST_LIST.as_secs()
+)]
+pub struct RegistryError {
+    namespace: String,
+}
+
+impl Registry {
+    /// Lists them, and watches them from then on.
+    ///
+    /// # Errors
+    /// If the API server does not answer, does not know the kind or does not let us.
+    pub async fn open(client: Client, namespace: &str) -> Result<Arc<Self>, RegistryError> {
+        let (tell, mut known) = watch::channel(None);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), namespace, &definition::resource());
+        let mut task = JoinSet::new();
+        task.spawn(follow(api, tell));
+        let first = known.wait_for(Option::is_some);
+        if !tokio::time::timeout(FIRST_LIST, first).await.is_ok_and(|first| first.is_ok()) {
+            return Err(RegistryError { namespace: namespace.to_owned() });
+        }
+        Ok(Arc::new(Self { client, namespace: namespace.to_owned(), known, _task: task }))
+    }
+
+    /// Those there are.
+    pub fn all(&self) -> Resources {
+        self.known.borrow().clone().unwrap_or_default()
+    }
+
+    /// Resolves when one of them changes, comes or goes.
+    pub fn changes(&self) -> watch::Receiver<Option<Resources>> {
+        self.known.clone()
+    }
+
+    pub(super) fn api(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &definition::resource())
+    }
+}
+
+async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Option<Resources>>) {
+    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    pin_mut!(stream);
+    let mut listed = Resources::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => insert(&mut listed, &object),
+            Ok(Event::InitDone) => {
+                tell.send_replace(Some(std::mem::take(&mut listed)));
+            }
+            Ok(Event::Apply(object)) => {
+                tell.send_modify(|known| insert(known.get_or_insert_default(), &object));
+            }
+            Ok(Event::Delete(object)) => tell.send_modify(|known| {
+                let name = object.metadata.name.unwrap_or_default();
+                known.get_or_insert_default().remove(&name);
+            }),
+            Err(error) => tracing::warn!(%error, "the watch of Brokers was interrupted"),
+        }
+    }
+}
+
+fn insert(known: &mut Resources, object: &DynamicObject) {
+    if let Some(resource) = Resource::of(object) {
+        known.insert(resource.name.clone(), Arc::new(resource));
+    }
+}

@@ -1,0 +1,108 @@
+//! A `Broker`, as it is read.
+
+use std::collections::BTreeMap;
+
+use kube::api::DynamicObject;
+use osb::catalog::Fault;
+use osb::{PlanId, ServiceId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::check;
+use super::policy::Policy;
+use crate::runner::JobSettings;
+
+/// The longest name, so that it may stand in a path and in a label.
+const NAME: usize = 63;
+
+/// A `Broker` of a namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resource {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Counts the changes of its spec.
+    pub(super) generation: i64,
+    /// In seconds since 1970.
+    pub(super) created: i64,
+    pub(super) spec: Result<Spec, Vec<Fault>>,
+    /// What it has, by its status.
+    pub(super) services: Vec<Has>,
+    /// As it stands there.
+    pub(super) status: Value,
+}
+
+/// What it says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Spec {
+    pub(super) image: String,
+    pub(super) config_map: Option<String>,
+    pub(super) secret: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) policy: Policy,
+    pub(super) plans: BTreeMap<PlanId, Policy>,
+}
+
+/// A service that a broker has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Has {
+    pub(super) id: ServiceId,
+    pub(super) name: String,
+    /// Whether it can be ordered; otherwise there are instances that have it.
+    pub(super) sold: bool,
+}
+
+impl Resource {
+    /// `None` if it has no name.
+    pub(super) fn of(object: &DynamicObject) -> Option<Self> {
+        let metadata = &object.metadata;
+        let name = metadata.name.clone()?;
+        let status = object.data.get("status").cloned().unwrap_or_default();
+        let mut spec = check::spec(object.data.get("spec").unwrap_or(&Value::Null));
+        if name.len() > NAME || name.contains('.') {
+            let message = format!("must be at most {NAME} letters, digits and -; create it anew");
+            let fault = Fault { path: "metadata.name".to_owned(), message };
+            spec = Err(spec.err().into_iter().flatten().chain([fault]).collect());
+        }
+        let services = status.get("services").cloned();
+        Some(Self {
+            name,
+            uid: metadata.uid.clone().unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            spec,
+            services: services.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default(),
+            status,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Spec {
+    /// How runs of a plan are made; without one, how its catalog is asked for.
+    pub(super) fn settings(
+        &self,
+        base: &JobSettings,
+        name: &str,
+        plan: Option<&PlanId>,
+    ) -> JobSettings {
+        let mut settings = JobSettings {
+            resource: Some(name.to_owned()),
+            image: self.image.clone(),
+            config_map: self.config_map.clone(),
+            secret: self.secret.clone(),
+            ..base.clone()
+        };
+        if let Some(namespace) = &self.namespace {
+            settings.namespace.clone_from(namespace);
+        }
+        match plan.and_then(|plan| self.plans.get(plan)) {
+            Some(plan) => plan.over(&self.policy).apply(&mut settings),
+            None => self.policy.apply(&mut settings),
+        }
+        settings
+    }
+}

@@ -1,0 +1,91 @@
+//! How a broker stands, for somebody with nothing but `kubectl describe`: pure.
+
+use osb::catalog::Fault;
+use serde_json::{Value, json};
+
+use super::resource::Has;
+use super::table::{Answer, Entry, list};
+
+/// The longest message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 4096;
+
+/// Its status; `None` if nothing is known that is not written there.
+pub(super) fn of(entry: &Entry, faults: Option<&[Fault]>, now: &str) -> Option<Value> {
+    let resource = &entry.resource;
+    let (ready, reason, message) = ready(entry, faults)?;
+    let ready = if ready { "True" } else { "False" };
+    let before = resource.status.pointer("/conditions/0");
+    let before = before.filter(|before| before["status"] == ready);
+    let since = before.and_then(|before| before["lastTransitionTime"].as_str()).unwrap_or(now);
+    let names: Vec<_> =
+        entry.services.iter().filter(|has| has.sold).map(|has| has.name.as_str()).collect();
+    let mut status = json!({
+        "observedGeneration": resource.generation,
+        "services": entry.services.iter().map(|has: &Has| json!(has)).collect::<Value>(),
+        "conditions": [{
+            "type": "Ready",
+            "status": ready,
+            "reason": reason,
+            "message": cut(&message),
+            "observedGeneration": resource.generation,
+            "lastTransitionTime": since,
+        }],
+    });
+    if !names.is_empty() {
+        status["serviceNames"] = json!(names.join(", "));
+    }
+    Some(status)
+}
+
+/// Whether its services can be ordered as it says now; why not, in a word and in words.
+fn ready(entry: &Entry, faults: Option<&[Fault]>) -> Option<(bool, String, String)> {
+    let sold = entry.services.iter().filter(|has| has.sold).count();
+    let stays = match sold {
+        0 => "",
+        _ => ". The catalog before stays in force",
+    };
+    let no = |reason: &str, message: String| Some((false, reason.to_owned(), message));
+    if let Some(faults) = faults {
+        return no("SpecInvalid", list(faults));
+    }
+    let generation = entry.resource.generation;
+    let answer = entry.answer.as_ref().filter(|(of, _)| *of == generation);
+    match answer.map(|(_, answer)| answer) {
+        Some(Answer::Bad { reason, message }) => {
+            no(reason, format!("its catalog cannot be had: {message}{stays}"))
+        }
+        Some(Answer::Good) if !entry.refused.is_empty() => no(
+            "ServiceTaken",
+            format!("{}. Its other services are sold: {sold}", entry.refused.join("; ")),
+        ),
+        Some(Answer::Good) => {
+            let unknown = unknown_plans(entry);
+            let services = if sold == 1 { "service" } else { "services" };
+            Some((true, "Serving".to_owned(), format!("{sold} {services} can be ordered{unknown}")))
+        }
+        None => {
+            let (_, what) = entry.asking.as_ref().filter(|(of, _)| *of == generation)?;
+            let what = what.as_ref().map(|what| format!(": {what}")).unwrap_or_default();
+            no("CatalogPending", format!("its catalog is being read{what}{stays}"))
+        }
+    }
+}
+
+/// Plans that its spec speaks of and its catalog does not have: a word that does nothing is worth a word.
+fn unknown_plans(entry: &Entry) -> String {
+    let (Ok(spec), Some(part)) = (&entry.resource.spec, &entry.part) else { return String::new() };
+    let plans = || part.catalog.services.iter().flat_map(|service| &service.plans);
+    let unknown = spec.plans.keys().filter(|id| plans().all(|plan| plan.id != **id));
+    let unknown: Vec<_> = unknown.map(|id| format!("{:?}", id.as_str())).collect();
+    match unknown.is_empty() {
+        true => String::new(),
+        false => {
+            format!(", but spec.plans speaks of plans not in its catalog: {}", unknown.join(", "))
+        }
+    }
+}
+
+fn cut(text: &str) -> &str {
+    let end = (0..=MAX_MESSAGE_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or_default()]
+}

@@ -1,0 +1,333 @@
+//! Who has which service, and what each broker last said: plain state, changed by what is seen.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::ports::{Offer, RunFailure};
+use osb::catalog::{CompiledCatalog, Fault, parse};
+use osb::{Catalog, PlanId, ServiceId};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::merge::{Given, Part, merge};
+use super::registry::Resources;
+use super::resource::{Has, Resource, Spec};
+use super::status;
+use crate::resources::pascal;
+use crate::runner::JobSettings;
+
+/// How long after a resource was heard of a watch may bring others.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// The brokers of a group.
+pub struct Brokers {
+    base: JobSettings,
+    further: Vec<String>,
+    table: Mutex<BTreeMap<String, Entry>>,
+    /// When a resource was last heard of.
+    heard: Mutex<Instant>,
+    changed: watch::Sender<u64>,
+}
+
+/// What is known of one.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) resource: Arc<Resource>,
+    /// The last good catalog.
+    pub(super) part: Option<Part>,
+    /// What the last question brought, of which generation of the resource.
+    pub(super) answer: Option<(i64, Answer)>,
+    /// What a question that goes on waits for, if anything.
+    pub(super) asking: Option<(i64, Option<String>)>,
+    pub(super) services: Vec<Has>,
+    /// Why services are not sold.
+    pub(super) refused: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    Good,
+    Bad { reason: String, message: String },
+}
+
+/// A status to be written.
+pub(super) struct Told {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) status: Value,
+}
+
+impl Brokers {
+    /// None yet. `base` is what their resources leave open, in the group's own namespace; `further` namespaces
+    /// may have their Jobs too.
+    pub fn new(base: JobSettings, further: Vec<String>) -> Arc<Self> {
+        let changed = watch::Sender::new(0);
+        let heard = Mutex::new(Instant::now());
+        Arc::new(Self { base, further, table: Mutex::default(), heard, changed })
+    }
+
+    pub(crate) fn base(&self) -> &JobSettings {
+        &self.base
+    }
+
+    pub(crate) fn namespaces(&self) -> &[String] {
+        &self.further
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name of the `Broker` that has a service.
+    pub fn owner(&self, service: &ServiceId) -> Option<String> {
+        owner(&self.lock(), service).map(|entry| entry.resource.name.clone())
+    }
+
+    /// How runs of a plan are made.
+    ///
+    /// # Errors
+    /// The words why nobody can run it, and the remedy.
+    pub(crate) fn settings(
+        &self,
+        service: &ServiceId,
+        plan: &PlanId,
+    ) -> Result<JobSettings, String> {
+        let table = self.lock();
+        let Some(entry) = owner(&table, service) else {
+            return Err(format!(
+                "no Broker has the service {service} any more: create the Broker again that had it, \
+                 then retry"
+            ));
+        };
+        let name = &entry.resource.name;
+        let spec = self.spec(entry).map_err(|faults| {
+            format!("the Broker {name} cannot be used: {}; mend it, then retry", list(&faults))
+        })?;
+        Ok(spec.settings(&self.base, name, Some(plan)))
+    }
+
+    /// All that can be asked, with the generation of what they say.
+    pub(crate) fn all(&self) -> Vec<(String, i64, JobSettings)> {
+        let table = self.lock();
+        let usable = table.values().filter_map(|entry| {
+            let Resource { name, generation, .. } = &*entry.resource;
+            let spec = self.spec(entry).ok()?;
+            Some((name.clone(), *generation, spec.settings(&self.base, name, None)))
+        });
+        usable.collect()
+    }
+
+    /// What an entry says, unless it has faults.
+    fn spec<'e>(&self, entry: &'e Entry) -> Result<&'e Spec, Vec<Fault>> {
+        let spec = entry.resource.spec.as_ref().map_err(Clone::clone)?;
+        let own = |namespace: &String| {
+            *namespace == self.base.namespace || self.further.contains(namespace)
+        };
+        match spec.namespace.as_ref().filter(|namespace| !own(namespace)) {
+            None => Ok(spec),
+            Some(_) => Err(vec![Fault {
+                path: "spec.namespace".to_owned(),
+                message:
+                    "is none that Manciple may use: name it in kubernetes.job_namespaces and give \
+                          the rights there, or leave it out"
+                        .to_owned(),
+            }]),
+        }
+    }
+
+    /// Takes in what there is. Who `leads` knows better than a status whose services are whose. Says whether
+    /// some are gone.
+    pub(super) fn learn(&self, resources: &Resources, leads: bool) -> bool {
+        let mut table = self.lock();
+        let count = table.len();
+        let same = |entry: &Entry| {
+            resources.get(&entry.resource.name).is_some_and(|it| it.uid == entry.resource.uid)
+        };
+        table.retain(|_, entry| same(entry));
+        let gone = table.len() < count;
+        for (name, resource) in resources {
+            let resource = Arc::clone(resource);
+            match table.get_mut(name) {
+                Some(entry) => {
+                    if !leads {
+                        entry.services.clone_from(&resource.services);
+                    }
+                    entry.resource = resource;
+                }
+                None => {
+                    table.insert(name.clone(), Entry::new(resource));
+                }
+            }
+        }
+        drop(table);
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.tell();
+        gone
+    }
+
+    /// Whether a service that nobody has now will be nobody's in a moment too.
+    pub(crate) fn are_settled(&self) -> bool {
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = |entry: &Entry| entry.answer.is_some() || self.spec(entry).is_err();
+        heard.elapsed() > SETTLED && self.lock().values().all(answered)
+    }
+
+    /// Takes the catalogs of those who were not asked yet from what is in force.
+    pub(super) fn seed(&self, offer: &Offer) {
+        let Ok(catalog) = parse(&offer.catalog) else { return };
+        for entry in self.lock().values_mut().filter(|entry| entry.answer.is_none()) {
+            let sold = |id: &ServiceId| entry.services.iter().any(|has| has.sold && has.id == *id);
+            let services: Vec<_> =
+                catalog.services.iter().filter(|service| sold(&service.id)).cloned().collect();
+            let Some(first) = services.first() else { continue };
+            let capabilities = offer.of_service.get(&first.id).unwrap_or(&offer.capabilities);
+            let capabilities = capabilities.clone();
+            entry.part = Some(Part { catalog: Catalog { services }, capabilities });
+        }
+    }
+
+    /// What a question waits for; whether its answer is still wanted.
+    pub(super) fn waits(&self, name: &str, generation: i64, what: Option<&str>) -> bool {
+        let mut table = self.lock();
+        let Some(entry) = table.get_mut(name).filter(|it| it.resource.generation == generation)
+        else {
+            return false;
+        };
+        let asking = Some((generation, what.map(str::to_owned)));
+        let new = entry.asking != asking;
+        entry.asking = asking;
+        drop(table);
+        if new {
+            self.tell();
+        }
+        true
+    }
+
+    /// Takes an answer, unless it is of another generation by now.
+    pub(crate) fn answered(&self, name: &str, generation: i64, answer: Result<Offer, RunFailure>) {
+        let answer = read(answer);
+        let mut table = self.lock();
+        let entry = table.get_mut(name).filter(|entry| entry.resource.generation == generation);
+        if let Some(entry) = entry {
+            entry.asking = None;
+            entry.answer = Some(match answer {
+                Ok(part) => {
+                    entry.part = Some(part);
+                    (generation, Answer::Good)
+                }
+                Err((reason, message)) => (generation, Answer::Bad { reason, message }),
+            });
+        }
+        drop(table);
+        self.tell();
+    }
+
+    /// Whether there is something to put in force: a catalog, or nobody who could have one.
+    pub(super) fn is_ready(&self) -> bool {
+        let table = self.lock();
+        table.is_empty() || table.values().any(|entry| entry.part.is_some())
+    }
+
+    /// The catalogs as one, and from now on whose services are whose.
+    pub(crate) fn merged(&self) -> Offer {
+        let mut table = self.lock();
+        let mut entries: Vec<&Entry> = table.values().collect();
+        entries.sort_by_key(|entry| (entry.resource.created, entry.resource.name.clone()));
+        let given: Vec<_> = entries.iter().filter_map(|entry| entry.given()).collect();
+        let mut merged = merge(&given);
+        let all: Vec<ServiceId> = merged.sold.values().flatten().cloned().collect();
+        for (name, entry) in table.iter_mut() {
+            if entry.part.is_none() {
+                // Not heard of yet: it has what its status says, unless others sell it.
+                entry.services.retain(|has| !all.contains(&has.id));
+                continue;
+            }
+            let sold = merged.sold.remove(name).unwrap_or_default();
+            entry.refused = merged.refused.remove(name).unwrap_or_default();
+            entry.sells(&sold, &all);
+        }
+        drop(table);
+        self.tell();
+        merged.offer
+    }
+
+    /// Forgets what was sold once and nobody has any more: it is not in the catalog in force.
+    pub(super) fn settle(&self, in_force: &CompiledCatalog) {
+        for entry in self.lock().values_mut() {
+            entry.services.retain(|has| has.sold || in_force.service(&has.id).is_some());
+        }
+        self.tell();
+    }
+
+    /// The statuses that are to be written; of one that does not lead, those of whom it asked.
+    pub(super) fn told(&self, leads: bool, now: &str) -> Vec<Told> {
+        let table = self.lock();
+        let told = table.iter().filter(|(_, entry)| leads || entry.answer.is_some());
+        let told = told.filter_map(|(name, entry)| {
+            let status = status::of(entry, self.spec(entry).err().as_deref(), now)?;
+            let uid = entry.resource.uid.clone();
+            (status != entry.resource.status).then(|| Told { name: name.clone(), uid, status })
+        });
+        told.collect()
+    }
+
+    /// Changes whenever something is new here.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+impl Entry {
+    fn new(resource: Arc<Resource>) -> Self {
+        let services = resource.services.clone();
+        Self { resource, part: None, answer: None, asking: None, services, refused: Vec::new() }
+    }
+
+    fn given(&self) -> Option<Given<'_>> {
+        let holds = self.services.iter().filter(|has| has.sold).map(|has| &has.id).collect();
+        Some(Given { name: &self.resource.name, part: self.part.as_ref()?, holds })
+    }
+
+    /// Takes what it sells now; what it sold before is left to it unless another sells it.
+    fn sells(&mut self, sold: &[ServiceId], all: &[ServiceId]) {
+        let offered = self.part.iter().flat_map(|part| &part.catalog.services);
+        let offered = offered.filter(|service| sold.contains(&service.id));
+        let now = offered.map(|service| Has {
+            id: service.id.clone(),
+            name: service.name.clone(),
+            sold: true,
+        });
+        let now: Vec<_> = now.collect();
+        self.services.retain(|has| !all.contains(&has.id));
+        self.services.iter_mut().for_each(|has| has.sold = false);
+        self.services.splice(..0, now);
+    }
+}
+
+/// Who sells a service, or else has sold it.
+fn owner<'t>(table: &'t BTreeMap<String, Entry>, service: &ServiceId) -> Option<&'t Entry> {
+    let has = |entry: &&Entry, sold: bool| {
+        entry.services.iter().any(|has| has.sold == sold && has.id == *service)
+    };
+    let sells = table.values().find(|entry| has(entry, true));
+    sells.or_else(|| table.values().find(|entry| has(entry, false)))
+}
+
+/// A good catalog; otherwise the reason in one word, and the words.
+fn read(answer: Result<Offer, RunFailure>) -> Result<Part, (String, String)> {
+    let offer =
+        answer.map_err(|failure| (pascal(failure.reason.as_str()), failure.failure.description))?;
+    let faulty = |faults: Vec<Fault>| ("CatalogInvalid".to_owned(), list(&faults));
+    let catalog = parse(&offer.catalog).map_err(faulty)?;
+    CompiledCatalog::compile(catalog.clone()).map_err(faulty)?;
+    Ok(Part { catalog, capabilities: offer.capabilities })
+}
+
+pub(super) fn list(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

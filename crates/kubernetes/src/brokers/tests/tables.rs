@@ -1,0 +1,197 @@
+//! Who has which service, as `Broker`s come, answer, change and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::ports::{Offer, RunFailure};
+use engine::record::Reason;
+use kube::api::DynamicObject;
+use osb::catalog::CompiledCatalog;
+use osb::{Failure, PlanId, ServiceId};
+use serde_json::{Value, json};
+
+use super::super::registry::Resources;
+use super::super::resource::Resource;
+use super::super::table::Brokers;
+use super::merging::part;
+use crate::runner::JobSettings;
+
+const NOW: &str = "2026-11-21T18:00:00Z";
+
+fn brokers() -> Arc<Brokers> {
+    Brokers::new(JobSettings::new("home", "group", "", "agent:1"), vec!["jobs".to_owned()])
+}
+
+fn resource(name: &str, generation: i64, spec: &Value, status: &Value) -> Arc<Resource> {
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "manciple.dev/v1alpha1", "kind": "Broker",
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "generation": generation,
+            "creationTimestamp": format!("2026-11-21T18:00:0{}Z", name.len() % 10),
+        },
+        "spec": spec, "status": status,
+    }))
+    .unwrap();
+    Arc::new(Resource::of(&object).unwrap())
+}
+
+fn plain(name: &str) -> Arc<Resource> {
+    resource(name, 1, &json!({"image": format!("{name}:1")}), &json!({}))
+}
+
+fn all(resources: &[Arc<Resource>]) -> Resources {
+    resources.iter().map(|it| (it.name().to_owned(), Arc::clone(it))).collect()
+}
+
+fn offer(text: &str) -> Result<Offer, RunFailure> {
+    let catalog = serde_json::to_value(part(text).catalog).unwrap();
+    Ok(Offer { catalog, ..Offer::default() })
+}
+
+fn image(brokers: &Brokers, service: &str) -> String {
+    let (service, plan) = (ServiceId::new(service).unwrap(), PlanId::new("p").unwrap());
+    brokers.settings(&service, &plan).map_or_else(|why| why, |settings| settings.image)
+}
+
+/// The conditions as they are to be written: reason and message, by name.
+fn said(brokers: &Brokers) -> BTreeMap<String, (String, String)> {
+    let told = brokers.told(true, NOW).into_iter().map(|told| {
+        let ready = &told.status["conditions"][0];
+        let word = |member: &str| ready[member].as_str().unwrap().to_owned();
+        (told.name, (word("reason"), word("message")))
+    });
+    told.collect()
+}
+
+fn put_in_force(brokers: &Brokers) {
+    let catalog = osb::catalog::parse(&brokers.merged().catalog).unwrap();
+    brokers.settle(&CompiledCatalog::compile(catalog).unwrap());
+}
+
+#[test]
+fn a_run_is_of_the_broker_that_sells_its_service_or_sold_it_last() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a"), plain("bb")]), true);
+    assert!(!brokers.is_ready(), "nobody has answered");
+    brokers.answered("a", 1, offer("s:s p, t:t q"));
+    brokers.answered("bb", 1, offer("u:u r"));
+    let _ = brokers.merged();
+    assert_eq!([image(&brokers, "s"), image(&brokers, "u")], ["a:1", "bb:1"]);
+    // Left out of a catalog, its instances are still served; offered by another, they are that one's.
+    brokers.answered("a", 1, offer("t:t q"));
+    let _ = brokers.merged();
+    assert_eq!(image(&brokers, "s"), "a:1");
+    brokers.answered("bb", 1, offer("u:u r, s:s p"));
+    let _ = brokers.merged();
+    assert_eq!(image(&brokers, "s"), "bb:1");
+    // Gone, and created again.
+    assert!(brokers.learn(&all(&[plain("a")]), true), "one is gone");
+    assert!(image(&brokers, "u").contains("create the Broker again"), "{}", image(&brokers, "u"));
+    brokers.learn(&all(&[plain("a"), plain("bb")]), true);
+    brokers.answered("bb", 1, offer("u:u r"));
+    let _ = brokers.merged();
+    assert_eq!(image(&brokers, "u"), "bb:1");
+}
+
+#[test]
+fn what_nobody_has_any_more_is_forgotten() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a")]), true);
+    brokers.answered("a", 1, offer("s:s p"));
+    let _ = brokers.merged();
+    brokers.answered("a", 1, offer("t:t q"));
+    let _ = brokers.merged();
+    assert_eq!(image(&brokers, "s"), "a:1");
+    put_in_force(&brokers);
+    assert!(image(&brokers, "s").contains("no Broker has"), "{}", image(&brokers, "s"));
+}
+
+#[test]
+fn a_restart_knows_whose_services_are_whose() {
+    let status = json!({"services": [{"id": "s", "name": "s", "sold": true}, {"id": "old", "name": "old", "sold": false}]});
+    let fresh = brokers();
+    fresh.learn(&all(&[resource("a", 1, &json!({"image": "a:1"}), &status)]), false);
+    assert_eq!([image(&fresh, "s"), image(&fresh, "old")], ["a:1", "a:1"]);
+    // The part of one that does not answer is what is in force of it.
+    assert!(!fresh.is_ready());
+    fresh.seed(&offer("s:s p, old:old q").unwrap());
+    assert!(fresh.is_ready());
+    assert_eq!(fresh.merged().catalog, offer("s:s p").unwrap().catalog);
+}
+
+#[test]
+fn one_that_is_not_good_keeps_what_it_had() {
+    let failed = || {
+        Err(RunFailure { reason: Reason::NotStarted, failure: Failure::failed("no such image") })
+    };
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a")]), true);
+    assert!(said(&brokers).is_empty(), "nothing is known");
+    assert!(brokers.waits("a", 1, Some("the image cannot be pulled")));
+    assert!(!brokers.waits("a", 2, None), "of another generation");
+    assert_eq!(said(&brokers)["a"].0, "CatalogPending");
+    brokers.answered("a", 1, failed());
+    let expected = ("NotStarted", "its catalog cannot be had: no such image");
+    assert_eq!(said(&brokers)["a"], (expected.0.to_owned(), expected.1.to_owned()));
+    assert!(!brokers.is_ready());
+    brokers.answered("a", 1, offer("s:s p"));
+    put_in_force(&brokers);
+    assert_eq!(said(&brokers)["a"].0, "Serving");
+    brokers.answered("a", 1, failed());
+    assert!(said(&brokers)["a"].1.ends_with("The catalog before stays in force"));
+    let faulty = json!({"services": [{"id": "s", "name": "s", "description": "d", "bindable": true, "plans": []}]});
+    brokers.answered("a", 1, Ok(Offer { catalog: faulty, ..Offer::default() }));
+    let (reason, message) = said(&brokers)["a"].clone();
+    assert!(reason == "CatalogInvalid" && message.contains("services[0].plans"), "{message}");
+    assert_eq!(brokers.merged().catalog, offer("s:s p").unwrap().catalog);
+    // An answer that was asked for before it was changed is no answer.
+    let changed = resource("a", 2, &json!({"image": "a:2"}), &json!({}));
+    brokers.learn(&all(&[changed]), true);
+    brokers.answered("a", 1, offer("x:x p"));
+    assert_eq!(brokers.merged().catalog, offer("s:s p").unwrap().catalog);
+    assert_eq!(image(&brokers, "s"), "a:2");
+}
+
+#[test]
+fn what_a_broker_may_not_say_is_said_to_it() {
+    let brokers = brokers();
+    let of = |name: &str, spec: Value| resource(name, 1, &spec, &json!({}));
+    let long = "x".repeat(64);
+    brokers.learn(
+        &all(&[
+            of("elsewhere", json!({"image": "i", "namespace": "kube-system"})),
+            of("further", json!({"image": "i", "namespace": "jobs"})),
+            of("home", json!({"image": "i", "namespace": "home"})),
+            of("nothing", json!({})),
+            of("dotted.name", json!({"image": "i"})),
+            of(&long, json!({"image": "i"})),
+        ]),
+        true,
+    );
+    let said = said(&brokers);
+    let names: Vec<_> = said.keys().map(String::as_str).collect();
+    assert_eq!(names, ["dotted.name", "elsewhere", "nothing", &long]);
+    assert!(said.values().all(|(reason, _)| reason == "SpecInvalid"), "{said:?}");
+    assert!(said["elsewhere"].1.contains("kubernetes.job_namespaces"));
+    assert!(said["nothing"].1.contains("spec.image"));
+    assert!(said["dotted.name"].1.contains("metadata.name"));
+    let asked: Vec<_> = brokers.all().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(asked, ["further", "home"], "the others are not asked");
+}
+
+#[test]
+fn a_status_that_says_the_same_is_not_written_again() {
+    let brokers = brokers();
+    let spec = json!({"image": "a:1", "plans": [{"planID": "none"}]});
+    brokers.learn(&all(&[resource("a", 1, &spec, &json!({}))]), true);
+    brokers.answered("a", 1, offer("s:s p"));
+    put_in_force(&brokers);
+    let told = brokers.told(true, NOW);
+    let [first] = &told[..] else { panic!("one status") };
+    assert_eq!(first.status["serviceNames"], "s");
+    assert!(first.status["conditions"][0]["message"].as_str().unwrap().contains("\"none\""));
+    brokers.learn(&all(&[resource("a", 1, &spec, &first.status)]), true);
+    assert!(brokers.told(true, "2026-11-21T19:00:00Z").is_empty(), "only the time is another");
+    let one = brokers.told(false, NOW);
+    assert!(one.is_empty(), "{}", one.len());
+}

@@ -1,0 +1,258 @@
+//! Brokers apart: each `Broker` has an engine of its own, with its own records, under `/brokers/NAME`.
+//!
+//! ```text
+//! Broker comes ──▶ Group: store, runner, engine, routes ──▶ /brokers/NAME/v2, /brokers/NAME/admin/v1
+//! Broker goes  ──▶ nothing is sold ──▶ nothing is in use ──▶ the group goes
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use engine::Engine;
+use engine::ports::StoreError;
+use http::Uri;
+use http::uri::PathAndQuery;
+use kubernetes::brokers::{Registry, Share};
+use kubernetes::own;
+use osb::server::Authentication;
+use osb::{Backend, Error};
+use tokio::task::JoinSet;
+use tower_service::Service;
+
+use super::cluster::Connected;
+use super::place::Place;
+use crate::admin::refusal::unwelcome;
+
+/// How often it is looked whether a group without a `Broker` is still in use, and what failed is tried again.
+const LOOK: Duration = Duration::from_secs(5);
+/// Before the name of a broker in a path.
+const PREFIX: &str = "/brokers/";
+
+/// What answers: one engine, or one for each broker.
+#[derive(Clone)]
+pub(crate) enum Serving {
+    /// All that is asked for.
+    One(Engine),
+    /// What is asked for under the name of a broker.
+    Apart(Arc<Groups>),
+}
+
+impl Serving {
+    /// All of them.
+    pub(crate) fn engines(&self) -> Vec<Engine> {
+        match self {
+            Self::One(engine) => vec![engine.clone()],
+            Self::Apart(groups) => groups.engines(),
+        }
+    }
+
+    /// Whether there is a catalog to serve; of brokers apart each has its own, and none waits for another.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::One(engine) => engine.catalog().is_some(),
+            Self::Apart(_) => true,
+        }
+    }
+
+    /// How many operations are in progress.
+    pub(crate) fn in_progress(&self) -> usize {
+        self.engines().iter().map(Engine::in_progress).sum()
+    }
+}
+
+/// Makes what serves a place, its routes included; what it begins goes into the set.
+pub(crate) type Open =
+    dyn Fn(Place, &str, &mut JoinSet<()>) -> (Engine, Router) + Send + Sync + 'static;
+
+/// The brokers that are served apart.
+pub(crate) struct Groups {
+    cluster: Connected,
+    registry: Arc<Registry>,
+    /// Names all records here; theirs are below it.
+    name: String,
+    open: Box<Open>,
+    table: RwLock<BTreeMap<String, Group>>,
+}
+
+struct Group {
+    engine: Engine,
+    router: Router,
+    /// Ended with it.
+    _tasks: JoinSet<()>,
+}
+
+impl Groups {
+    /// None yet.
+    pub(crate) fn new(
+        cluster: Connected,
+        registry: Arc<Registry>,
+        name: &str,
+        open: Box<Open>,
+    ) -> Arc<Self> {
+        let name = name.to_owned();
+        Arc::new(Self { cluster, registry, name, open, table: RwLock::default() })
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().map(|group| group.engine.clone()).collect()
+    }
+
+    /// Opens and closes groups as `Broker`s come and go, for ever. To be spawned.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        let mut changes = self.registry.changes();
+        loop {
+            changes.mark_unchanged();
+            self.look().await;
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Opens the groups that are not open: of each `Broker`, and of those that left records behind.
+    pub(crate) async fn begin(&self) -> anyhow::Result<()> {
+        let namespace = self.cluster.namespace();
+        let saved = own::saved(self.cluster.client.clone(), namespace).await?;
+        let below = format!("{}/", self.name);
+        let left = saved.iter().filter_map(|name| name.strip_prefix(&below));
+        for name in left {
+            self.open(name).await;
+        }
+        self.look().await;
+        Ok(())
+    }
+
+    async fn look(&self) {
+        let brokers = self.registry.all();
+        for name in brokers.keys() {
+            self.open(name).await;
+        }
+        let names: Vec<String> = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.keys().filter(|name| !brokers.contains_key(*name)).cloned().collect()
+        };
+        for name in names {
+            match self.is_in_use(&name).await {
+                Ok(true) => {}
+                Ok(false) => self.close(&name),
+                Err(error) => tracing::warn!(broker = name, %error, "whether it is in use is open"),
+            }
+        }
+    }
+
+    async fn open(&self, name: &str) {
+        let open = self.table.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
+        if open {
+            return;
+        }
+        let full = format!("{}/{name}", self.name);
+        let place = Place::cluster(&self.cluster, &full, Share::One(name.to_owned())).await;
+        let place = match place {
+            Ok(place) => place,
+            Err(error) => {
+                tracing::error!(broker = name, "it cannot be served yet: {error:#}");
+                return;
+            }
+        };
+        let mut tasks = JoinSet::new();
+        let (engine, router) = (self.open)(place, name, &mut tasks);
+        // The saved catalog first: a start does not wait for the broker.
+        if let Err(error) = engine.load_catalog().await {
+            tracing::warn!(broker = name, %error, "the saved catalog cannot be read");
+        }
+        tracing::info!(broker = name, "serving under {PREFIX}{name}");
+        let group = Group { engine, router, _tasks: tasks };
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(name.to_owned(), group);
+    }
+
+    async fn is_in_use(&self, name: &str) -> Result<bool, StoreError> {
+        let engine = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.get(name).map(|group| group.engine.clone())
+        };
+        let Some(engine) = engine else { return Ok(false) };
+        let store = engine.store();
+        Ok(engine.in_progress() > 0
+            || !store.busy().await?.is_empty()
+            || !store.plans_in_use().await?.is_empty())
+    }
+
+    fn close(&self, name: &str) {
+        tracing::info!(broker = name, "its Broker is gone and nothing is in use: served no more");
+        self.table.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+/// The routes of brokers apart.
+pub(crate) fn routes(groups: Arc<Groups>, authentication: Authentication) -> Router {
+    Router::new().fallback(dispatch).with_state((groups, authentication))
+}
+
+async fn dispatch(
+    State((groups, authentication)): State<(Arc<Groups>, Authentication)>,
+    mut request: Request<Body>,
+) -> Response {
+    let found = below(request.uri()).and_then(|(name, uri)| {
+        let table = groups.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&name).map(|group| (group.router.clone(), uri))
+    });
+    if let Some((mut router, uri)) = found {
+        *request.uri_mut() = uri;
+        return match router.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+    }
+    // Which brokers there are is not for everybody.
+    let (parts, _) = request.into_parts();
+    let error = authentication.principal(&parts).await.err();
+    let error = error.unwrap_or_else(|| {
+        Error::not_found(
+            "there is no such broker: brokers are at /brokers/NAME, by their Broker's name",
+        )
+    });
+    unwelcome(error, &authentication)
+}
+
+/// The broker that a path names, and what is below it, as it was written.
+fn below(uri: &Uri) -> Option<(String, Uri)> {
+    let rest = uri.path().strip_prefix(PREFIX)?;
+    let (name, _) = rest.split_once('/')?;
+    let whole = uri.path_and_query()?.as_str();
+    let below = PathAndQuery::try_from(&whole[PREFIX.len() + name.len()..]).ok()?;
+    Some((name.to_owned(), Uri::from(below)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_broker_stays_as_it_was_written() {
+        for (path, expected) in [
+            ("/brokers/a/v2/catalog", Some(("a", "/v2/catalog"))),
+            ("/brokers/a/v2/x%2Fy?service_id=s%20t&b", Some(("a", "/v2/x%2Fy?service_id=s%20t&b"))),
+            ("/brokers/a/", Some(("a", "/"))),
+            ("/brokers/a//v2", Some(("a", "//v2"))),
+            ("/brokers/a/brokers/b/v2", Some(("a", "/brokers/b/v2"))),
+            ("/brokers//v2", Some(("", "/v2"))),
+            ("/brokers/a", None),
+            ("/brokers/a?x=/v2", None),
+            ("/v2/catalog", None),
+            ("/brokersa/v2", None),
+        ] {
+            let found = below(&path.parse().unwrap());
+            let found = found.map(|(name, uri)| (name, uri.to_string()));
+            let expected = expected.map(|(name, uri)| (name.to_owned(), uri.to_owned()));
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Several brokers in one server, on a real cluster: as one catalog, and each under its own path.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::town::{Town, applied};
+use support::{Served, http, order, within};
+
+/// A broker with one service; its ledger says whose runs these were.
+fn script(service: &str, plans: &[&str], does: &str) -> String {
+    let plans: Vec<Value> = plans
+        .iter()
+        .map(|plan| json!({"id": format!("{service}-{plan}"), "name": plan, "description": "d"}))
+        .collect();
+    let catalog = json!({"services": [{
+        "id": service, "name": format!("{service}-name"), "description": "d", "bindable": true,
+        "plans": plans,
+    }]});
+    format!(
+        "#!/bin/sh\ncase $1 in catalog) echo '{catalog}'; exit ;; esac\n\
+         echo \"{service}: $1 of $7\" >>/ledger/all\n{does}\necho '{{}}'\n"
+    )
+}
+
+trait Brokers {
+    fn brokers(how: &str) -> Self;
+    fn script(&self, name: &str, script: &str);
+    fn broker(&self, name: &str) -> Value;
+    fn ready(&self, name: &str) -> Value;
+    fn said(&self, name: &str, reason: &str, server: &Served) -> String;
+}
+
+impl Brokers for Town {
+    /// A server of `Broker`s, of which there are none yet.
+    fn brokers(how: &str) -> Self {
+        let mut town = Self::empty();
+        town.site.settings = json!({
+            "auth": {"disabled": true},
+            "kubernetes": {
+                "namespace": town.namespace,
+                "brokers": how,
+                "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+            },
+        })
+        .to_string();
+        town
+    }
+
+    fn script(&self, name: &str, script: &str) {
+        self.config_map(name, &json!({"broker": script}));
+    }
+
+    /// A `Broker` whose executable is in the ConfigMap of the same name.
+    fn broker(&self, name: &str) -> Value {
+        json!({
+            "apiVersion": "manciple.dev/v1alpha1",
+            "kind": "Broker",
+            "metadata": {"name": name},
+            "spec": {"image": testkit::cluster::SHELL_IMAGE, "grace": "1s", "pod": self.pod(name)},
+        })
+    }
+
+    /// The condition of a `Broker`.
+    fn ready(&self, name: &str) -> Value {
+        let all = self.get("brokers");
+        let mut all = all["items"].as_array().unwrap().iter();
+        let broker = all.find(|broker| broker["metadata"]["name"] == name);
+        broker.map(|broker| broker["status"]["conditions"][0].clone()).unwrap_or_default()
+    }
+
+    /// Waits for a reason, and gives the words.
+    fn said(&self, name: &str, reason: &str, server: &Served) -> String {
+        let said = || {
+            let ready = self.ready(name);
+            (ready["reason"] == reason).then(|| ready["message"].as_str().unwrap().to_owned())
+        };
+        within(20, said).unwrap_or_else(|| {
+            panic!("{name} is never {reason}: {}\n{}", self.ready(name), server.log())
+        })
+    }
+}
+
+fn order_of(service: &str, plan: &str) -> Value {
+    json!({
+        "service_id": service, "plan_id": format!("{service}-{plan}"),
+        "organization_guid": "o", "space_guid": "s",
+    })
+}
+
+/// The names of services that a catalog has.
+fn services(server: &Served, prefix: &str) -> Vec<String> {
+    let catalog = http::get(&server.address, &format!("{prefix}/v2/catalog")).unwrap().body;
+    let services = catalog["services"].as_array().cloned().unwrap_or_default();
+    services.iter().map(|service| service["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn sells(server: &Served, prefix: &str, expected: &[&str]) {
+    let as_expected = || (services(server, prefix) == expected).then_some(());
+    assert!(
+        within(20, as_expected).is_some(),
+        "{prefix}: {:?}, not {expected:?}\n{}",
+        services(server, prefix),
+        server.log()
+    );
+}
+
+fn delete(server: &Served, prefix: &str, instance: &str, service: &str, plan: &str) -> u16 {
+    let path = format!(
+        "{prefix}/v2/service_instances/{instance}?service_id={service}&plan_id={service}-{plan}\
+         &accepts_incomplete=true"
+    );
+    http::send(&server.address, "DELETE", &path, None).unwrap().status
+}
+
+#[test]
+fn two_brokers_are_one_catalog_and_a_broken_one_harms_neither() {
+    let town = Town::brokers("together");
+    for name in ["one", "two"] {
+        town.script(name, &script(name, &["small"], ""));
+        town.make(&town.broker(name));
+    }
+    let mut broken = town.broker("broken");
+    broken["spec"]["image"] = json!("manciple.test/none:1");
+    broken["spec"]["pod"] = json!({"imagePullPolicy": "Never"});
+    town.make(&broken);
+    let mut faulty = town.broker("faulty");
+    faulty["spec"]["startTimeout"] = json!("20s");
+    town.script("faulty", "#!/bin/sh\necho '{\"services\":[{\"id\":\"f\",\"name\":\"f\"}]}'\n");
+    town.make(&faulty);
+
+    let server = town.serve();
+    sells(&server, "", &["one-name", "two-name"]);
+    for name in ["one", "two"] {
+        let ended = order::provisioned(&server, name, &order_of(name, "small"));
+        assert_eq!(ended["state"], "succeeded", "{name}: {ended}\n{}", server.log());
+        assert_eq!(town.effects(&format!("{name}: provision of {name}")), 1);
+    }
+    assert_eq!(town.said("one", "Serving", &server), "1 service can be ordered");
+    let said = town.said("faulty", "CatalogInvalid", &server);
+    assert!(said.contains("services[0].plans"), "{said}");
+    let said = town.said("broken", "NotStarted", &server);
+    assert!(said.contains("the image is not on the node"), "{said}");
+    let shown = town.kubectl(&["get", "brokers"]);
+    assert!(shown.contains("two-name") && shown.contains("NotStarted"), "{shown}");
+    for name in ["one", "two"] {
+        assert_eq!(delete(&server, "", name, name, "small"), 202);
+        assert_eq!(order::settled(&server, name)["state"], "succeeded");
+        assert_eq!(town.effects(&format!("{name}: deprovision of {name}")), 1);
+    }
+}
+
+#[test]
+fn apart_each_has_its_own_path_records_and_end() {
+    let town = Town::brokers("apart");
+    for name in ["one", "two"] {
+        town.script(name, &script("s", &["small"], &format!("echo {name} >>/ledger/who")));
+    }
+    town.make(&town.broker("one"));
+    let server = town.serve();
+    sells(&server, "/brokers/one", &["s-name"]);
+    // The same ids are other things at another broker, which comes while the server runs.
+    town.make(&town.broker("two"));
+    sells(&server, "/brokers/two", &["s-name"]);
+    for name in ["one", "two"] {
+        let path = format!("/brokers/{name}/v2/service_instances/i");
+        let put = format!("{path}?accepts_incomplete=true");
+        let body = order_of("s", "small");
+        let answer = http::send(&server.address, "PUT", &put, Some(&body)).unwrap();
+        assert_eq!(answer.status, 202, "{answer:?}");
+        let ended = || {
+            let last = http::get(&server.address, &format!("{path}/last_operation"))?.body;
+            (last["state"] == "succeeded").then_some(())
+        };
+        assert!(within(20, ended).is_some(), "{}", server.log());
+    }
+    let who = std::fs::read_to_string(town.ledger.join("who")).unwrap();
+    assert_eq!(who, "one\ntwo\n");
+    assert_eq!(town.count("serviceinstances"), 2);
+
+    // What is said for all of it is at the root; what is of one is below it.
+    for (path, status) in [
+        ("/readyz", 200),
+        ("/metrics", 200),
+        ("/brokers/one/openapi.json", 200),
+        ("/brokers/one/admin/v1/instances", 200),
+        ("/v2/catalog", 404),
+        ("/brokers/none/v2/catalog", 404),
+        ("/brokers/one", 404),
+        ("/brokers/one/nothing", 404),
+    ] {
+        assert_eq!(http::get(&server.address, path).unwrap().status, status, "{path}");
+    }
+    let url = format!("{}/brokers/two", server.url());
+    for arguments in [&["catalog"][..], &["instances"], &["status", "i"], &["operations"]] {
+        let output = town.site.client(&url, arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+
+    // One that goes is served to the end of its last instance, and by nobody after.
+    town.kubectl(&["delete", "broker", "two"]);
+    let kept = || {
+        let answer = http::send(
+            &server.address,
+            "PUT",
+            "/brokers/two/v2/service_instances/j?accepts_incomplete=true",
+            Some(&order_of("s", "small")),
+        )?;
+        (answer.status == 400).then_some(())
+    };
+    assert!(within(20, kept).is_some(), "it is still sold\n{}", server.log());
+    assert_eq!(
+        http::get(&server.address, "/brokers/two/v2/service_instances/i").unwrap().status,
+        200
+    );
+    town.make(&town.broker("two"));
+    let sold = || (town.ready("two")["reason"] == "Serving").then_some(());
+    assert!(within(20, sold).is_some(), "{}\n{}", town.ready("two"), server.log());
+    assert_eq!(delete(&server, "/brokers/two", "i", "s", "small"), 202);
+    let gone = || {
+        let path = "/brokers/two/v2/service_instances/i/last_operation";
+        (http::get(&server.address, path)?.body["state"] == "succeeded").then_some(())
+    };
+    assert!(within(20, gone).is_some(), "{}", server.log());
+    town.kubectl(&["delete", "broker", "two"]);
+    let closed =
+        || (http::get(&server.address, "/brokers/two/v2/catalog")?.status == 404).then_some(());
+    assert!(within(20, closed).is_some(), "{}", server.log());
+}
+
+#[test]
+fn a_broker_is_edited_removed_and_created_again() {
+    let town = Town::brokers("together");
+    for (map, does) in [("one", "echo old >>/ledger/who"), ("newer", "echo new >>/ledger/who")] {
+        town.script(map, &script("one", &["small"], does));
+    }
+    town.script("both", &script("two", &["small"], ""));
+    town.make(&town.broker("one"));
+    let mut server = town.serve();
+    let who = || std::fs::read_to_string(town.ledger.join("who")).unwrap_or_default();
+    assert_eq!(order::provisioned(&server, "a", &order_of("one", "small"))["state"], "succeeded");
+
+    let mut newer = town.broker("one");
+    newer["spec"]["pod"] = town.pod("newer");
+    town.make(&newer);
+    let generation = || (town.ready("one")["observedGeneration"] == 2).then_some(());
+    assert!(within(20, generation).is_some(), "{}\n{}", town.ready("one"), server.log());
+    assert_eq!(order::provisioned(&server, "b", &order_of("one", "small"))["state"], "succeeded");
+    assert_eq!(who(), "old\nnew\n");
+
+    // Edited into what cannot be: its instances stay, and so does its catalog.
+    let refused = {
+        let mut wrong = newer.clone();
+        wrong["spec"]["deadline"] = json!("soon");
+        wrong["metadata"]["namespace"] = json!(town.namespace);
+        applied(&wrong).unwrap_err()
+    };
+    assert!(refused.contains("spec.deadline"), "{refused}");
+    let mut wrong = newer.clone();
+    wrong["spec"]["pod"]["securityContext"] = json!({"runAsUsr": 7});
+    town.make(&wrong);
+    let said = town.said("one", "SpecInvalid", &server);
+    assert!(said.contains("spec.pod.securityContext.runAsUsr"), "{said}");
+    sells(&server, "", &["one-name"]);
+
+    town.kubectl(&["delete", "broker", "one"]);
+    town.make(&json!({
+        "apiVersion": "manciple.dev/v1alpha1", "kind": "Broker", "metadata": {"name": "two"},
+        "spec": {"image": testkit::cluster::SHELL_IMAGE, "pod": town.pod("both")},
+    }));
+    // Kept for its instances, and no longer sold; also by a server that begins without it.
+    sells(&server, "", &["two-name", "one-name"]);
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().is_some(), "it does not end");
+    server = town.serve();
+    assert_eq!(order::provision(&server, "c", &order_of("one", "small")).status, 400);
+    assert_eq!(delete(&server, "", "a", "one", "small"), 202);
+    let ended = order::settled(&server, "a");
+    assert_eq!(ended["state"], "failed", "{ended}");
+    let said = ended["description"].as_str().unwrap();
+    assert!(said.contains("create the Broker again"), "{said}");
+
+    town.make(&newer);
+    town.said("one", "Serving", &server);
+    assert_eq!(delete(&server, "", "a", "one", "small"), 202);
+    assert_eq!(order::settled(&server, "a")["state"], "succeeded", "{}", server.log());
+    assert_eq!(town.effects("one: deprovision of a"), 1);
+}
+
+#[test]
+fn a_service_stays_with_the_broker_that_has_it() {
+    let town = Town::brokers("together");
+    town.script("first", &script("s", &["small"], "echo first >>/ledger/who"));
+    town.script("later", &script("s", &["small"], "echo later >>/ledger/who"));
+    town.make(&town.broker("first"));
+    let server = town.serve();
+    town.make(&town.broker("later"));
+    let said = town.said("later", "ServiceTaken", &server);
+    assert!(said.contains("services[0].id: is taken by Broker first"), "{said}");
+    assert_eq!(order::provisioned(&server, "a", &order_of("s", "small"))["state"], "succeeded");
+    // Free again, it is the other's without being asked for.
+    town.kubectl(&["delete", "broker", "first"]);
+    town.said("later", "Serving", &server);
+    assert_eq!(order::provisioned(&server, "b", &order_of("s", "small"))["state"], "succeeded");
+    let who = std::fs::read_to_string(town.ledger.join("who")).unwrap();
+    assert_eq!(who, "first\nlater\n");
+}
+
+#[test]
+fn a_plan_has_pods_and_a_namespace_has_jobs_of_their_own() {
+    let mut town = Town::brokers("together");
+    let jobs = Town::empty();
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["kubernetes"]["job_namespaces"] = json!([jobs.namespace]);
+    town.site.settings = settings.to_string();
+    let does = "[ $5 != s-slow ] || sleep 60";
+    jobs.config_map("one", &json!({"broker": script("s", &["small", "large", "slow"], does)}));
+    let mut broker = town.broker("one");
+    let pod = town.pod("one");
+    broker["spec"]["namespace"] = json!(jobs.namespace);
+    broker["spec"]["keepSucceeded"] = json!("1h");
+    broker["spec"]["pod"]["resources"] =
+        json!({"requests": {"cpu": "1m"}, "limits": {"memory": "64Mi"}});
+    broker["spec"]["pod"]["env"] = json!([{"name": "WHOSE", "value": "broker"}]);
+    broker["spec"]["plans"] = json!([
+        {
+            "planID": "s-large",
+            "deadline": "7m",
+            "pod": {
+                "resources": {"limits": {"memory": "96Mi"}},
+                "securityContext": {"runAsUser": 7, "runAsNonRoot": true},
+                "env": [],
+                "tolerations": [{"key": "large", "operator": "Exists"}],
+                "labels": {"size": "large"},
+            },
+        },
+        {"planID": "s-slow", "deadlines": {"provision": "2s"}, "keepFailed": "0s"},
+    ]);
+    town.make(&broker);
+    let mut elsewhere = town.broker("elsewhere");
+    elsewhere["spec"]["namespace"] = json!("kube-system");
+    town.make(&elsewhere);
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    let said = town.said("elsewhere", "SpecInvalid", &server);
+    assert!(said.contains("spec.namespace") && said.contains("job_namespaces"), "{said}");
+
+    for (instance, plan) in [("a", "small"), ("b", "large")] {
+        let ended = order::provisioned(&server, instance, &order_of("s", plan));
+        assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    }
+    let of = |instance: &str| {
+        let all = jobs.get("pods")["items"].as_array().unwrap().clone();
+        let of =
+            |pod: &&Value| pod["metadata"]["annotations"]["manciple.dev/instance-id"] == instance;
+        all.iter().find(of).unwrap_or_else(|| panic!("no pod of {instance}")).clone()
+    };
+    let (small, large) = (of("a"), of("b"));
+    let container = |pod: &Value| pod["spec"]["containers"][0].clone();
+    assert_eq!(container(&small)["resources"]["limits"]["memory"], "64Mi");
+    assert_eq!(small["spec"]["securityContext"]["runAsUser"], 65532);
+    assert!(container(&small)["env"].to_string().contains("WHOSE"));
+    // Given, a member is replaced whole; the volumes of the broker stay.
+    assert_eq!(
+        container(&large)["resources"],
+        json!({"limits": {"memory": "96Mi"}, "requests": {"memory": "96Mi"}})
+    );
+    assert_eq!(large["spec"]["securityContext"], json!({"runAsUser": 7, "runAsNonRoot": true}));
+    assert!(!container(&large)["env"].to_string().contains("WHOSE"));
+    assert_eq!(large["metadata"]["labels"]["size"], "large");
+    assert!(large["spec"]["tolerations"].to_string().contains("large"));
+    assert!(container(&large)["securityContext"].to_string().contains("ALL"), "restricted");
+    for volume in pod["volumes"].as_array().unwrap() {
+        assert!(
+            large["spec"]["volumes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|it| it["name"] == volume["name"])
+        );
+    }
+    assert_eq!(town.count("jobs"), 0, "its Jobs are elsewhere");
+
+    let ended = order::provisioned(&server, "c", &order_of("s", "slow"));
+    assert_eq!(ended["state"], "failed", "{ended}");
+    let failed = || town.kubectl(&["get", "serviceinstances", "-o", "json"]);
+    assert!(failed().contains("Timeout"), "{}", failed());
+}
