@@ -9,7 +9,7 @@ use engine::ports::{Run, RunState, Runner, StartError};
 use engine::testing::runner_contract::{BROKER, Behaviour, run, until, until_finished};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use kubernetes::{Delivery, JobRunner, PackedAgent};
 use osb::Output;
 use osb::jobs::contract::Capability;
