@@ -283,6 +283,23 @@ async fn a_pod_that_is_deleted_is_lost_and_not_followed_by_another() {
 }
 
 #[tokio::test]
+async fn a_pod_that_is_removed_by_force_is_followed_by_no_other_broker() {
+    let jobs = jobs().await;
+    let (runner, run) = (jobs.open().await, asked("sleeps"));
+    runner.start(&run).await.unwrap();
+    // Its kubelet has said nothing of it yet.
+    until_effect(&jobs, &run.work.instance_id).await;
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    jobs.delete_pods_of(&run.name, &now).await;
+    until_lost(&*runner, &run.name, "its pod was deleted").await;
+    // A container takes a second to begin.
+    for _ in 0..30 {
+        assert_eq!(jobs.effects(&run.work.instance_id), 1);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_pod_that_is_evicted_is_lost_and_not_followed_by_another() {
     let jobs = jobs().await;
     let (runner, run) = begun(&jobs, "sleeps").await;

@@ -30,7 +30,8 @@ fn a_level_that_would_silence_the_log_is_refused_wherever_it_is_given() {
 fn an_agent_that_cannot_be_given_to_runs_is_named_with_the_remedy() {
     let mut site = Site::new(BROKER);
     let plain = site.write("agent", "not a program");
-    for (file, why) in [("/nowhere/agent", "No such file"), (plain.to_str().unwrap(), "no program")]
+    for (file, why) in
+        [("/nowhere/agent", "No such file"), (plain.to_str().unwrap(), "is not a program")]
     {
         site.settings = format!(
             "auth: {{disabled: true}}\nkubernetes: {{namespace: n, image: i, agent_file: {file}}}\n"

@@ -33,7 +33,7 @@ impl Shared {
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);
-        for pod in seconds(&seen, self.now()).cloned() {
+        for pod in seconds(&seen, self.now()) {
             let shared = Arc::clone(&self);
             tokio::spawn(async move { shared.strike(&pod).await });
         }
@@ -311,14 +311,14 @@ impl Shared {
 }
 
 /// Pods that were made in the place of one that was taken away, and have not begun.
-pub(super) fn seconds(seen: &Seen, now: i64) -> impl Iterator<Item = &SeenPod> {
+pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
     let lost = |job: &SeenJob| matches!(job.ended, Some(Ended::Lost(_))) && job.released.is_none();
     let closed =
         seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
     let first = seen.pods.first().filter(|_| closed);
     let gone = first.is_some_and(|pod| pod.gone || pod.going.is_some());
     let others = seen.pods.iter().skip(1).filter(move |_| gone);
-    others.filter(|pod| !pod.gone && matches!(pod.stage, Stage::Waiting(_)))
+    others.filter(|pod| !pod.gone && matches!(pod.stage, Stage::Waiting(_))).cloned().collect()
 }
 
 fn succeeded(seen: &Seen) -> bool {

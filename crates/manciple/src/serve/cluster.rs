@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use kubernetes::access::{Followed, Reviews};
 use kubernetes::brokers::{Brokers, Registry};
 use kubernetes::own;
@@ -257,10 +257,12 @@ impl Cluster {
             return Ok(None);
         }
         let file = self.agent_file.clone().unwrap_or_else(packed_agent);
-        PackedAgent::read(&file).map(Some).context(
-            "kubernetes.agent_file: give the packed agent, manciple-agent.packed of the image or of \
-             `cargo xtask agent`; or say agent_delivery: init-container",
-        )
+        PackedAgent::read(&file).map(Some).map_err(|error| {
+            anyhow!(
+                "kubernetes.agent_file: {error}; give the packed agent, manciple-agent.packed of the image or \
+                 of `cargo xtask agent`, or say agent_delivery: init-container"
+            )
+        })
     }
 
     /// The image for an init container.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::super::ending::seconds;
 use super::super::seen::{Ended, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
 use super::super::watch::Seen;
@@ -420,4 +421,31 @@ fn warnings_that_say_nothing_are_passed_over() {
     known.update(warning("Pod", "a", "FailedMount", vague).unwrap());
     assert!(known.of("a").unwrap().why.contains("\"c\" not found"));
     assert_eq!(known.of("another"), None);
+}
+
+#[test]
+fn a_second_pod_is_taken_away_before_it_begins() {
+    let job = || job(&json!({}));
+    let ended = |why| SeenJob { ended: Some(why), ..job() };
+    let lost = || Ended::Lost("its pod was deleted".to_owned());
+    let (first, second) = (|| pod("a", &running()), || pod("b", &installing()));
+    let released = SeenJob { released: Some(MADE), ..ended(lost()) };
+    let cases = [
+        ("the first is there", job(), vec![first(), second()], false),
+        ("the first goes", job(), vec![deleted(first()), second()], true),
+        ("the first is gone", job(), vec![gone(first()), second()], true),
+        ("the first never began", job(), vec![gone(second()), pod("c", &installing())], true),
+        ("there is no second", job(), vec![gone(first())], false),
+        ("it runs", job(), vec![gone(first()), pod("b", &running())], false),
+        ("it is gone", job(), vec![gone(first()), gone(second())], false),
+        ("fenced off", ended(lost()), vec![gone(first()), second()], true),
+        ("cancelled", ended(Ended::Cancelled), vec![gone(first()), second()], false),
+        ("released", released, vec![gone(first()), second()], false),
+    ];
+    for (name, job, pods, expected) in cases {
+        let seen = Seen { job: Some(job), pods, warning: None };
+        assert_eq!(!seconds(&seen, MADE + 20).is_empty(), expected, "{name}");
+    }
+    let unknown = Seen { job: None, pods: vec![gone(first()), second()], warning: None };
+    assert!(seconds(&unknown, MADE + 20).is_empty(), "whose it is, is not known");
 }
