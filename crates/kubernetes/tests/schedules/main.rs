@@ -24,7 +24,7 @@ use world::Place;
 /// How many schedules run when nobody says otherwise.
 const SCHEDULES: u64 = 60;
 /// How many at once: they wait most of the time.
-const AT_ONCE: u64 = 8;
+const AT_ONCE: u64 = 16;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
