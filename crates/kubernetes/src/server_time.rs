@@ -50,7 +50,10 @@ impl ServerTime {
         let behind = corrected(known, said, sent, received);
         if behind != known {
             self.0.store(behind, Ordering::Relaxed);
-            tracing::warn!(milliseconds = behind, "our clock is not the API server's: it is corrected");
+            tracing::warn!(
+                milliseconds = behind,
+                "our clock is not the API server's: it is corrected"
+            );
         }
     }
 }

@@ -201,7 +201,9 @@ impl Node {
             let found = self.secrets.get_opt(run).await.ok().flatten();
             if let Some(data) = found.and_then(|secret| secret.data) {
                 let work = data.get("work.json").map(|work| work.0.as_slice());
-                return Some(work.and_then(|work| serde_json::from_slice(work).ok()).unwrap_or_default());
+                return Some(
+                    work.and_then(|work| serde_json::from_slice(work).ok()).unwrap_or_default(),
+                );
             }
             if told(going, AGAIN).await {
                 return None;
@@ -287,5 +289,8 @@ fn output(order: &Order, action: Action) -> Output {
     let operation = order.work.get("operation_id").and_then(Value::as_str).unwrap_or_default();
     let credentials = json!({"password": format!("secret-of-{operation}")});
     let credentials = credentials.as_object().cloned().map(Into::into);
-    Output { binding: Some(BindingBody { credentials, ..BindingBody::default() }), ..Output::default() }
+    Output {
+        binding: Some(BindingBody { credentials, ..BindingBody::default() }),
+        ..Output::default()
+    }
 }

@@ -203,11 +203,7 @@ impl ControlPlane {
 }
 
 impl Part {
-    fn start(
-        folder: &Path,
-        name: &'static str,
-        flags: &[(&str, &str)],
-    ) -> anyhow::Result<Self> {
+    fn start(folder: &Path, name: &'static str, flags: &[(&str, &str)]) -> anyhow::Result<Self> {
         let program = cluster::program(name).with_context(|| {
             format!("{name} is not there: `cargo xtask cluster up` builds it once, as root")
         })?;

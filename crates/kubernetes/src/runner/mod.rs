@@ -441,4 +441,3 @@ fn catalog_name(broker: &str) -> Option<RunName> {
     let broker = names::broker_label(broker);
     RunName::parse(&format!("catalog-{}-{word}", &broker[..8]))
 }
-

@@ -69,7 +69,8 @@ impl Shared {
     pub(super) async fn offered(&self, name: &RunName) -> Result<Offer, RunFailure> {
         let failed = |reason, why: String| RunFailure { reason, failure: Failure::failed(why) };
         loop {
-            let seen = self.sure(name).await.map_err(|error| failed(Reason::Lost, error.to_string()))?;
+            let seen =
+                self.sure(name).await.map_err(|error| failed(Reason::Lost, error.to_string()))?;
             let why = match self.standing(&seen) {
                 Standing::Going { .. } => {
                     self.known.changed(name, CHANGED, |_| false).await;

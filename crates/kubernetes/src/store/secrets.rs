@@ -100,7 +100,8 @@ impl Secrets {
     /// Parts that are about to be written. A watch may bring the resource before that: whoever wants them then
     /// waits, and asks nobody.
     pub(super) fn expect(&self, secret: &str, fresh: &Fresh) -> Coming<'_> {
-        let part = |(place, part): &(String, _)| ((secret.to_owned(), place.clone()), Arc::clone(part));
+        let part =
+            |(place, part): &(String, _)| ((secret.to_owned(), place.clone()), Arc::clone(part));
         let parts: Vec<_> = fresh.iter().map(part).collect();
         self.coming.send_modify(|coming| coming.extend(parts.iter().map(|(key, _)| key.clone())));
         Coming { secrets: self, parts }

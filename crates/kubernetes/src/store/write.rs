@@ -215,7 +215,7 @@ impl Place {
         } else {
             self.let_go(&before).await?;
         }
-        known.forget(&before);
+        known.removed(&before);
         Ok(())
     }
 

@@ -81,7 +81,13 @@ impl Manner {
     pub(crate) fn of(seed: u64) -> Self {
         let one_of = |numbers: &[u64]| numbers.contains(&(seed % 10));
         Self {
-            failing: if one_of(&[1, 6]) { 100 } else if one_of(&[7, 8, 9]) { 30 } else { 0 },
+            failing: if one_of(&[1, 6]) {
+                100
+            } else if one_of(&[7, 8, 9]) {
+                30
+            } else {
+                0
+            },
             delay: if one_of(&[2, 7, 9]) { 400 } else { 0 },
             watches: if one_of(&[3, 8, 9]) { 1500 } else { 0 },
             lag: if one_of(&[2, 8, 9]) { 500 } else { 0 },
@@ -357,7 +363,12 @@ async fn left(world: &World) -> Vec<String> {
             Api::namespaced_with(world.client.clone(), &world.namespace, &kind.resource());
         for found in api.list(&all).await.unwrap() {
             let record = found.metadata.annotations.as_ref().and_then(|it| it.get(names::RECORD));
-            left.push(format!("{} {:?} {record:?} {}", kind.name(), found.metadata.name, found.data));
+            left.push(format!(
+                "{} {:?} {record:?} {}",
+                kind.name(),
+                found.metadata.name,
+                found.data
+            ));
         }
     }
     macro_rules! look {

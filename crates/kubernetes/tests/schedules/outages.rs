@@ -70,12 +70,8 @@ fn one_whose_lease_is_taken_away_leads_no_more_until_it_is_free() {
     let runtime = runtime();
     runtime.block_on(async {
         let world = World::new(&Place::of(&plane), "stolen", well(Duration::ZERO)).await;
-        let character = Character {
-            plan: Plan::calm(),
-            skew: 0,
-            lease: BROKER.to_owned(),
-            policy: policy(),
-        };
+        let character =
+            Character { plan: Plan::calm(), skew: 0, lease: BROKER.to_owned(), policy: policy() };
         let replica = Replica::open(&world, character).await.unwrap();
         let leads = |wanted: bool| {
             let engine = replica.engine.clone();
@@ -108,9 +104,8 @@ fn one_that_never_had_an_answer_does_not_lead() {
         // Nobody listens there.
         std::fs::write(&path, plane::kubeconfig("http://127.0.0.1:9")).unwrap();
         let client = kubernetes::client(Some(&path)).await.unwrap();
-        let lead = Arc::new(
-            Lead::new(client, "nowhere", "b", "me").lasting(Duration::from_secs(3)),
-        );
+        let lead =
+            Arc::new(Lead::new(client, "nowhere", "b", "me").lasting(Duration::from_secs(3)));
         let mut held = lead.held();
         let keeps = tokio::spawn(async move { lead.keep().await });
         let ever = timeout(Duration::from_secs(2), held.wait_for(|held| *held)).await;

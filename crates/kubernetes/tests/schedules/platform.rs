@@ -200,11 +200,7 @@ impl User {
     }
 
     /// Repeats a request until somebody answers it, as a platform does that heard nothing.
-    async fn insist<T, F>(
-        &mut self,
-        what: &str,
-        request: impl Fn(Engine) -> F,
-    ) -> Result<T, Error>
+    async fn insist<T, F>(&mut self, what: &str, request: impl Fn(Engine) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -244,11 +240,35 @@ impl User {
             let last = self.last_operation(binding, &token).await;
             let last = last.unwrap_or_else(|error| panic!("{token} was acknowledged: {error:?}"));
             if last.state != OperationState::InProgress {
-                truth::check(&self.world.kubelet.ledger(), &self.world.taken(), &token, action, &last);
+                self.show_if_unknown(binding, &token).await;
+                truth::check(
+                    &self.world.kubelet.ledger(),
+                    &self.world.taken(),
+                    &token,
+                    action,
+                    &last,
+                );
                 return last.state == OperationState::Succeeded;
             }
             assert!(begun.elapsed() < STUCK, "{token} of {} is stuck: {last:?}", self.instance);
             sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What is kept, if it is not of this operation: for whoever reads why a schedule failed.
+    async fn show_if_unknown(&mut self, binding: Option<&BindingId>, token: &str) {
+        let key = match binding {
+            Some(binding) => Key::Binding(self.instance.clone(), binding.clone()),
+            None => Key::Instance(self.instance.clone()),
+        };
+        let record = self.insist("record", |engine| {
+            let key = key.clone();
+            async move { engine.record(&key).await }
+        });
+        match record.await {
+            Ok(record)
+                if record.operation.id == token || record.past.iter().any(|it| it.id == token) => {}
+            kept => println!("{token} of {} is not in what is kept: {kept:?}", self.instance),
         }
     }
 
@@ -257,8 +277,7 @@ impl User {
         binding: Option<&BindingId>,
         token: &str,
     ) -> Result<LastOperation, Error> {
-        let query =
-            LastOperationQuery { operation: Some(token.to_owned()), ..Default::default() };
+        let query = LastOperationQuery { operation: Some(token.to_owned()), ..Default::default() };
         let id = self.instance.clone();
         let answer = self.insist("last_operation", |engine| {
             let (id, binding, query) = (id.clone(), binding.cloned(), query.clone());

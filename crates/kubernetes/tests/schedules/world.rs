@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Policy;
@@ -36,7 +36,13 @@ impl World {
         let namespaces = Api::<Namespace>::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
-        Self { client, namespace: name.to_owned(), kubelet, taken: Mutex::default(), folder: plane.folder.clone() }
+        Self {
+            client,
+            namespace: name.to_owned(),
+            kubelet,
+            taken: Mutex::default(),
+            folder: plane.folder.clone(),
+        }
     }
 
     pub(crate) fn taken(&self) -> BTreeSet<String> {
