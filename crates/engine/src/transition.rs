@@ -70,7 +70,8 @@ pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Times
     let halts = record.is_busy().then(|| Halt {
         run: current_run(&record.operation),
         first: record.operation.attempt == 1
-            && matches!(record.operation.phase, Phase::Pending { .. }),
+            && matches!(record.operation.phase, Phase::Pending { .. })
+            && is_first(record),
     });
     if record.is_busy() {
         next.operation.phase = Phase::Failed(OperationFailure {
@@ -232,7 +233,7 @@ pub(crate) fn failed(
     now: Timestamp,
 ) -> Record {
     let creating = record.lifecycle == Lifecycle::Creating;
-    if creating && nothing_made {
+    if creating && nothing_made && is_first(record) {
         return buried(record, Phase::Failed(failure), now);
     }
     let mut next = record.clone();
@@ -241,6 +242,11 @@ pub(crate) fn failed(
     }
     end(&mut next, Phase::Failed(failure), now);
     next
+}
+
+/// Whether the operation at hand is the first since the id was ordered: one before it may have made something.
+fn is_first(record: &Record) -> bool {
+    record.past.iter().all(|past| past.created_at < record.created_at)
 }
 
 /// A tombstone: says that it was, and how its last operation ended; nothing secret remains.

@@ -9,7 +9,9 @@ use engine::decide::{Around, Parent, RefusedStart, STARTS, State, Step, decide};
 use engine::names::RunName;
 use engine::policy::{OnBound, OnLost};
 use engine::ports::{RunFailure, RunState, Store};
-use engine::record::{Halt, Key, Lifecycle, Operation, Phase, Reason, Record, Timestamp};
+use engine::record::{
+    Halt, Key, Lifecycle, Operation, PastOperation, Phase, Reason, Record, Timestamp,
+};
 use engine::testing::scripted_runner::Act;
 use osb::{Action, Failure, FailureKind, Output};
 use support::{Platform, World, binding_id, id};
@@ -174,6 +176,51 @@ async fn a_delete_waits_for_the_run_that_it_halts() {
     // What never began has left nothing to remove.
     let gone = written(look(&first, RunState::Absent));
     assert_eq!((gone.lifecycle, &gone.operation.phase), (Lifecycle::Deleted, &Phase::Succeeded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_further_attempt_of_a_delete_does_not_take_what_it_halted_for_never_begun() {
+    let policy = Policy::default();
+    let create = creating().await;
+    let mut delete = removing(create.clone());
+    delete.operation.id = "deprovision-x".into();
+    delete.operation.halts = Some(Halt { run: run(&create), first: true });
+    let asynchronous = Output { external_operation: Some("elsewhere".into()), ..Output::default() };
+    for (what, ended) in [
+        ("tried again", ended(FailureKind::Transient)),
+        ("goes on elsewhere", RunState::Finished(Ok(asynchronous))),
+    ] {
+        // The halted run was over before, and is let go of with this one.
+        let over = State { halted: Some(RunState::Absent), ..seen(&delete, ended) };
+        let next = written(decide(&policy, &over, NOW));
+        let later = NOW.plus(Duration::from_secs(3600));
+        let looked = seen(&next, RunState::Absent);
+        assert!(matches!(decide(&policy, &looked, later), Step::Start { .. }), "{what}: {next:?}");
+        assert_eq!(next.operation.halts, None, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_is_ordered_again_may_have_made_something_before() {
+    let policy = Policy::default();
+    let first = creating().await;
+    let nothing = ended(FailureKind::Invalid);
+    let next = written(decide(&policy, &seen(&first, nothing.clone()), NOW));
+    assert_eq!(next.lifecycle, Lifecycle::Deleted, "nothing was made, and nothing before");
+    let mut again = first.clone();
+    again.past.push(PastOperation {
+        id: "provision-before".into(),
+        action: Action::Provision,
+        attempts: 1,
+        failure: None,
+        created_at: first.created_at,
+        ended_at: first.created_at,
+    });
+    let next = written(decide(&policy, &seen(&again, nothing.clone()), NOW));
+    assert_eq!(next.lifecycle, Lifecycle::Broken, "what was made before can be removed");
+    again.past[0].created_at = Timestamp(0);
+    let next = written(decide(&policy, &seen(&again, nothing), NOW));
+    assert_eq!(next.lifecycle, Lifecycle::Deleted, "that was in a former life");
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,6 +67,13 @@ impl Controller {
             Err(error) => tracing::warn!(%error, "operations could not be taken up"),
         }
         self.look().await;
+        // What the one before left between an outcome and the release of its run.
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            if let Err(error) = engine.sweep_once().await {
+                tracing::warn!(%error, "could not sweep");
+            }
+        });
     }
 
     /// Everything that asks for something, as if it was just heard of.

@@ -8,11 +8,11 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use engine::failpoint::POINTS;
-use serde_json::{Value, json};
-use support::{Served, Site, http};
+use support::platform::Platform;
+use support::{Served, Site};
+use testkit::random::Random;
 
 /// Writes a line for every piece of work that it begins; its credentials name the operation.
 const BROKER: &str = r#"#!/bin/sh
@@ -28,18 +28,6 @@ bind) echo "{\"credentials\":{\"password\":\"secret-of-$OSB_OPERATION_ID\"}}" ;;
 *) echo '{}' ;;
 esac
 "#;
-
-/// A generator that is the same everywhere: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
-    }
-}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -76,7 +64,7 @@ fn every_schedule_of_kills_ends_well_2_of_2() {
 
 /// Runs one schedule; the points at which the server died.
 fn schedule(seed: u64) -> Vec<&'static str> {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::new(seed);
     let mut site = Site::new(BROKER);
     site.settings = "auth:\n  disabled: true\nbroker:\n  capabilities: [request-file]\n\
                      operations:\n  hold: {bind: 5s}\nlog:\n  level: warn,manciple=info\n"
@@ -106,110 +94,19 @@ fn schedule(seed: u64) -> Vec<&'static str> {
     }
     let server = site.serve();
     platform.settle(&server, seed);
-    platform.check(&server, &site, seed);
+    check(&server, &site, seed);
+    platform.check(&server, seed);
     deaths
 }
 
-/// What a platform knows: what was acknowledged to it.
-#[derive(Default)]
-struct Platform {
-    /// Operations of instances: the instance and the token of each 202.
-    accepted: Vec<(String, String)>,
-    /// Credentials that a 201 or a GET carried.
-    credentials: BTreeMap<(String, String), Value>,
-    instances: u32,
-}
-
-const IDS: &str = "service_id=s&plan_id=p";
-
-impl Platform {
-    /// Asks for something; hears an answer or does not.
-    fn act(&mut self, server: &Served, random: &mut Random) {
-        let instance = format!("i{}", random.below(3));
-        let path = format!("/v2/service_instances/{instance}");
-        let binding = format!("b{}", random.below(2));
-        let bound = format!("{path}/service_bindings/{binding}");
-        let address = &server.address;
-        match random.below(5) {
-            0 | 1 => {
-                let body = json!({ "service_id": "s", "plan_id": "p",
-                    "organization_guid": "o", "space_guid": "s" });
-                let path = format!("{path}?accepts_incomplete=true");
-                let answer = http::send(address, "PUT", &path, Some(&body));
-                self.instances += 1;
-                self.heard(&instance, answer);
-            }
-            2 => {
-                let path = format!("{path}?accepts_incomplete=true&{IDS}");
-                let answer = http::send(address, "DELETE", &path, None);
-                self.heard(&instance, answer);
-            }
-            3 => {
-                let body = json!({ "service_id": "s", "plan_id": "p" });
-                let answer = http::send(address, "PUT", &bound, Some(&body));
-                if let Some(answer) = answer.filter(|answer| matches!(answer.status, 200 | 201)) {
-                    let password = answer.body["credentials"]["password"].clone();
-                    self.credentials.insert((instance, binding), password);
-                }
-            }
-            _ => {
-                let path = format!("{bound}?accepts_incomplete=true&{IDS}");
-                http::send(address, "DELETE", &path, None);
-                self.credentials.remove(&(instance, binding));
-            }
-        }
-        std::thread::sleep(Duration::from_millis(random.below(40)));
+/// No piece of work was begun twice.
+fn check(server: &Served, site: &Site, seed: u64) {
+    let ledger = site.read("ledger");
+    let mut begun: BTreeMap<&str, u32> = BTreeMap::new();
+    for line in ledger.lines() {
+        *begun.entry(line).or_default() += 1;
     }
-
-    fn heard(&mut self, instance: &str, answer: Option<http::Answer>) {
-        let Some(answer) = answer else { return };
-        assert!(answer.status < 500 || answer.status == 503, "{answer:?}");
-        if let Some(operation) = answer.body["operation"].as_str() {
-            self.accepted.push((instance.to_owned(), operation.to_owned()));
-        }
-    }
-
-    /// Waits until nothing is in progress.
-    fn settle(&self, server: &Served, seed: u64) {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let busy: usize = ["instances", "bindings"]
-                .iter()
-                .filter_map(|kind| {
-                    let path = format!("/admin/v1/{kind}?state=busy");
-                    http::get(&server.address, &path)?.body["items"].as_array().map(Vec::len)
-                })
-                .sum();
-            if busy == 0 {
-                return;
-            }
-            assert!(Instant::now() < until, "seed {seed}: stuck\n{}", server.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn check(&self, server: &Served, site: &Site, seed: u64) {
-        let ledger = std::fs::read_to_string(site.path().join("ledger")).unwrap_or_default();
-        let mut begun: BTreeMap<&str, u32> = BTreeMap::new();
-        for line in ledger.lines() {
-            *begun.entry(line).or_default() += 1;
-        }
-        for (run, times) in begun {
-            assert_eq!(times, 1, "seed {seed}: {run} ran {times} times\n{}", server.log());
-        }
-        for (instance, operation) in &self.accepted {
-            let path =
-                format!("/v2/service_instances/{instance}/last_operation?operation={operation}");
-            let answer = http::get(&server.address, &path).unwrap();
-            assert_eq!(answer.status, 200, "seed {seed}: {operation} is forgotten: {answer:?}");
-            let state = answer.body["state"].as_str().unwrap();
-            assert!(matches!(state, "succeeded" | "failed"), "seed {seed}: {answer:?}");
-        }
-        for ((instance, binding), password) in &self.credentials {
-            let path = format!("/v2/service_instances/{instance}/service_bindings/{binding}");
-            let answer = http::get(&server.address, &path).unwrap();
-            assert_eq!(answer.status, 200, "seed {seed}: {binding} of {instance} is lost");
-            assert_eq!(&answer.body["credentials"]["password"], password, "seed {seed}");
-        }
+    for (run, times) in begun {
+        assert_eq!(times, 1, "seed {seed}: {run} ran {times} times\n{}", server.log());
     }
 }

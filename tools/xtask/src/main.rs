@@ -22,7 +22,7 @@ usage: cargo xtask <command>
   demo             order a real database from a script, and show what happens
   test             install what the tests need, then lint and run them all
   lint             format check, clippy, dependency rules
-  schedules <n>    n seeded crash schedules, in memory and with real processes
+  schedules <n>    n seeded crash schedules: in memory, with real processes, before a real API server
   fuzz [seconds] [target]
                    each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
@@ -169,11 +169,12 @@ fn dependencies() -> anyhow::Result<()> {
 
 fn schedules(count: &str) -> anyhow::Result<()> {
     let count: u32 = count.parse().context("give a number of schedules")?;
+    cluster::programs_for_tests()?;
     let count = count.to_string();
     run(cargo()
         .args(["nextest", "run", "--workspace", "--all-features", "--profile", "schedules"])
         .args(["--success-output", "immediate"])
-        .args(["-E", "binary(schedules) or binary(kill)"])
+        .args(["-E", "binary(schedules) or binary(kill) or binary(replicas)"])
         .env("MANCIPLE_SCHEDULES", &count))
 }
 

@@ -60,7 +60,8 @@ impl Place {
             return Err(StoreError::Conflict);
         };
         let Some(kept) = self.whole(&tombstone).await? else { return Ok(()) };
-        if kept.record.operation.id != record.operation.id {
+        // One of a later life is none of ours to replace.
+        if kept.record.sequence < record.sequence {
             known.learn(self.entomb(record, Some(&tombstone)).await?.into());
         }
         Ok(())

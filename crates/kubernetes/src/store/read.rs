@@ -51,6 +51,8 @@ impl Place {
         let name = self.name(&entry.key);
         let begun = tokio::time::Instant::now();
         let parts = loop {
+            // Before the look: what was kept by then is seen by it.
+            let late = begun.elapsed() > HALF_MADE;
             match self.parts(&name, &entry.places).await? {
                 Some(parts) => break parts,
                 // Read it all again: parts go when the resource says that they are not needed.
@@ -60,12 +62,12 @@ impl Place {
                     None => return Ok(None),
                 },
             }
-            if begun.elapsed() > HALF_MADE && entry.from == From::First {
+            if late && entry.from == From::First {
                 tracing::warn!(record = %entry.key, "it was only half made, and is removed");
                 self.let_go(entry).await?;
                 return Ok(None);
             }
-            if begun.elapsed() > HALF_MADE {
+            if late {
                 let why = format!("Secret {name} lacks what the resource says is in it");
                 return Err(unreadable(&entry.key, &why));
             }

