@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
-use kube::api::{Api, ListParams, PartialObjectMeta, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, PostParams};
 use serde_json::json;
 
 use crate::calls::{CallError, call, find};
@@ -101,6 +101,23 @@ pub async fn saved(client: Client, namespace: &str) -> Result<Vec<String>, OwnEr
         map.metadata.annotations.and_then(|mut all| all.remove(names::BROKER_NAME))
     };
     Ok(found.items.into_iter().filter_map(name).collect())
+}
+
+/// Removes what a broker of which there is no record leaves behind: its saved catalog, and the keys of its runs.
+///
+/// # Errors
+/// If one of them cannot be removed.
+pub async fn forget(client: Client, namespace: &str, broker: &str) -> Result<(), OwnError> {
+    let label = names::broker_label(broker);
+    let (catalog, keys) = (format!("catalog-{label}"), format!("keys-{label}"));
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let secrets: Api<Secret> = Api::namespaced(client, namespace);
+    let failed =
+        |what: &str, error: CallError| unknown(what.to_owned(), namespace, error.to_string());
+    let params = DeleteParams::default();
+    find(secrets.delete(&keys, &params)).await.map_err(|error| failed(&keys, error))?;
+    find(config_maps.delete(&catalog, &params)).await.map_err(|error| failed(&catalog, error))?;
+    Ok(())
 }
 
 fn unknown(what: String, namespace: &str, why: String) -> OwnError {

@@ -221,10 +221,17 @@ fn apart_each_has_its_own_path_records_and_end() {
         (http::get(&server.address, path)?.body["state"] == "succeeded").then_some(())
     };
     assert!(within(20, gone).is_some(), "{}", server.log());
-    town.kubectl(&["delete", "broker", "two"]);
+    // One that has records is there for those who ask; one that never had any is gone.
+    town.script("three", &script("t", &["small"], ""));
+    town.make(&town.broker("three"));
+    sells(&server, "/brokers/three", &["t-name"]);
+    town.kubectl(&["delete", "brokers", "two", "three"]);
     let closed =
-        || (http::get(&server.address, "/brokers/two/v2/catalog")?.status == 404).then_some(());
+        || (http::get(&server.address, "/brokers/three/v2/catalog")?.status == 404).then_some(());
     assert!(within(20, closed).is_some(), "{}", server.log());
+    sells(&server, "/brokers/two", &[]);
+    let kept = || town.get("configmaps").to_string().contains("broker/three");
+    assert!(within(5, || (!kept()).then_some(())).is_some(), "its catalog stays");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::policy::{Policy, period};
 use super::resource::Spec;
 use crate::names::GROUP;
 
-/// The members of a policy, with `planID` those of a plan.
+/// The members of a policy; with `planID`, those of a plan.
 const POLICY: [&str; 7] =
     ["pod", "startTimeout", "grace", "deadline", "deadlines", "keepSucceeded", "keepFailed"];
 const SPEC: [&str; 5] = ["image", "configMap", "secret", "namespace", "plans"];
@@ -55,7 +55,7 @@ pub(super) fn spec(spec: &Value) -> Result<Spec, Vec<Fault>> {
     let mut reader = Reader { faults: Vec::new() };
     let none = Map::new();
     let members = spec.as_object().unwrap_or(&none);
-    reader.known("spec", members, SPEC.iter().chain(&POLICY));
+    reader.known("spec", members, &[&SPEC[..], &POLICY].concat());
     let image = reader.text(members, "spec", "image", image).unwrap_or_default();
     if image.is_empty() && !members.contains_key("image") {
         reader.fault("spec.image", "is required: give the image that has /bin/broker");
@@ -80,18 +80,10 @@ impl Reader {
         self.faults.push(Fault { path: path.to_owned(), message: message.into() });
     }
 
-    fn known<'n>(
-        &mut self,
-        path: &str,
-        members: &Map<String, Value>,
-        known: impl Iterator<Item = &'n &'n str> + Clone,
-    ) {
-        for member in members.keys() {
-            if !known.clone().any(|name| name == member) {
-                let all: Vec<&str> = known.clone().copied().collect();
-                let message = format!("is not known; known are {}", all.join(", "));
-                self.fault(&format!("{path}.{member}"), message);
-            }
+    fn known(&mut self, path: &str, members: &Map<String, Value>, known: &[&str]) {
+        for member in members.keys().filter(|member| !known.contains(&member.as_str())) {
+            let message = format!("is not known; known are {}", known.join(", "));
+            self.fault(&format!("{path}.{member}"), message);
         }
     }
 
@@ -160,7 +152,7 @@ impl Reader {
         if given.is_some_and(|given| !given.is_object()) {
             self.fault(&path, "must be an object with a period for each action");
         }
-        self.known(&path, each, ACTIONS.iter());
+        self.known(&path, each, &ACTIONS);
         let [provision, update, bind, unbind, deprovision] = ACTIONS.map(|action| {
             let period = self.period(each, &path, action).or(all);
             if period.is_some_and(|period| period < Duration::from_secs(1)) {
@@ -178,8 +170,7 @@ impl Reader {
             self.fault(path, "must be an object with fragments of a pod");
             return Map::new();
         };
-        let known = POD.map(|(name, _)| name);
-        self.known(path, members, known.iter());
+        self.known(path, members, &POD.map(|(name, _)| name));
         let mut read = Map::new();
         for (name, check) in POD {
             // Null is what `kubectl apply` makes of a member that is left empty.
@@ -202,7 +193,7 @@ impl Reader {
             let path = format!("spec.plans[{index}]");
             let none = Map::new();
             let members = plan.as_object().unwrap_or(&none);
-            self.known(&path, members, POLICY.iter().chain(&["planID"]));
+            self.known(&path, members, &[&POLICY[..], &["planID"]].concat());
             let policy = self.policy(members, &path);
             let id = members.get("planID").and_then(Value::as_str);
             let Some(id) = id.and_then(|id| PlanId::new(id).ok()) else {

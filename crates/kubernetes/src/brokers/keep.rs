@@ -21,6 +21,8 @@ use crate::runner::JobRunner;
 const TICK: Duration = Duration::from_millis(500);
 /// How often one that does not lead looks for the catalog that was saved.
 const FOLLOW: Duration = Duration::from_secs(10);
+/// The pause before a catalog that could not be saved is tried again.
+const TROUBLE: Duration = Duration::from_secs(5);
 /// The pause before one that did not answer is asked again; doubled each time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The longest such pause.
@@ -72,6 +74,8 @@ struct State {
     follow: Instant,
     /// What they offer is to be put in force.
     publish: bool,
+    /// When to try that again.
+    again: Instant,
     /// Something is to be told.
     told: bool,
 }
@@ -90,6 +94,7 @@ impl Keeper {
             leads: false,
             follow: Instant::now(),
             publish: false,
+            again: Instant::now(),
             told: false,
         };
         registry.mark_changed();
@@ -147,20 +152,28 @@ impl Keeper {
         if leads && !state.leads {
             self.follow().await;
             state.turns.values_mut().for_each(|turn| turn.due = turn.due.or(Some(Instant::now())));
+            state.written.clear();
             (state.publish, state.told) = (true, true);
+        }
+        if !leads && state.leads {
+            self.brokers.stand_down();
         }
         state.leads = leads;
         if leads {
             self.ask(state);
-            if state.publish && self.brokers.is_ready() {
+            if state.publish && state.again <= Instant::now() && self.brokers.is_ready() {
                 state.publish = !self.publish().await;
+                if state.publish {
+                    state.again = Instant::now() + TROUBLE;
+                }
             }
         } else if state.follow <= Instant::now() {
             self.follow().await;
             let patience = if self.engine.offered().is_some() { FOLLOW } else { TICK };
             state.follow = Instant::now() + patience;
         }
-        if std::mem::take(&mut state.told) {
+        // Who leads tells: two would contradict each other.
+        if leads && std::mem::take(&mut state.told) {
             state.told = !self.tell(state).await;
         }
     }
@@ -234,7 +247,7 @@ impl Keeper {
         let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis());
         let now = time(now.unwrap_or_default().unsigned_abs());
         let mut done = true;
-        for told in self.brokers.told(state.leads, &now) {
+        for told in self.brokers.told(&now) {
             if state.written.get(&told.name) == Some(&told.status) {
                 continue;
             }

@@ -187,6 +187,13 @@ impl Brokers {
         }
     }
 
+    /// Forgets what was answered: from now on another asks.
+    pub(super) fn stand_down(&self) {
+        for entry in self.lock().values_mut() {
+            (entry.answer, entry.asking) = (None, None);
+        }
+    }
+
     /// What a question waits for; whether its answer is still wanted.
     pub(super) fn waits(&self, name: &str, generation: i64, what: Option<&str>) -> bool {
         let mut table = self.lock();
@@ -260,11 +267,10 @@ impl Brokers {
         self.tell();
     }
 
-    /// The statuses that are to be written; of one that does not lead, those of whom it asked.
-    pub(super) fn told(&self, leads: bool, now: &str) -> Vec<Told> {
+    /// The statuses that are to be written.
+    pub(super) fn told(&self, now: &str) -> Vec<Told> {
         let table = self.lock();
-        let told = table.iter().filter(|(_, entry)| leads || entry.answer.is_some());
-        let told = told.filter_map(|(name, entry)| {
+        let told = table.iter().filter_map(|(name, entry)| {
             let status = status::of(entry, self.spec(entry).err().as_deref(), now)?;
             let uid = entry.resource.uid.clone();
             (status != entry.resource.status).then(|| Told { name: name.clone(), uid, status })

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Volume};
 use kube::api::Api;
 use tokio::sync::Mutex;
 
 use super::Shared;
-use super::seen::{Need, Stage, Warning};
+use super::manifest::RUN;
+use super::seen::{Stage, Warning};
 use super::watch::Seen;
 use crate::calls::{CallError, find};
 
@@ -19,6 +20,13 @@ use crate::calls::{CallError, find};
 const PATIENCE: i64 = 5;
 /// How long an answer is good for.
 const FRESH: Duration = Duration::from_secs(3);
+
+/// A ConfigMap or a Secret that a pod mounts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Need {
+    ConfigMap(String),
+    Secret(String),
+}
 
 /// What was looked for last, in which namespace, and whether it was missing.
 #[derive(Default)]
@@ -69,4 +77,19 @@ impl Shared {
             Need::Secret(name) => find(self.secrets(namespace).get_metadata(name)).await?.is_none(),
         })
     }
+}
+
+/// What has to be there before a pod can begin. What is given to the run itself is made before its Job.
+pub(super) fn needs(pod: &Pod) -> Vec<Need> {
+    let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get(RUN));
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let need = |volume: &Volume| {
+        if let Some(source) = volume.config_map.as_ref().filter(|it| it.optional != Some(true)) {
+            return Some(Need::ConfigMap(source.name.clone()));
+        }
+        let source = volume.secret.as_ref().filter(|it| it.optional != Some(true))?;
+        let name = source.secret_name.as_ref().filter(|name| Some(*name) != run)?;
+        Some(Need::Secret(name.clone()))
+    };
+    volumes.filter_map(need).collect()
 }

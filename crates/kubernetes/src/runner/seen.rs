@@ -4,7 +4,7 @@ use agent::{Error, Message};
 use engine::names::RunName;
 use engine::record::Key;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus, Volume};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use super::delivery::AGENT_CONTAINER;
 use super::manifest::{
     BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN,
 };
+use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 
 /// Why a pod does not begin whose volumes cannot be made.
@@ -111,13 +112,6 @@ pub(super) struct SeenPod {
     /// What has to be there before it begins, as long as it does not.
     pub(super) needs: Vec<Need>,
     pub(super) stage: Stage,
-}
-
-/// A ConfigMap or a Secret that a pod mounts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Need {
-    ConfigMap(String),
-    Secret(String),
 }
 
 /// What Kubernetes warns of, of a Job or a pod.
@@ -344,21 +338,6 @@ impl Warning {
     pub(super) fn of(&self, uid: &str) -> Option<Waits> {
         (self.uid == uid).then(|| self.waits.clone())
     }
-}
-
-/// What is given to the run itself is not looked for: it is made before the Job.
-fn needs(pod: &Pod) -> Vec<Need> {
-    let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get(RUN));
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let need = |volume: &Volume| {
-        if let Some(source) = volume.config_map.as_ref().filter(|it| it.optional != Some(true)) {
-            return Some(Need::ConfigMap(source.name.clone()));
-        }
-        let source = volume.secret.as_ref().filter(|it| it.optional != Some(true))?;
-        let name = source.secret_name.as_ref().filter(|name| Some(*name) != run)?;
-        Some(Need::Secret(name.clone()))
-    };
-    volumes.filter_map(need).collect()
 }
 
 fn version(version: Option<&str>) -> u64 {

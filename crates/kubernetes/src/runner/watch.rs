@@ -21,6 +21,7 @@ const FIRST_LIST: Duration = Duration::from_secs(60);
 const REMEMBERED: usize = 500;
 
 /// Everything that is known of runs without asking.
+#[derive(Default)]
 pub(super) struct Known {
     table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
@@ -141,16 +142,6 @@ impl Seen {
 
     fn is_deleted(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.deleted)
-    }
-}
-
-impl Default for Known {
-    fn default() -> Self {
-        Self {
-            table: Mutex::default(),
-            waiting: Mutex::default(),
-            listed: watch::Sender::default(),
-        }
     }
 }
 

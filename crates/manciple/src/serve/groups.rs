@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Broker comes ──▶ Group: store, runner, engine, routes ──▶ /brokers/NAME/v2, /brokers/NAME/admin/v1
-//! Broker goes  ──▶ nothing is sold ──▶ nothing is in use ──▶ the group goes
+//! Broker goes  ──▶ nothing is sold ──▶ no record is left ──▶ the group goes
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use engine::Engine;
-use engine::ports::StoreError;
+use engine::ports::{Filter, Kind, Query, StoreError};
 use http::Uri;
 use http::uri::PathAndQuery;
 use kubernetes::brokers::{Registry, Share};
@@ -28,7 +28,7 @@ use super::cluster::Connected;
 use super::place::Place;
 use crate::admin::refusal::unwelcome;
 
-/// How often it is looked whether a group without a `Broker` is still in use, and what failed is tried again.
+/// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
 /// Before the name of a broker in a path.
 const PREFIX: &str = "/brokers/";
@@ -139,9 +139,9 @@ impl Groups {
             table.keys().filter(|name| !brokers.contains_key(*name)).cloned().collect()
         };
         for name in names {
-            match self.is_in_use(&name).await {
+            match self.has_records(&name).await {
                 Ok(true) => {}
-                Ok(false) => self.close(&name),
+                Ok(false) => self.close(&name).await,
                 Err(error) => tracing::warn!(broker = name, %error, "whether it is in use is open"),
             }
         }
@@ -173,21 +173,33 @@ impl Groups {
         table.insert(name.to_owned(), group);
     }
 
-    async fn is_in_use(&self, name: &str) -> Result<bool, StoreError> {
+    /// Whether there is anything to serve: tombstones are, to those who ask what became of a delete.
+    async fn has_records(&self, name: &str) -> Result<bool, StoreError> {
         let engine = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
             table.get(name).map(|group| group.engine.clone())
         };
         let Some(engine) = engine else { return Ok(false) };
-        let store = engine.store();
-        Ok(engine.in_progress() > 0
-            || !store.busy().await?.is_empty()
-            || !store.plans_in_use().await?.is_empty())
+        for kind in [Kind::Instances, Kind::Bindings] {
+            let query = Query { kind, instance: None, filter: Filter::All, after: None, limit: 1 };
+            if !engine.store().list(&query).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(engine.in_progress() > 0)
     }
 
-    fn close(&self, name: &str) {
-        tracing::info!(broker = name, "its Broker is gone and nothing is in use: served no more");
-        self.table.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+    async fn close(&self, name: &str) {
+        tracing::info!(broker = name, "its Broker is gone and no record is left: served no more");
+        let closed = self.table.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if !closed.is_some_and(|group| group.engine.drives()) {
+            return;
+        }
+        let full = format!("{}/{name}", self.name);
+        let client = self.cluster.client.clone();
+        if let Err(error) = own::forget(client, self.cluster.namespace(), &full).await {
+            tracing::warn!(broker = name, %error, "something of it stays");
+        }
     }
 }
 
