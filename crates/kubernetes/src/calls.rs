@@ -124,12 +124,12 @@ fn failed(error: &kube::Error) -> CallError {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn pauses_grow_up_to_a_limit_and_begin_anew_when_it_went_well() {
+    #[test]
+    fn pauses_grow_up_to_a_limit_and_begin_anew_when_it_went_well() {
         let mut again = Again::default();
         let pauses: Vec<_> = again.by_ref().take(7).map(|pause| pause.as_millis()).collect();
         assert_eq!(pauses, [200, 400, 800, 1600, 3200, 5000, 5000]);
-        tokio::time::advance(Duration::from_secs(11)).await;
+        again.last = again.last.and_then(|last| last.checked_sub(Duration::from_secs(11)));
         assert_eq!(again.next(), Some(Duration::from_millis(200)));
     }
 }

@@ -268,7 +268,7 @@ async fn forward(
 async fn whole(response: Response<Body>) -> Result<Answer, Lost> {
     let (parts, body) = response.into_parts();
     let body = body.collect_bytes().await.map_err(|_| Lost)?;
-    Ok(of(parts, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()))
+    Ok(of(&parts, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()))
 }
 
 /// A watch, as far behind as it is, and as short.
@@ -300,10 +300,10 @@ fn stream(gate: &Gate, response: Response<Body>) -> Answer {
             }
         }
     });
-    of(parts, StreamBody::new(frames).boxed_unsync())
+    of(&parts, StreamBody::new(frames).boxed_unsync())
 }
 
-fn of(parts: http::response::Parts, body: UnsyncBoxBody<Bytes, Lost>) -> Answer {
+fn of(parts: &http::response::Parts, body: UnsyncBoxBody<Bytes, Lost>) -> Answer {
     let mut response = Response::new(body);
     *response.status_mut() = parts.status;
     for (name, value) in &parts.headers {

@@ -37,32 +37,29 @@ pub(super) struct Secrets {
     coming: watch::Sender<HashSet<(String, String)>>,
 }
 
-/// Parts that are being written, and the right to say that they were.
+/// Parts that are being written to a Secret, and the right to say that they were.
 pub(super) struct Coming<'s> {
     secrets: &'s Secrets,
-    parts: Vec<((String, String), Arc<Map<String, Value>>)>,
+    secret: String,
+    parts: Fresh,
 }
 
 impl Coming<'_> {
     /// They are kept, and need not be read.
-    pub(super) fn kept(mut self) {
-        for (key, part) in self.parts.drain(..) {
-            self.secrets.recent.insert(key.clone(), part);
-            self.secrets.coming.send_modify(|coming| {
-                coming.remove(&key);
-            });
+    pub(super) fn kept(self) {
+        for (place, part) in &self.parts {
+            self.secrets.recent.insert((self.secret.clone(), place.clone()), Arc::clone(part));
         }
     }
 }
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        if !self.parts.is_empty() {
-            let parts = &self.parts;
-            self.secrets.coming.send_modify(|coming| {
-                coming.retain(|key| !parts.iter().any(|(part, _)| part == key));
-            });
-        }
+        self.secrets.coming.send_modify(|coming| {
+            for (place, _) in &self.parts {
+                coming.remove(&(self.secret.clone(), place.clone()));
+            }
+        });
     }
 }
 
@@ -100,11 +97,9 @@ impl Secrets {
     /// Parts that are about to be written. A watch may bring the resource before that: whoever wants them then
     /// waits, and asks nobody.
     pub(super) fn expect(&self, secret: &str, fresh: &Fresh) -> Coming<'_> {
-        let part =
-            |(place, part): &(String, _)| ((secret.to_owned(), place.clone()), Arc::clone(part));
-        let parts: Vec<_> = fresh.iter().map(part).collect();
-        self.coming.send_modify(|coming| coming.extend(parts.iter().map(|(key, _)| key.clone())));
-        Coming { secrets: self, parts }
+        let places = fresh.iter().map(|(place, _)| (secret.to_owned(), place.clone()));
+        self.coming.send_modify(|coming| coming.extend(places));
+        Coming { secrets: self, secret: secret.to_owned(), parts: fresh.clone() }
     }
 
     /// The Secret is gone, or about to go.

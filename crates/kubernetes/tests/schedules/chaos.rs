@@ -94,7 +94,7 @@ impl Manner {
             deaths: !one_of(&[1, 2, 3, 4]),
             two_leaders: one_of(&[4, 9]) || seed % 7 == 3,
             thief: one_of(&[5, 9]),
-            hand: seed % 3 == 0,
+            hand: seed.is_multiple_of(3),
             skew: seed % 5 == 2,
             by_hand: seed % 4 == 1,
         }
@@ -108,7 +108,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     let fleet = Fleet::default();
     let stage = watch::Sender::new(Stage::Wrong);
     let mut policy = policy();
-    policy.lost = if seed % 4 == 0 { OnLost::Retry } else { OnLost::Fail };
+    policy.lost = if seed.is_multiple_of(4) { OnLost::Retry } else { OnLost::Fail };
 
     let mut slots = JoinSet::new();
     for slot in 0..REPLICAS {

@@ -30,11 +30,14 @@ const STUCK: Duration = Duration::from_secs(180);
 
 /// The replicas that answer now.
 #[derive(Clone, Default)]
-pub(crate) struct Fleet(Arc<Mutex<Vec<Option<(Engine, Handle)>>>>);
+pub(crate) struct Fleet(Arc<Mutex<Vec<Option<Answers>>>>);
+
+/// A replica, and where its work is done.
+type Answers = (Engine, Handle);
 
 impl Fleet {
     /// Puts a replica into a place, or takes it away.
-    pub(crate) fn set(&self, place: usize, replica: Option<(Engine, Handle)>) {
+    pub(crate) fn set(&self, place: usize, replica: Option<Answers>) {
         let mut places = self.0.lock().unwrap();
         if places.len() <= place {
             places.resize_with(place + 1, || None);
@@ -42,7 +45,7 @@ impl Fleet {
         places[place] = replica;
     }
 
-    fn pick(&self, random: &mut Random) -> Option<(Engine, Handle)> {
+    fn pick(&self, random: &mut Random) -> Option<Answers> {
         let places = self.0.lock().unwrap();
         let live: Vec<_> = places.iter().flatten().collect();
         let index = usize::try_from(random.below(live.len().max(1) as u64)).unwrap();
