@@ -235,14 +235,9 @@ mod tests {
         assert_eq!(given["JOBS_CONFIG_MAP"], "settings");
         assert_eq!(given["JOBS_SECRET"], "1");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     /// What the chart makes of values, of a kind.
-    fn made(values: &Value, kind: &str) -> Vec<Value> {
+    fn of_kind(values: &Value, kind: &str) -> Vec<Value> {
         let texts = chart(values).unwrap().into_values();
         let all = texts.flat_map(|text| objects(&text).unwrap());
         all.filter(|object| object["kind"] == kind).collect()
@@ -255,7 +250,7 @@ mod tests {
             (json!({}), "JOBS_IMAGE", "MANCIPLE_BROKERS"),
             (several, "MANCIPLE_BROKERS", "JOBS_IMAGE"),
         ] {
-            let deployment = made(&values, "Deployment")[0].to_string();
+            let deployment = of_kind(&values, "Deployment")[0].to_string();
             assert!(deployment.contains(there) && !deployment.contains(not_there), "{deployment}");
         }
     }
@@ -264,14 +259,14 @@ mod tests {
     fn each_namespace_with_jobs_has_a_role_and_its_binding() {
         let values = json!({"brokers": "together", "jobNamespaces": ["jobs-a", "jobs-b"]});
         for kind in ["Role", "RoleBinding"] {
-            let made = made(&values, kind);
-            let places: Vec<_> = made.iter().map(|it| &it["metadata"]["namespace"]).collect();
+            let found = of_kind(&values, kind);
+            let places: Vec<_> = found.iter().map(|it| &it["metadata"]["namespace"]).collect();
             assert_eq!(places, ["manciple", "jobs-a", "jobs-b"], "{kind}");
         }
-        for binding in made(&values, "RoleBinding") {
+        for binding in of_kind(&values, "RoleBinding") {
             assert_eq!(binding["subjects"][0]["namespace"], "manciple", "{binding}");
         }
         let namespaces = json!("jobs-a,jobs-b,");
-        assert!(made(&values, "Deployment")[0].to_string().contains(&namespaces.to_string()));
+        assert!(of_kind(&values, "Deployment")[0].to_string().contains(&namespaces.to_string()));
     }
 }
