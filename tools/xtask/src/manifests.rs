@@ -280,8 +280,8 @@ mod tests {
     fn each_namespace_with_jobs_has_a_role_and_its_binding() {
         let values = json!({"brokers": "together", "jobNamespaces": ["jobs-a", "jobs-b"]});
         for kind in ["Role", "RoleBinding"] {
-            let made = of_kind(&values, kind);
-            let places: Vec<_> = made.iter().map(|it| &it["metadata"]["namespace"]).collect();
+            let found = of_kind(&values, kind);
+            let places: Vec<_> = found.iter().map(|it| &it["metadata"]["namespace"]).collect();
             assert_eq!(places, ["manciple", "jobs-a", "jobs-b"], "{kind}");
         }
         for binding in of_kind(&values, "RoleBinding") {
