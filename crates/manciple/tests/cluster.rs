@@ -106,6 +106,32 @@ fn an_order_becomes_resources_and_jobs_and_goes_again() {
 }
 
 #[test]
+fn a_catalog_of_a_file_needs_no_broker() {
+    let mut town = town();
+    let catalog = json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": true,
+        "plans": [{"id": "p", "name": "small", "description": "d"}],
+    }]});
+    let file = town.site.write("catalog.json", &catalog.to_string());
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["catalog"] = json!({"file": file});
+    settings["kubernetes"]["image"] = json!("manciple.test/absent:1");
+    town.site.settings = settings.to_string();
+    let server = town.serve();
+    let sold = http::get(&server.address, "/v2/catalog").expect("an answer").body;
+    assert_eq!(sold["services"][0]["id"], "s", "{sold}");
+    assert_eq!(town.count("jobs"), 0, "nobody was asked");
+    // And what stops an order is told while it goes on.
+    assert_eq!(order::provision(&server, "i", &order::body("p")).status, 202);
+    let said = || {
+        let last = order::last_operation(&server, "i");
+        let said = last["description"].as_str().unwrap_or_default().to_owned();
+        said.contains("the image cannot be pulled").then_some(())
+    };
+    assert!(within(20, said).is_some(), "{}", order::last_operation(&server, "i"));
+}
+
+#[test]
 fn deleting_the_resource_is_a_deprovision() {
     let town = town();
     let server = town.serve();

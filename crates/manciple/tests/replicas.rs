@@ -59,7 +59,8 @@ impl Town {
             "log": {"level": "warn,manciple=info,kubernetes=info"},
             "operations": {"hold": {"bind": "5s"}},
             "kubernetes": {
-                "namespace": name, "image": "broker", "agent_image": "agent", "keep_failed": "0s",
+                "namespace": name, "image": "broker", "keep_failed": "0s",
+                "agent_delivery": "init-container", "agent_image": "agent",
             },
         })
         .to_string();

@@ -184,7 +184,7 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| {
-        let benches = [["kubernetes", "jobs"], ["manciple", "cluster"]];
+        let benches = [["kubernetes", "jobs"], ["kubernetes", "rate"], ["manciple", "cluster"]];
         benches.iter().try_for_each(|[package, bench]| {
             run(cargo()
                 .args(["bench", "-p", package, "--bench", bench])

@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use self::failure::{Meaning, Reported, fail, fail_with_log};
 pub use self::given::{RESERVED_PREFIX, arguments, declared, variable, variables};
-pub use self::offer::offer;
+pub use self::offer::{offer, written};
 pub use self::said::with_log;
 use self::said::{MAX_DESCRIPTION_BYTES, said};
 use self::shape::At;

@@ -7,9 +7,25 @@ use serde_json::Value;
 use super::failure::{fail, fail_with_log};
 use super::said::{MAX_DESCRIPTION_BYTES, said};
 use super::shape::At;
-use super::{Asked, Ended, completed, document};
+use super::{Asked, Ended, Exit, completed, document};
 use crate::ports::{Offer, RunFailure};
 use crate::record::Reason;
+use crate::redact::Redactor;
+
+/// What is offered by a catalog that an operator wrote, in the form in which a broker prints its own.
+///
+/// # Errors
+/// As [`offer`]. The description begins with `name`.
+pub fn written(text: &[u8], name: &str) -> Result<Offer, RunFailure> {
+    let redactor = Redactor::default();
+    let exit = Exit::Status(0);
+    offer(&Ended { exit, stdout: text, log: "", state: None, redactor: &redactor }).map_err(
+        |mut failure| {
+            failure.failure.description = format!("{name}: {}", failure.failure.description);
+            failure
+        },
+    )
+}
 
 /// What `catalog` offers: the catalog without the key `jobs`, and what that declares.
 ///

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use data_encoding::{BASE32_NOPAD, BASE64};
+use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
@@ -186,7 +187,7 @@ impl JobRunner {
         let _ = self.shared.store.set(Arc::clone(store));
     }
 
-    /// Asks a broker for its catalog, by a Job of its own. While that goes on, `waits` is told now and then what
+    /// Asks a broker for its catalog, by a Job of its own, unless it is in a file. While that goes on, `waits` is told now and then what
     /// it waits for, and says whether it is still wanted.
     ///
     /// # Errors
@@ -199,6 +200,12 @@ impl JobRunner {
         let shared = &self.shared;
         let not_started =
             |why: String| RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) };
+        if let Some(file) = &settings.catalog_file {
+            let name = format!("the catalog file {}", file.display());
+            let text = std::fs::read(file)
+                .map_err(|error| not_started(format!("{name}: it cannot be read: {error}")))?;
+            return contract::written(&text, &name);
+        }
         let name = catalog_name(&shared.label)
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
         let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())

@@ -1,6 +1,7 @@
 //! What runs look like on a cluster.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::policy::PerAction;
@@ -37,6 +38,8 @@ pub struct JobSettings {
     pub deadlines: PerAction<Option<Duration>>,
     /// How long a question for the catalog may take.
     pub catalog_timeout: Duration,
+    /// The catalog that an operator wrote, instead of the broker's answer.
+    pub catalog_file: Option<PathBuf>,
     /// How often a new key for reports is made. The one before goes on to be good until the next, so this has
     /// to be longer than any run.
     pub key_rotation: Duration,
@@ -62,6 +65,7 @@ impl JobSettings {
             grace: Duration::from_secs(10),
             deadlines: PerAction::all(None),
             catalog_timeout: Duration::from_secs(5 * 60),
+            catalog_file: None,
             key_rotation: Duration::from_secs(30 * 24 * 60 * 60),
             keep_succeeded: Duration::ZERO,
             keep_failed: Duration::from_secs(60 * 60),

@@ -14,7 +14,7 @@ use kubernetes::{
 use serde::Deserialize;
 
 use super::access::Access;
-use super::config::{Auth, Broker, Period};
+use super::config::{Auth, Broker, Config, Period};
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -127,7 +127,7 @@ impl Connected {
 
 impl Cluster {
     /// Connects, and finds out what has to be known before anything is opened.
-    pub(crate) async fn connect(&self, broker: &Broker, name: &str) -> anyhow::Result<Connected> {
+    pub(crate) async fn connect(&self, config: &Config, name: &str) -> anyhow::Result<Connected> {
         let namespace = self.namespace()?;
         let packed = self.packed()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
@@ -135,7 +135,8 @@ impl Cluster {
             Some(agent) => Delivery::ConfigMap(agent),
             None => self.image(&client, &namespace).await?,
         };
-        let base = self.jobs(&namespace, delivery, broker, name)?;
+        let mut base = self.jobs(&namespace, delivery, &config.broker, name)?;
+        base.catalog_file.clone_from(&config.catalog.file);
         let registry = match self.brokers {
             Some(_) => Some(Registry::open(client.clone(), &namespace).await?),
             None => None,

@@ -161,7 +161,7 @@ impl Parts {
     /// On a cluster.
     async fn cluster(&self) -> anyhow::Result<Served> {
         let cluster = self.config.kubernetes.clone().unwrap_or_default();
-        let connected = cluster.connect(&self.config.broker, &self.policy.broker).await?;
+        let connected = cluster.connect(&self.config, &self.policy.broker).await?;
         let apart = (cluster.brokers == Some(Several::Apart)).then(|| connected.registry.clone());
         let Some(registry) = apart.flatten() else {
             let place = Place::cluster(&connected, &self.policy.broker, Share::All).await?;

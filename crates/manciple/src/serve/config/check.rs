@@ -32,6 +32,12 @@ impl Config {
         if let (Some(member), None) = (self.auth.of_cluster(), &self.kubernetes) {
             faults.push(format!("{member}: is for a cluster; give kubernetes too, or files"));
         }
+        if self.catalog.file.is_some()
+            && self.kubernetes.as_ref().is_some_and(|cluster| cluster.brokers.is_some())
+        {
+            let why = "Brokers each say their own; leave it out, or leave out kubernetes.brokers";
+            faults.push(format!("catalog.file: {why}"));
+        }
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
@@ -138,6 +144,11 @@ mod tests {
             ("auth: {secrets: [{name: s}]}", "auth.secrets", "is for a cluster"),
             ("auth: {kubernetes: {access_review: true}}", "auth.kubernetes", "is for a cluster"),
             ("{kubernetes: {}, auth: {kubernetes: {}}}", "auth.kubernetes", "nobody may"),
+            (
+                "{kubernetes: {brokers: apart}, catalog: {file: c.json}}",
+                "catalog.file",
+                "Brokers each say their own",
+            ),
             ("kubernetes: {key_rotation: 59m}", "kubernetes.key_rotation", "at least 1h"),
             (
                 "{kubernetes: {key_rotation: 2h}, operations: {timeout: 3h}}",

@@ -14,11 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use engine::contract::{self, Ended, Exit};
+use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
-use engine::redact::Redactor;
 use osb::Failure;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -187,16 +186,12 @@ impl Shared {
 
 /// What a file offers, as if the broker had printed it.
 fn offer_of(file: &Path) -> Result<Offer, RunFailure> {
-    let fail = |reason, why: &str| {
-        let failure = Failure::failed(format!("the catalog file {}: {why}", file.display()));
-        RunFailure { reason, failure }
-    };
-    let text = std::fs::read(file)
-        .map_err(|error| fail(Reason::NotStarted, &format!("it cannot be read: {error}")))?;
-    let redactor = Redactor::default();
-    let exit = Exit::Status(0);
-    let printed = Ended { exit, stdout: &text, log: "", state: None, redactor: &redactor };
-    contract::offer(&printed).map_err(|failure| fail(failure.reason, &failure.failure.description))
+    let name = format!("the catalog file {}", file.display());
+    let text = std::fs::read(file).map_err(|error| RunFailure {
+        reason: Reason::NotStarted,
+        failure: Failure::failed(format!("{name}: it cannot be read: {error}")),
+    })?;
+    contract::written(&text, &name)
 }
 
 async fn blocking<T: Send + 'static>(

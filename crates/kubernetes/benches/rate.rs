@@ -1,0 +1,141 @@
+//! How many provisions a second an API server allows, beside plain creates: no pods run, the bench plays the
+//! kubelet and patches their status.
+//!
+//! `cargo bench -p kubernetes --bench rate`, with the programs of `cargo xtask cluster up`: the API server is
+//! the bench's own. `RATE_ORDERS` (1,000) provisions at once, four plain creates for each.
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::policy::PerAction;
+use engine::{Engine, Policy, Ports, SystemClock};
+use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, resources};
+use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
+use serde_json::json;
+use testkit::kubelet::{Act, End, Kubelet};
+use testkit::plane::ControlPlane;
+
+const NAMESPACE: &str = "rate";
+/// How many plain creates are under way at once.
+const AT_ONCE: usize = 64;
+/// What a provision writes until its outcome is seen.
+const WRITES: usize = 4;
+
+#[tokio::main]
+async fn main() {
+    let count = std::env::var("RATE_ORDERS").ok().and_then(|text| text.parse().ok());
+    let count: usize = count.unwrap_or(1000);
+    let plane = ControlPlane::start(&resources::definitions()).unwrap();
+    let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let catalog = json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": true,
+        "plans": [{"id": "p", "name": "small", "description": "d"}],
+    }]});
+    let well = |_: &_| Act { begins: Duration::ZERO, lasts: Duration::ZERO, end: End::Well };
+    let _kubelet = Kubelet::start(client.clone(), NAMESPACE, catalog, Arc::new(well));
+    let engine = engine(&client).await;
+    plain(&client, "warm", 200).await;
+    for round in 0..3 {
+        let creates = plain(&client, &format!("plain-{round}"), count * WRITES).await;
+        let (accepted, done) = provisions(&engine, round, count).await;
+        let rate = |many: usize, took: Duration| many as f64 / took.as_secs_f64();
+        let (creates, done) = (rate(count * WRITES, creates), rate(count, done));
+        println!(
+            "{count} provisions: 202 at {:.0}/s, carried out at {done:.0}/s, that is {:.0} of our writes a \
+             second; plain creates {creates:.0}/s",
+            rate(count, accepted),
+            done * WRITES as f64,
+        );
+    }
+}
+
+/// Creates Secrets, as small as a run's.
+async fn plain(client: &Client, prefix: &str, count: usize) -> Duration {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let begun = Instant::now();
+    let creates = stream::iter(0..count).map(|n| {
+        let secret = json!({
+            "metadata": {"name": format!("{prefix}-{n}")},
+            "stringData": {"order": "x".repeat(300)},
+        });
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        let secrets = secrets.clone();
+        async move { secrets.create(&PostParams::default(), &secret).await.unwrap() }
+    });
+    creates.buffer_unordered(AT_ONCE).for_each(|_| async {}).await;
+    begun.elapsed()
+}
+
+/// All at once: until the last was accepted, and until the last was carried out.
+async fn provisions(engine: &Engine, round: usize, count: usize) -> (Duration, Duration) {
+    let call = Call { accepts_incomplete: true, ..Call::default() };
+    let begun = Instant::now();
+    let accepted = join_all((0..count).map(|n| {
+        let (engine, call) = (engine.clone(), call.clone());
+        tokio::spawn(async move {
+            let id = InstanceId::new(format!("i-{round}-{n}")).unwrap();
+            let order: ProvisionRequest = serde_json::from_value(json!({
+                "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
+                "parameters": {"size": n},
+            }))
+            .unwrap();
+            match engine.provision(&call, &id, order).await.unwrap() {
+                Reply::Accepted { operation, .. } => (id, operation),
+                other => panic!("{other:?}"),
+            }
+        })
+    }))
+    .await;
+    let accepted_after = begun.elapsed();
+    for (id, operation) in accepted.into_iter().map(Result::unwrap) {
+        let query = LastOperationQuery { operation: Some(operation), ..Default::default() };
+        loop {
+            let last = engine.instance_last_operation(&call, &id, query.clone()).await.unwrap();
+            match last.state {
+                OperationState::InProgress => tokio::time::sleep(Duration::from_millis(20)).await,
+                OperationState::Succeeded => break,
+                OperationState::Failed => panic!("{last:?}"),
+            }
+        }
+    }
+    (accepted_after, begun.elapsed())
+}
+
+async fn engine(client: &Client) -> Engine {
+    let settings = Settings { namespace: NAMESPACE.to_owned(), broker: "rate".to_owned() };
+    let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.unwrap());
+    let jobs = JobSettings::new(NAMESPACE, "rate", "manciple.test/none:1", "manciple.test/none:1");
+    let runner = JobRunner::open(client.clone(), jobs).await.unwrap();
+    runner.belongs_to(&store);
+    let policy = Policy {
+        broker: "rate".to_owned(),
+        timeouts: PerAction::all(Duration::from_secs(600)),
+        max_runs: 10_000,
+        ..Policy::default()
+    };
+    let ports = Ports {
+        store: Arc::clone(&store) as _,
+        runner: Arc::new(runner),
+        clock: Arc::new(SystemClock),
+        observer: Arc::new(()),
+    };
+    let engine = Engine::new(policy, ports);
+    engine.refresh_catalog().await.unwrap();
+    let (mut changes, told) = (store.changes().unwrap(), engine.clone());
+    tokio::spawn(async move {
+        while let Some(Change { key, busy, .. }) = changes.recv().await {
+            told.heard_of(&key, busy);
+        }
+    });
+    engine
+}
