@@ -64,6 +64,7 @@ pub fn kubectl() -> std::process::Command {
 ///
 /// # Panics
 /// If the server does not take it.
+#[allow(clippy::panic, reason = "a step of a test")]
 pub fn apply(object: &impl std::fmt::Display) {
     use std::io::Write as _;
     let mut child = kubectl()
