@@ -12,6 +12,7 @@ mod agents;
 mod delivery;
 mod ending;
 mod keys;
+mod making;
 mod manifest;
 mod mounts;
 mod progress;
@@ -29,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use data_encoding::{BASE32_NOPAD, BASE64};
+use data_encoding::BASE32_NOPAD;
 use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
@@ -37,17 +38,15 @@ use engine::record::{Key, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::Client;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use osb::Failure;
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use self::agents::Agents;
 pub use self::delivery::{Delivery, PackedAgent, PackedError};
 use self::keys::Keys;
-use self::manifest::Manifest;
 use self::mounts::Mounts;
 use self::progress::Followed;
 use self::seen::{Ended, Kept, SeenJob, SeenPod};
@@ -56,9 +55,9 @@ use self::standing::{Standing, standing};
 use self::watch::{Known, Seen, Watched as _};
 use crate::brokers::Brokers;
 use crate::calls::{Again, CallError, call, find};
+use crate::names;
 use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
-use crate::{names, resources};
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -360,81 +359,6 @@ impl Shared {
         }
     }
 
-    /// Makes the Secret and the Job; `Ok` too if the Job is there and not one of a former life.
-    async fn make(
-        &self,
-        name: &RunName,
-        namespace: &str,
-        manifest: Manifest,
-    ) -> Result<(), StartError> {
-        let Manifest { job, given } = manifest;
-        let job: Job = serde_json::from_value(job)
-            .map_err(|error| StartError::Permanent(error.to_string()))?;
-        self.bring_agent(namespace).await.map_err(|error| {
-            StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
-        })?;
-        if !given.is_empty() {
-            self.give(name, namespace, &job, &given).await.map_err(refused)?;
-        }
-        let jobs = self.jobs(namespace);
-        match call(jobs.create(&PostParams::default(), &job)).await {
-            Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
-            Err(CallError::Exists) => {
-                let found = find(jobs.get(name.as_str())).await.map_err(refused)?;
-                let found = found.as_ref().and_then(SeenJob::of);
-                if found.as_ref().is_none_or(|job| job.released.is_some()) {
-                    if let Some(job) = &found {
-                        self.delete(job).await.map_err(refused)?;
-                    }
-                    let why = "a former run of this name is still being removed";
-                    return Err(StartError::Transient(why.to_owned()));
-                }
-                found.into_iter().for_each(|job| self.known.learn(job));
-            }
-            Err(error) => return Err(refused(error)),
-        }
-        Ok(())
-    }
-
-    async fn give(
-        &self,
-        name: &RunName,
-        namespace: &str,
-        job: &Job,
-        given: &[(&'static str, Vec<u8>)],
-    ) -> Result<(), CallError> {
-        let data: serde_json::Map<String, Value> = given
-            .iter()
-            .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
-            .collect();
-        // An owner is of the same namespace: elsewhere it would be taken for one that is gone.
-        let owner = self.owner(job).filter(|_| self.namespaces[0] == namespace);
-        let secret = json!({
-            "metadata": {
-                "name": name.as_str(),
-                "labels": job.metadata.labels,
-                "ownerReferences": owner.as_slice(),
-            },
-            "immutable": true,
-            "data": data,
-        });
-        let secret: Secret = serde_json::from_value(secret)
-            .map_err(|error| CallError::Refused(error.to_string()))?;
-        match call(self.secrets(namespace).create(&PostParams::default(), &secret)).await {
-            // Of this run, by its name: we were ended before the Job was made.
-            Ok(_) | Err(CallError::Exists) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The resource of the record that a Job is for, if it is known.
-    fn owner(&self, job: &Job) -> Option<Value> {
-        let key = SeenJob::of(job)?.record?;
-        let (name, uid, _) = self.store.get()?.resource(&key)?;
-        let (version, kind) = (resources::api_version(), resources::Kind::of(&key).name());
-        Some(json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid}))
-    }
-
     /// Looks for a run that is not known of: a watch is behind what others do.
     async fn find(&self, name: &RunName) -> Result<(), RunnerError> {
         if self.known.get(name).job.is_some_and(|job| !job.unsure) {
@@ -566,14 +490,6 @@ impl Shared {
 }
 
 /// What the API server said to a Job, and whether it may say otherwise later.
-fn refused(error: CallError) -> StartError {
-    match error {
-        CallError::Invalid(why) => StartError::Permanent(format!("the Job was refused: {why}")),
-        CallError::NotFound => StartError::Transient("there is no such namespace".to_owned()),
-        error => StartError::Transient(error.to_string()),
-    }
-}
-
 fn catalog_name(label: &str) -> Option<RunName> {
     use ring::rand::{SecureRandom, SystemRandom};
     let mut bytes = [0; 10];

@@ -1,0 +1,100 @@
+//! Runs are made: what they are given, as a Secret, then the Job.
+
+use data_encoding::BASE64;
+use engine::names::RunName;
+use engine::ports::StartError;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::manifest::Manifest;
+use super::seen::SeenJob;
+use crate::calls::{CallError, call, find};
+use crate::resources;
+
+impl Shared {
+    /// Makes the Secret and the Job; `Ok` too if the Job is there and not one of a former life.
+    pub(super) async fn make(
+        &self,
+        name: &RunName,
+        namespace: &str,
+        manifest: Manifest,
+    ) -> Result<(), StartError> {
+        let Manifest { job, given } = manifest;
+        let job: Job = serde_json::from_value(job)
+            .map_err(|error| StartError::Permanent(error.to_string()))?;
+        self.bring_agent(namespace).await.map_err(|error| {
+            StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
+        })?;
+        if !given.is_empty() {
+            self.give(name, namespace, &job, &given).await.map_err(refused)?;
+        }
+        let jobs = self.jobs(namespace);
+        match call(jobs.create(&PostParams::default(), &job)).await {
+            Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
+            Err(CallError::Exists) => {
+                let found = find(jobs.get(name.as_str())).await.map_err(refused)?;
+                let found = found.as_ref().and_then(SeenJob::of);
+                if found.as_ref().is_none_or(|job| job.released.is_some()) {
+                    if let Some(job) = &found {
+                        self.delete(job).await.map_err(refused)?;
+                    }
+                    let why = "a former run of this name is still being removed";
+                    return Err(StartError::Transient(why.to_owned()));
+                }
+                found.into_iter().for_each(|job| self.known.learn(job));
+            }
+            Err(error) => return Err(refused(error)),
+        }
+        Ok(())
+    }
+
+    async fn give(
+        &self,
+        name: &RunName,
+        namespace: &str,
+        job: &Job,
+        given: &[(&'static str, Vec<u8>)],
+    ) -> Result<(), CallError> {
+        let data: serde_json::Map<String, Value> = given
+            .iter()
+            .map(|(key, bytes)| ((*key).to_owned(), json!(BASE64.encode(bytes))))
+            .collect();
+        // An owner is of the same namespace: elsewhere it would be taken for one that is gone.
+        let owner = self.owner(job).filter(|_| self.namespaces[0] == namespace);
+        let secret = json!({
+            "metadata": {
+                "name": name.as_str(),
+                "labels": job.metadata.labels,
+                "ownerReferences": owner.as_slice(),
+            },
+            "immutable": true,
+            "data": data,
+        });
+        let secret: Secret = serde_json::from_value(secret)
+            .map_err(|error| CallError::Refused(error.to_string()))?;
+        match call(self.secrets(namespace).create(&PostParams::default(), &secret)).await {
+            // Of this run, by its name: we were ended before the Job was made.
+            Ok(_) | Err(CallError::Exists) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The resource of the record that a Job is for, if it is known.
+    fn owner(&self, job: &Job) -> Option<Value> {
+        let key = SeenJob::of(job)?.record?;
+        let (name, uid, _) = self.store.get()?.resource(&key)?;
+        let (version, kind) = (resources::api_version(), resources::Kind::of(&key).name());
+        Some(json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid}))
+    }
+}
+
+fn refused(error: CallError) -> StartError {
+    match error {
+        CallError::Invalid(why) => StartError::Permanent(format!("the Job was refused: {why}")),
+        CallError::NotFound => StartError::Transient("there is no such namespace".to_owned()),
+        error => StartError::Transient(error.to_string()),
+    }
+}

@@ -1,0 +1,137 @@
+//! What a configuration may say.
+
+use super::super::cluster::Several;
+use super::*;
+
+fn parse(yaml: &str) -> Result<Config, String> {
+    Config::parse(yaml).map_err(|error| error.to_string())
+}
+
+#[test]
+fn periods_are_written_as_people_write_them() {
+    let seconds = |text: &str| text.parse::<Period>().map(|period| period.0.as_secs());
+    assert_eq!(seconds("30s"), Ok(30));
+    assert_eq!(seconds("15m"), Ok(900));
+    assert_eq!(seconds("1h 30m"), Ok(5400));
+    assert_eq!(seconds("7d"), Ok(604_800));
+    for wrong in ["", "5", "soon", "-5s", "1 fortnight"] {
+        assert!(seconds(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_unknown_member_is_refused_by_name() {
+    let error = parse("broker:\n  comand: /bin/broker\n").unwrap_err();
+    assert!(error.contains("comand"), "{error}");
+}
+
+#[test]
+fn seed_variables_are_understood() {
+    let with = |pairs: &[(&str, &str)]| {
+        let pairs: std::collections::HashMap<String, String> =
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let mut config = Config::default();
+        config.take_seed_environment(|name| pairs.get(name).cloned()).map(|()| config)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let config = with(&[
+        ("STEWARD_MODE", "jobs"),
+        ("POD_NAMESPACE", "steward"),
+        ("JOBS_CONFIG_MAP", path),
+        ("JOBS_SECRET", path),
+        ("JOBS_TIMEOUT", "900000"),
+    ])
+    .unwrap();
+    assert_eq!(config.broker.config_dir.as_deref(), Some(folder.path()));
+    assert_eq!(config.broker.secret_dir.as_deref(), Some(folder.path()));
+    assert_eq!(config.policy().unwrap().timeouts.bind, Duration::from_secs(900));
+    for (pairs, word) in [
+        ([("STEWARD_MODE", "helm")], "only `jobs`"),
+        ([("JOBS_SECRET", "my-secret")], "directory"),
+        ([("JOBS_TIMEOUT", "15m")], "milliseconds"),
+    ] {
+        let error = with(&pairs).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn an_image_makes_a_cluster_the_place() {
+    let mut config = Config::default();
+    let given = |name: &str| match name {
+        "STEWARD_MODE" => Some("jobs".to_owned()),
+        "POD_NAMESPACE" => Some("steward".to_owned()),
+        "JOBS_IMAGE" => Some("registry.example/broker:1".to_owned()),
+        "JOBS_CONFIG_MAP" => Some("settings".to_owned()),
+        "JOBS_SECRET" => Some("secrets".to_owned()),
+        _ => None,
+    };
+    config.take_seed_environment(given).unwrap();
+    let cluster = config.kubernetes.unwrap();
+    assert_eq!(cluster.namespace.as_deref(), Some("steward"));
+    assert_eq!(cluster.image.as_deref(), Some("registry.example/broker:1"));
+    assert_eq!(cluster.config_map.as_deref(), Some("settings"));
+    assert_eq!(cluster.secret.as_deref(), Some("secrets"));
+    assert!(config.broker.config_dir.is_none() && config.broker.secret_dir.is_none());
+}
+
+#[test]
+fn a_variable_has_brokers_served_from_their_resources() {
+    let take = |how: &'static str| {
+        let mut config = Config::default();
+        let given = move |name: &str| match name {
+            "MANCIPLE_BROKERS" => Some(how.to_owned()),
+            "MANCIPLE_JOB_NAMESPACES" => Some("a, b,".to_owned()),
+            _ => None,
+        };
+        config.take_seed_environment(given).map(|()| config.kubernetes)
+    };
+    for (how, expected) in [("together", Several::Together), ("apart", Several::Apart)] {
+        let cluster = take(how).unwrap().unwrap();
+        assert_eq!(cluster.brokers, Some(expected), "{how}");
+        assert_eq!(cluster.job_namespaces, ["a", "b"]);
+    }
+    assert!(take("both").unwrap_err().to_string().contains("together or apart"));
+}
+
+#[test]
+fn a_hold_longer_than_platforms_wait_is_refused() {
+    let config = parse("operations:\n  hold:\n    bind: 60s\n").unwrap();
+    assert!(config.policy().unwrap_err().to_string().contains("operations.hold.bind"));
+}
+
+#[test]
+fn each_limit_of_the_server_is_taken_up_and_only_that() {
+    let (base, seven) = (Limits::default(), Duration::from_secs(7));
+    for (http, expected) in [
+        ("{}", base),
+        ("{max_connections: 7}", Limits { connections: 7, ..base }),
+        ("{handshake_timeout: 7s}", Limits { handshake: seven, ..base }),
+        ("{head_timeout: 7s}", Limits { head: seven, ..base }),
+        ("{head_limit: 7}", Limits { head_bytes: 7, ..base }),
+        ("{write_timeout: 7s}", Limits { write: seven, ..base }),
+        ("{drain: 7s}", Limits { drain: seven, ..base }),
+    ] {
+        let limits = parse(&format!("http: {http}\n")).unwrap().http.limits();
+        assert_eq!(format!("{limits:?}"), format!("{expected:?}"), "{http}");
+    }
+}
+
+#[test]
+fn modes_of_files_are_octal_as_in_a_manifest() {
+    let volumes = "volumes: [{name: a, configMap: {name: a, defaultMode: 0555}}]";
+    let config = parse(&format!("kubernetes: {{pod: {{{volumes}}}}}")).unwrap();
+    let volume = &config.kubernetes.unwrap().pod.volumes[0];
+    assert_eq!(volume["configMap"]["defaultMode"], 0o555);
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("manciple.yaml");
+    std::fs::write(&file, "data_dir: data\nbroker:\n  command: ./broker\n").unwrap();
+    let config = Config::read(&file).unwrap();
+    assert_eq!(config.data_dir, Some(folder.path().join("data")));
+    assert_eq!(config.broker.command, Some(folder.path().join("./broker")));
+}
