@@ -147,7 +147,9 @@ fn rules(object: &Value) -> Vec<String> {
 fn may(line: &str) -> String {
     let what = line.split_once('[').map_or(line, |(what, _)| what).trim();
     let verbs = line.rsplit_once('[').map_or("", |(_, verbs)| verbs).trim().trim_end_matches(']');
-    let rest = if what.is_empty() { line.trim() } else { what };
+    // The columns are as wide as their longest word.
+    let whole = || line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rest = if what.is_empty() { whole() } else { what.to_owned() };
     format!("{rest} {}", sorted(verbs.split(' ').map(ToOwned::to_owned).collect()))
 }
 
