@@ -298,18 +298,6 @@ fn status_schema() -> Value {
             ("attempt", json!({"type": "integer", "description": "From 1."})),
         ],
     );
-    let mut condition = object(
-        "",
-        [
-            ("type", text("Ready, Failed or Progressing.")),
-            ("status", text("True, False or Unknown.")),
-            ("reason", text("In one word.")),
-            ("message", text("For people.")),
-            ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
-        ],
-    );
-    // The key of a list that is a map must be there.
-    condition["required"] = json!(["type", "status"]);
     object(
         "How it stands.",
         [
@@ -317,17 +305,32 @@ fn status_schema() -> Value {
             ("lastOperation", operation),
             ("dashboardURL", text("Where people manage the instance.")),
             ("record", text("What the broker keeps of it, as JSON. Not to be edited.")),
-            (
-                "conditions",
-                json!({
-                    "type": "array",
-                    "items": condition,
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["type"],
-                }),
-            ),
+            ("conditions", condition_list("Ready, Failed or Progressing.", [])),
         ],
     )
+}
+
+/// Conditions of these types, with further members.
+pub(crate) fn condition_list<'a>(
+    types: &str,
+    further: impl IntoIterator<Item = (&'a str, Value)>,
+) -> Value {
+    let members = [
+        ("type", text(types)),
+        ("status", text("True, False or Unknown.")),
+        ("reason", text("In one word.")),
+        ("message", text("For people.")),
+        ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
+    ];
+    let mut condition = object("", members.into_iter().chain(further));
+    // The key of a list that is a map must be there.
+    condition["required"] = json!(["type", "status"]);
+    json!({
+        "type": "array",
+        "items": condition,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
 }
 
 pub(crate) fn object<'a>(

@@ -4,7 +4,7 @@ use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
 use crate::names::{GROUP, VERSION};
-use crate::resources::{api_version, described, object, text};
+use crate::resources::{api_version, condition_list, described, object, text};
 
 const PERIOD: &str = "^([0-9]{1,9}(ms|s|m|h|d))+$";
 const NAME: &str = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
@@ -177,36 +177,17 @@ fn status() -> Value {
             ),
         ],
     );
-    let mut condition = object(
-        "",
-        [
-            ("type", text("Ready.")),
-            ("status", text("True, False or Unknown.")),
-            ("reason", text("In one word.")),
-            ("message", text("For people.")),
-            ("observedGeneration", json!({"type": "integer", "format": "int64"})),
-            ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
-        ],
-    );
-    condition["required"] = json!(["type", "status"]);
+    let generation = || json!({"type": "integer", "format": "int64"});
     object(
         "How it stands.",
         [
-            ("observedGeneration", json!({"type": "integer", "format": "int64"})),
+            ("observedGeneration", generation()),
             ("serviceNames", text("What can be ordered, for people.")),
             (
                 "services",
                 json!({"type": "array", "items": service, "description": "The services whose instances it serves."}),
             ),
-            (
-                "conditions",
-                json!({
-                    "type": "array",
-                    "items": condition,
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["type"],
-                }),
-            ),
+            ("conditions", condition_list("Ready.", [("observedGeneration", generation())])),
         ],
     )
 }
