@@ -1,25 +1,31 @@
-//! How many provisions a second an API server allows, beside plain creates: no pods run, the bench plays the
-//! kubelet and patches their status.
+//! How many provisions a second an API server allows, beside plain creates and bare Jobs: no pods run, the
+//! bench plays the kubelet and patches their status.
 //!
 //! `cargo bench -p kubernetes --bench rate`, with the programs of `cargo xtask cluster up`: the API server is
-//! the bench's own. `RATE_ORDERS` (1,000) provisions at once, four plain creates for each.
+//! the bench's own. `RATE_ORDERS` (1,000) provisions at once, as many Jobs that are no more than created and
+//! deleted when they are complete, and four plain creates for each.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent::{KeyPair, ORDER_VARIABLE, Order};
 use engine::policy::PerAction;
 use engine::{Engine, Policy, Ports, SystemClock};
 use futures_util::future::join_all;
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, pin_mut, stream};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::watcher::{Config, Event, watcher};
 use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, resources};
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
 use testkit::kubelet::{Act, End, Kubelet};
 use testkit::plane::ControlPlane;
+use tokio::task::JoinHandle;
 
 const NAMESPACE: &str = "rate";
 /// How many plain creates are under way at once.
@@ -47,14 +53,16 @@ async fn main() {
     plain(&client, "warm", 200).await;
     for round in 0..3 {
         let creates = plain(&client, &format!("plain-{round}"), count * WRITES).await;
+        let jobs = bare(&client, round, count).await;
         let (accepted, done) = provisions(&engine, round, count).await;
         let rate = |many: usize, took: Duration| many as f64 / took.as_secs_f64();
-        let (creates, done) = (rate(count * WRITES, creates), rate(count, done));
+        let (creates, jobs, done) =
+            (rate(count * WRITES, creates), rate(count, jobs), rate(count, done));
         println!(
-            "{count} provisions: 202 at {:.0}/s, carried out at {done:.0}/s, that is {:.0} of our writes a \
-             second; plain creates {creates:.0}/s",
+            "{count} provisions: 202 at {:.0}/s, carried out at {done:.1}/s; bare Jobs {jobs:.1}/s, ratio \
+             {:.2}; plain creates {creates:.0}/s",
             rate(count, accepted),
-            done * WRITES as f64,
+            done / jobs,
         );
     }
 }
@@ -76,6 +84,53 @@ async fn plain(client: &Client, prefix: &str, count: usize) -> Duration {
     begun.elapsed()
 }
 
+/// Creates Jobs, and deletes each when it is complete: until the last is.
+async fn bare(client: &Client, round: usize, count: usize) -> Duration {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
+    let key = KeyPair::generate();
+    let job = |name: &str| {
+        let order = Order::catalog(name, Duration::from_secs(60), key.public().clone());
+        let order = json!({"name": ORDER_VARIABLE, "value": order.to_variable().unwrap()});
+        let container = json!({"name": "broker", "image": "none", "env": [order]});
+        let labels = json!({"manciple.dev/run": name});
+        let job = json!({
+            "metadata": {"name": name, "labels": {"rate": format!("{round}")}},
+            "spec": {"backoffLimit": 0, "template": {
+                "metadata": {"labels": labels},
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            }},
+        });
+        serde_json::from_value::<Job>(job).unwrap()
+    };
+    let begun = Instant::now();
+    let created = stream::iter(0..count).map(|n| {
+        let (jobs, job) = (jobs.clone(), job(&format!("bare-{round}-{n}")));
+        tokio::spawn(async move { jobs.create(&PostParams::default(), &job).await.unwrap() })
+    });
+    let created = created.buffer_unordered(AT_ONCE).for_each(|_| async {});
+    let complete = async {
+        let events = watcher(jobs.clone(), Config::default().labels(&format!("rate={round}")));
+        pin_mut!(events);
+        let mut removals: HashMap<String, JoinHandle<()>> = HashMap::new();
+        while removals.len() < count {
+            let Some(Ok(Event::Apply(job) | Event::InitApply(job))) = events.next().await else {
+                continue;
+            };
+            if job.status.as_ref().is_some_and(|status| status.succeeded == Some(1)) {
+                let (jobs, name) = (jobs.clone(), job.metadata.name.unwrap());
+                removals.entry(name.clone()).or_insert_with(|| {
+                    tokio::spawn(async move {
+                        jobs.delete(&name, &DeleteParams::background()).await.unwrap();
+                    })
+                });
+            }
+        }
+        join_all(removals.into_values()).await;
+    };
+    tokio::join!(created, complete);
+    begun.elapsed()
+}
+
 /// All at once: until the last was accepted, and until the last was carried out.
 async fn provisions(engine: &Engine, round: usize, count: usize) -> (Duration, Duration) {
     let call = Call { accepts_incomplete: true, ..Call::default() };
@@ -90,14 +145,16 @@ async fn provisions(engine: &Engine, round: usize, count: usize) -> (Duration, D
             }))
             .unwrap();
             match engine.provision(&call, &id, order).await.unwrap() {
-                Reply::Accepted { operation, .. } => (id, operation),
+                Reply::Accepted { operation, .. } => Some((id, operation)),
+                // Carried out before it could be accepted.
+                Reply::Done(_) => None,
                 other => panic!("{other:?}"),
             }
         })
     }))
     .await;
     let accepted_after = begun.elapsed();
-    for (id, operation) in accepted.into_iter().map(Result::unwrap) {
+    for (id, operation) in accepted.into_iter().filter_map(Result::unwrap) {
         let query = LastOperationQuery { operation: Some(operation), ..Default::default() };
         loop {
             let last = engine.instance_last_operation(&call, &id, query.clone()).await.unwrap();

@@ -27,18 +27,20 @@ fn main() {
     orders(number("CLUSTER_ORDERS", 20));
 }
 
-/// Memory, time to start and calls of a server that has nothing to do.
+/// Memory, time to start and calls of a server that has nothing to do. It is not the first: where instances are
+/// settled, a catalog was kept.
 fn settle(count: usize, idle: Duration) {
     let town = Town::new();
     let begun = Instant::now();
     fill(&town.namespace, count);
     let filled = begun.elapsed();
+    Server::start(&town).ready();
     let begun = Instant::now();
     let server = Server::start(&town);
     server.ready();
     let ready = begun.elapsed();
-    // It takes the Lease, and looks at what there is.
-    std::thread::sleep(Duration::from_secs(5));
+    // It takes the Lease that the one before did not give back, and looks at what there is.
+    std::thread::sleep(Duration::from_secs(25));
     let before = calls();
     std::thread::sleep(idle);
     let made = difference(&before, &calls());

@@ -26,7 +26,7 @@ pub(super) const TOMBSTONE: &str = "tombstone";
 /// How long the first list may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
 /// How many objects come in one page: what is in memory at once, beside what is kept.
-const PAGE: u32 = 100;
+const PAGE: u32 = 500;
 
 /// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

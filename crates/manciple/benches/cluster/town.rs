@@ -5,12 +5,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::ports::Store;
 use engine::testing::store_contract::sample;
-use kubernetes::{KubernetesStore, Settings};
+use futures_util::{StreamExt, stream};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kubernetes::resources::Kind;
+use kubernetes::{Client, KubernetesStore, Settings};
 use osb::Sensitive;
 use serde_json::{Value, json};
 use testkit::cluster::{apply, kubectl};
@@ -23,7 +26,7 @@ catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":t
 esac
 "#;
 
-/// How many writes of the filling are under way at once.
+/// How many writes are under way at once.
 const WRITERS: usize = 32;
 
 /// A namespace with a broker, removed at the end.
@@ -67,20 +70,7 @@ impl Town {
 impl Drop for Town {
     fn drop(&mut self) {
         // The finalizers go first: nobody serves here any more.
-        let of = ["-n", self.namespace.as_str()];
-        let names = kubectl().args(of).args(["get", "serviceinstances", "-o", "name"]).output();
-        let names = String::from_utf8(names.unwrap().stdout).unwrap();
-        let names: Vec<&str> = names.lines().collect();
-        for names in names.chunks(500) {
-            let patch = r#"{"metadata":{"finalizers":null}}"#;
-            let patched = kubectl()
-                .args(of)
-                .args(["patch", "--type=merge", "-p", patch])
-                .args(names)
-                .stdout(Stdio::null())
-                .status();
-            assert!(patched.unwrap().success());
-        }
+        let_go(&self.namespace);
         let gone =
             kubectl().args(["delete", "namespace", &self.namespace, "--wait=false"]).status();
         assert!(gone.unwrap().success());
@@ -92,34 +82,40 @@ pub(crate) fn fill(namespace: &str, count: usize) {
     if count == 0 {
         return;
     }
+    with_client(async |client| {
+        let broker = "broker".to_owned();
+        let settings = Settings { namespace: namespace.to_owned(), broker };
+        let store = KubernetesStore::open(client, settings).await.unwrap();
+        let write = async |n| {
+            let mut record = sample(&format!("settled-{n}"));
+            let parameters = json!({"size": n}).as_object().unwrap().clone();
+            record.ordered.parameters = Sensitive::new(parameters);
+            store.write(Arc::new(record), None).await.unwrap();
+        };
+        stream::iter(0..count).for_each_concurrent(WRITERS, write).await;
+    });
+}
+
+/// Takes the finalizers from all instances.
+fn let_go(namespace: &str) {
+    with_client(async |client| {
+        let kind = Kind::ServiceInstance.resource();
+        let instances: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
+        let found = instances.list_metadata(&ListParams::default()).await.unwrap();
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let let_go = async |name: String| {
+            instances.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        };
+        let names = found.items.into_iter().filter_map(|found| found.metadata.name);
+        stream::iter(names).for_each_concurrent(WRITERS, let_go).await;
+    });
+}
+
+fn with_client(work: impl AsyncFnOnce(Client)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
-        let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
-        let broker = "broker".to_owned();
-        let settings = Settings { namespace: namespace.to_owned(), broker };
-        let store = Arc::new(KubernetesStore::open(client, settings).await.unwrap());
-        let next = Arc::new(AtomicUsize::new(0));
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|_| {
-                let (store, next) = (Arc::clone(&store), Arc::clone(&next));
-                tokio::spawn(async move {
-                    loop {
-                        let n = next.fetch_add(1, Ordering::Relaxed);
-                        if n >= count {
-                            return;
-                        }
-                        let mut record = sample(&format!("settled-{n}"));
-                        let parameters = json!({"size": n}).as_object().unwrap().clone();
-                        record.ordered.parameters = Sensitive::new(parameters);
-                        store.write(Arc::new(record), None).await.unwrap();
-                    }
-                })
-            })
-            .collect();
-        for writer in writers {
-            writer.await.unwrap();
-        }
+        work(kubernetes::client(Some(&kubeconfig)).await.unwrap()).await;
     });
 }
 
