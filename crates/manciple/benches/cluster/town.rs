@@ -160,8 +160,13 @@ impl Server {
         let path = format!("/v2/service_instances/{instance}");
         let answer = self.ask("PUT", &format!("{path}?accepts_incomplete=true"), &body.to_string());
         assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let body: Value = serde_json::from_str(body).unwrap();
+        // With its token, as a platform has to: without, what was asked for last is looked up.
+        let last =
+            format!("{path}/last_operation?operation={}", body["operation"].as_str().unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !self.ask("GET", &format!("{path}/last_operation"), "").contains("succeeded") {
+        while !self.ask("GET", &last, "").contains("succeeded") {
             assert!(Instant::now() < deadline, "{instance} was not made");
             std::thread::sleep(Duration::from_millis(20));
         }
