@@ -2,101 +2,34 @@
 
 mod support;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use serde_json::{Value, json};
-use support::{Served, Site, http, within};
+use support::town::Town;
+use support::{Served, http, within};
 use testkit::cluster::apply;
 
-/// A namespace with service accounts, and cluster roles that go with it.
-struct Office {
-    namespace: String,
-    site: Site,
+/// A namespace, and the settings of a server there that lets these ask.
+fn office(auth: Value) -> Town {
+    let mut office = Town::empty();
+    // Who may ask is told before there is a catalog: no broker is needed.
+    let cluster = json!({
+        "namespace": office.namespace,
+        "image": "manciple.test/none:1",
+        "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+    });
+    office.site.settings = json!({"auth": auth, "kubernetes": cluster}).to_string();
+    office
 }
 
-impl Office {
-    fn new(auth: Value) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let namespace = format!("access-{}-{count}", std::process::id());
-        apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
-        kubernetes::resources::definitions().iter().for_each(apply);
-        let mut site = Site::new("");
-        // Who may ask is told before there is a catalog: no broker is needed.
-        let cluster = json!({
-            "namespace": namespace,
-            "image": "manciple.test/none:1",
-            "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
-        });
-        site.settings = json!({"auth": auth, "kubernetes": cluster}).to_string();
-        Self { namespace, site }
-    }
+/// A cluster role and its binding, of this name: they go when the test is over.
+struct ClusterWide<'n>(&'n str);
 
-    fn serve(&self) -> Served {
-        let config = self.site.write("manciple.yaml", &self.site.settings);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
-        command
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--config"])
-            .arg(config)
-            .env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}")))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"))
-    }
-
-    /// A service account: its user, and a token for an audience.
-    fn account(&self, name: &str, audience: &str) -> (String, String) {
-        let place = json!({"name": name, "namespace": self.namespace});
-        apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place}));
-        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}/token", self.namespace);
-        let spec = match audience {
-            "" => json!({}),
-            audience => json!({"audiences": [audience]}),
-        };
-        let request = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
-        });
-        let made = kubectl(&["create", "--raw", &path, "-f", "-"], Some(&request));
-        let made: Value = serde_json::from_str(&made).unwrap();
-        let token = made["status"]["token"].as_str().unwrap().to_owned();
-        (format!("system:serviceaccount:{}:{name}", self.namespace), token)
-    }
-
-    fn secret(&self, name: &str, data: &Value) {
-        apply(&json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": name, "namespace": self.namespace},
-            "stringData": data,
-        }));
-    }
-}
-
-impl Drop for Office {
+impl Drop for ClusterWide<'_> {
     fn drop(&mut self) {
         for what in ["clusterrole", "clusterrolebinding"] {
-            kubectl(&["delete", what, &self.namespace, "--ignore-not-found"], None);
+            let delete = ["delete", what, self.0, "--ignore-not-found"];
+            let _ = testkit::cluster::kubectl().args(delete).output();
         }
-        kubectl(&["delete", "namespace", &self.namespace, "--wait=false"], None);
     }
-}
-
-fn kubectl(arguments: &[&str], input: Option<&Value>) -> String {
-    let mut child = testkit::cluster::kubectl()
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input.map(Value::to_string).unwrap_or_default().as_bytes()).unwrap();
-    drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "kubectl {arguments:?}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn asked(server: &Served, method: &str, path: &str, authorization: &str) -> http::Answer {
@@ -117,7 +50,7 @@ const INSTANCE: &str = "/v2/service_instances/i";
 
 #[test]
 fn a_service_account_has_the_role_that_it_is_granted() {
-    let mut office = Office::new(json!({}));
+    let mut office = office(json!({}));
     let (platform, platform_token) = office.account("platform", "manciple");
     let (_, stranger) = office.account("stranger", "manciple");
     let (_, elsewhere) = office.account("platform", "somebody-else");
@@ -127,7 +60,7 @@ fn a_service_account_has_the_role_that_it_is_granted() {
         {"user": platform, "role": "platform"}, {"group": group, "role": "operator"},
     ]}});
     office.site.settings = settings.to_string();
-    let server = office.serve();
+    let server = office.start();
     let bearer = |token: &str| format!("Bearer {token}");
     assert_eq!(status(&server, "GET", INSTANCE, &bearer(&platform_token)), 404);
     assert_eq!(status(&server, "GET", "/admin/v1/instances", &bearer(&platform_token)), 403);
@@ -146,14 +79,15 @@ fn a_service_account_has_the_role_that_it_is_granted() {
 
 #[test]
 fn the_cluster_says_who_may_do_what() {
-    let office = Office::new(json!({"kubernetes": {"access_review": true}}));
+    let office = office(json!({"kubernetes": {"access_review": true}}));
     let (_, token) = office.account("reader", "");
     let token = format!("Bearer {token}");
-    let server = office.serve();
+    let server = office.start();
     let refused = asked(&server, "GET", INSTANCE, &token);
     assert_eq!(refused.status, 403, "{refused:?}");
     let words = refused.body["description"].as_str().unwrap();
     assert!(words.contains("get /v2/service_instances"), "{words}");
+    let _roles = ClusterWide(&office.namespace);
     apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -188,9 +122,9 @@ fn users_in_secrets_are_taken_up_as_they_come_change_and_go() {
     let secrets = json!([
         {"name": "of-platform"}, {"name": "of-operator", "role": "operator"},
     ]);
-    let office = Office::new(json!({"secrets": secrets}));
+    let office = office(json!({"secrets": secrets}));
     office.secret("of-operator", &json!({"token": "planted-token"}));
-    let server = office.serve();
+    let server = office.start();
     let operator = "Bearer planted-token";
     assert_eq!(status(&server, "GET", "/admin/v1/instances", operator), 200);
     let becomes = |authorization: &str, expected: u16| {
@@ -206,7 +140,7 @@ fn users_in_secrets_are_taken_up_as_they_come_change_and_go() {
     office.secret("of-platform", &json!({"username": "cf", "password": "planted-new\n"}));
     becomes(&new, 404);
     assert_eq!(status(&server, "GET", INSTANCE, &old), 401);
-    kubectl(&["-n", &office.namespace, "delete", "secret", "of-platform"], None);
+    office.kubectl(&["delete", "secret", "of-platform"]);
     becomes(&new, 401);
     assert_eq!(status(&server, "GET", "/admin/v1/instances", operator), 200, "the other stays");
     // Half of one is said, and harms nobody else.

@@ -46,6 +46,26 @@ impl Town {
         apply(&object);
     }
 
+    /// A service account: its user, and a token for an audience; without one, for the API server.
+    pub(crate) fn account(&self, name: &str, audience: &str) -> (String, String) {
+        self.make(
+            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}),
+        );
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}/token", self.namespace);
+        let spec = match audience {
+            "" => json!({}),
+            audience => json!({"audiences": [audience]}),
+        };
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
+        });
+        let request = self.site.write("token-request.json", &request.to_string());
+        let made = self.kubectl(&["create", "--raw", &path, "-f", request.to_str().unwrap()]);
+        let made: Value = serde_json::from_str(&made).unwrap();
+        let token = made["status"]["token"].as_str().unwrap().to_owned();
+        (format!("system:serviceaccount:{}:{name}", self.namespace), token)
+    }
+
     /// The pods of a broker whose executable is in a ConfigMap, and whose ledger is ours.
     pub(crate) fn pod(&self, script: &str) -> Value {
         json!({
