@@ -19,7 +19,7 @@ use crate::runner::JobRunner;
 
 /// How often it is looked who is to be asked.
 const TICK: Duration = Duration::from_millis(500);
-/// How often one that does not lead looks for the catalog that was saved.
+/// How often it is looked for the catalog that was saved, by another.
 const FOLLOW: Duration = Duration::from_secs(10);
 /// The pause before a catalog that could not be saved is tried again.
 const TROUBLE: Duration = Duration::from_secs(5);
@@ -150,6 +150,8 @@ impl Keeper {
     async fn step(&self, state: &mut State) {
         let leads = self.engine.drives();
         if leads && !state.leads {
+            // What was heard on demand, while another led, may be old by now.
+            self.brokers.stand_down();
             self.follow().await;
             state.turns.values_mut().for_each(|turn| turn.due = turn.due.or(Some(Instant::now())));
             state.written.clear();
@@ -160,8 +162,17 @@ impl Keeper {
         }
         state.leads = leads;
         if leads {
+            let now = Instant::now();
+            let publishes = state.publish && state.again <= now && self.brokers.is_ready();
+            if publishes || state.follow <= now {
+                state.follow = now + FOLLOW;
+                if self.is_overtaken().await {
+                    state.turns.values_mut().for_each(|turn| turn.due = Some(now));
+                    self.brokers.stand_down();
+                }
+            }
             self.ask(state);
-            if state.publish && state.again <= Instant::now() && self.brokers.is_ready() {
+            if publishes {
                 state.publish = !self.publish().await;
                 if state.publish {
                     state.again = Instant::now() + TROUBLE;
@@ -186,6 +197,14 @@ impl Keeper {
         if let Some(offer) = self.engine.offered() {
             self.brokers.seed(&offer);
         }
+    }
+
+    /// Whether another has put a catalog in force that is not ours: each replica reads it anew on demand, and
+    /// only who leads knows whose services are whose. So it asks too.
+    async fn is_overtaken(&self) -> bool {
+        let ours = self.engine.offered();
+        self.follow().await;
+        ours.is_some() && self.engine.offered() != ours
     }
 
     fn ask(&self, state: &mut State) {
