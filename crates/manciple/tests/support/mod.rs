@@ -1,6 +1,7 @@
 //! A served broker: the real binary on a port of its own, with a folder that outlives it.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod brokers;
 pub(crate) mod platform;
 pub(crate) mod slow;
 pub(crate) mod town;
