@@ -33,6 +33,16 @@ bind) echo '{"credentials":{"password":"planted"}}' ;;
 esac
 "#;
 
+/// Given its parameters in a file: a Secret more, which goes with its Job.
+const BROKER_V2: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+    "plans":[{"id":"p","name":"small","description":"d"}]}],
+    "jobs":{"version":2,"capabilities":["request-file"]}}' ;;
+*) grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
+esac
+"#;
+
 /// On a busy machine a run takes longer than the two seconds after which its start is recorded, by one more
 /// write: here no time passes.
 struct Still(Timestamp);
@@ -56,10 +66,10 @@ struct Counted {
 }
 
 impl Counted {
-    async fn new() -> Self {
+    async fn new(broker: &str) -> Self {
         let cluster = Cluster::new("budget").await;
         let script: ConfigMap = serde_json::from_value(json!({
-            "metadata": {"name": "script"}, "data": {"broker": BROKER},
+            "metadata": {"name": "script"}, "data": {"broker": broker},
         }))
         .unwrap();
         let config_maps: Api<ConfigMap> =
@@ -78,9 +88,11 @@ impl Counted {
             "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
         }))
         .unwrap();
+        let runner = JobRunner::open(client, jobs).await.unwrap();
+        runner.belongs_to(&store);
         let ports = Ports {
             store: Arc::clone(&store) as _,
-            runner: Arc::new(JobRunner::open(client, jobs).await.unwrap()),
+            runner: Arc::new(runner),
             clock: Arc::new(Still(SystemClock.now())),
             observer: Arc::new(()),
         };
@@ -149,21 +161,24 @@ fn token<T: std::fmt::Debug>(reply: Reply<T>) -> String {
     }
 }
 
+fn request() -> ProvisionRequest {
+    serde_json::from_value(json!({
+        "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
+        "parameters": {"size": 1}, "context": {"platform": "test"},
+    }))
+    .unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_as_promised() {
-    let counted = Counted::new().await;
+    let counted = Counted::new(BROKER).await;
     let engine = &counted.engine;
     let instance = InstanceId::new("i").unwrap();
     let binding = BindingId::new("b").unwrap();
     let (service_id, plan_id) = (ServiceId::new("s").unwrap(), PlanId::new("p").unwrap());
     counted.spent().await;
 
-    let provision: ProvisionRequest = serde_json::from_value(json!({
-        "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
-        "parameters": {"size": 1}, "context": {"platform": "test"},
-    }))
-    .unwrap();
-    let begun = engine.provision(&call(), &instance, provision.clone()).await.unwrap();
+    let begun = engine.provision(&call(), &instance, request()).await.unwrap();
     settled(engine, &instance, &token(begun)).await;
     assert_eq!(
         counted.spent().await,
@@ -215,6 +230,30 @@ async fn calls_are_as_promised() {
     // Nothing is settled at the cost of calls.
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(counted.calls.take(), [] as [&str; 0], "what is settled");
+    drop(counted.store);
+    counted.cluster.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_parameters_costs_a_secret_more() {
+    let counted = Counted::new(BROKER_V2).await;
+    counted.spent().await;
+    let instance = InstanceId::new("i").unwrap();
+    let begun = counted.engine.provision(&call(), &instance, request()).await.unwrap();
+    settled(&counted.engine, &instance, &token(begun)).await;
+    assert_eq!(
+        counted.spent().await,
+        [
+            "DELETE jobs",
+            "DELETE secrets",
+            "PATCH serviceinstances/status",
+            "POST jobs",
+            "POST secrets",
+            "POST secrets",
+            "POST serviceinstances",
+        ],
+        "provision: five writes until it is seen, two to clean up, no read"
+    );
     drop(counted.store);
     counted.cluster.remove().await;
 }

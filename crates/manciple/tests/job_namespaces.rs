@@ -110,14 +110,12 @@ fn lives(delivery: &Value) {
 }
 
 #[test]
-#[ignore = "the chart's role does not let configmaps be listed, created and deleted there"]
 fn an_instance_lives_by_the_rights_of_a_further_namespace() {
     let agent_file = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));
     lives(&json!({"agent_file": agent_file}));
 }
 
 #[test]
-#[ignore = "the chart's role does not let configmaps be listed, created and deleted there"]
 fn with_an_init_container_it_does_too() {
     let image = testkit::cluster::AGENT_IMAGE;
     lives(&json!({"agent_delivery": "init-container", "agent_image": image}));

@@ -1,8 +1,10 @@
-//! The real server before an API server of the test's own: killed by SIGKILL at its n-th call, and upgraded
-//! while operations are in flight.
+//! The real server before an API server of the test's own: killed by SIGKILL at its n-th call, with a clock
+//! that is up to an hour wrong, and upgraded while operations are in flight.
 //!
 //! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one.
 
+#[path = "support/clock.rs"]
+mod clock;
 mod support;
 
 use std::process::{Command, Stdio};
@@ -81,10 +83,14 @@ impl Town {
         command
     }
 
-    /// A server that is killed at its n-th call to the API server; `None` if that was before it listened.
-    fn mortal(&self, plan: Plan) -> Option<(Served, Proxy)> {
+    /// A server that is killed at its n-th call to the API server, and whose clock is so many seconds ahead;
+    /// `None` if it died before it listened.
+    fn mortal(&self, plan: Plan, ahead: i64) -> Option<(Served, Proxy)> {
         let proxy = self.runtime.block_on(Proxy::start(self.client.clone(), plan)).unwrap();
-        let child = self.command(&proxy.kubeconfig()).spawn().unwrap();
+        let mut command = self.command(&proxy.kubeconfig());
+        let shim = clock::shim(self.site.path());
+        command.env("LD_PRELOAD", shim).env("CLOCK_AHEAD_S", ahead.to_string());
+        let child = command.spawn().unwrap();
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         let died = proxy.died();
         let started = std::thread::scope(|scope| {
@@ -181,7 +187,7 @@ fn schedule(town: &Town, seed: u64) -> u32 {
     for _ in 0..2 + random.below(2) {
         let death = 1 + random.below(70);
         let plan = Plan { death: Some(death), random: random.part(death), ..Plan::calm() };
-        if let Some((mut server, proxy)) = town.mortal(plan) {
+        if let Some((mut server, proxy)) = town.mortal(plan, ahead(&mut random)) {
             let killer = {
                 let id = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
                 let died = async move {
@@ -204,8 +210,12 @@ fn schedule(town: &Town, seed: u64) -> u32 {
         deaths += 1;
         town.free_lease();
     }
-    let (server, proxy) = town.mortal(Plan::calm()).expect("a server that nothing happens to");
+    let ahead = ahead(&mut random);
+    let (server, proxy) =
+        town.mortal(Plan::calm(), ahead).expect("a server that nothing happens to");
     order::ready(&server);
+    let corrected = server.log().contains("it is corrected");
+    assert!(corrected || ahead.abs() < 10, "seed {seed}: nobody noticed a clock {ahead} s ahead");
     platform.settle(&server, seed);
     platform.check(&server, seed);
     for (run, entry) in town.kubelet.ledger() {
@@ -229,6 +239,15 @@ fn schedule(town: &Town, seed: u64) -> u32 {
     drop(server);
     drop(proxy);
     deaths
+}
+
+/// How many seconds a server's clock is wrong: up to an hour either way, for two of three.
+fn ahead(random: &mut Random) -> i64 {
+    match random.below(3) {
+        0 => 0,
+        1 => i64::try_from(random.below(3600)).unwrap(),
+        _ => -i64::try_from(random.below(3600)).unwrap(),
+    }
 }
 
 #[test]

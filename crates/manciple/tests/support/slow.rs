@@ -25,11 +25,16 @@ int fdatasync(int file) {
 }
 "#;
 
-/// A library to be preloaded, which delays `fsync` and `fdatasync` by `SLOW_SYNC_MS`. Made with the C
-/// compiler that has compiled the store's database.
+/// A library to be preloaded, which delays `fsync` and `fdatasync` by `SLOW_SYNC_MS`.
 pub(crate) fn shim(folder: &Path) -> PathBuf {
-    let (source, library) = (folder.join("slow.c"), folder.join("slow.so"));
-    std::fs::write(&source, SHIM).unwrap();
+    library(folder, "slow", SHIM)
+}
+
+/// A library to be preloaded. Made with the C compiler that has compiled the store's database.
+pub(crate) fn library(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let source = folder.join(format!("{name}.c"));
+    let library = folder.join(format!("{name}.so"));
+    std::fs::write(&source, text).unwrap();
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
     let compiled = compiler.output().unwrap();
