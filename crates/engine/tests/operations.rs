@@ -432,3 +432,19 @@ async fn the_operator_says_what_the_broker_can_wherever_the_catalog_comes_from()
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_catalog_is_offered_as_it_was_put_in_force() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    platform.provisioned().await;
+    // The plan in use is sold no more, and kept.
+    let mut other = support::offer();
+    other.catalog["services"][0]["plans"][0]["id"] = json!("other");
+    other.catalog["services"][0]["plans"][0]["name"] = json!("other");
+    platform.0.set_offer(other).await.unwrap();
+    let offered = platform.0.offered();
+    assert!(offered.is_some());
+    assert!(platform.0.load_catalog().await.unwrap());
+    assert_eq!(platform.0.offered(), offered, "else who leads would think that another wrote it");
+}

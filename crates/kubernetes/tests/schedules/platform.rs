@@ -27,6 +27,9 @@ use crate::world::{BROKER, World};
 const PATIENCE: Duration = Duration::from_secs(15);
 /// After this nothing happens any more.
 const STUCK: Duration = Duration::from_secs(180);
+/// How long a resource may stay that was deleted. A removal that failed is tried again after 15 s, 30 s, a minute
+/// and two, and any of these may fail as the script says.
+const STAYS: Duration = Duration::from_secs(260);
 
 /// The replicas that answer now.
 #[derive(Clone, Default)]
@@ -196,8 +199,11 @@ impl User {
         }
         let _ = api.delete(&name, &DeleteParams::background()).await;
         let begun = Instant::now();
-        while api.get_opt(&name).await.unwrap().and_then(|found| found.metadata.uid) == uid {
-            assert!(begun.elapsed() < STUCK, "{} was deleted, and stays", self.instance);
+        while let Some(found) = api.get_opt(&name).await.unwrap()
+            && found.metadata.uid == uid
+        {
+            let status = &found.data["status"];
+            assert!(begun.elapsed() < STAYS, "{} was deleted, and stays: {status}", self.instance);
             sleep(Duration::from_millis(100)).await;
         }
     }
