@@ -34,6 +34,7 @@ pub mod record;
 pub mod redact;
 mod system_clock;
 mod transition;
+pub mod trigger;
 mod update;
 mod withdrawn;
 

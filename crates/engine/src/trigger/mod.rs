@@ -1,0 +1,155 @@
+//! Jobs that run when something happens: what is to be done next, of everything that can be seen of one.
+//!
+//! ```text
+//! trigger ──record──▶ open run ──start──▶ work goes on ──▶ ended ──keep outputs──▶ settled ──▶ removed
+//!    ▲                    │                                                           │
+//!    └── strategy, config └─ one write with the trigger's consumption                 └─ one write
+//! ```
+//!
+//! Nothing here comes from the difference between two events: whoever was away, was restarted or has missed
+//! a watch decides as one that has seen everything. A run has a number, and the number names all its
+//! effects; so two who decide the same do it once.
+
+mod decide;
+mod references;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::decide::{Action, Decision, REPLACED, Wait, decide};
+pub use self::references::{Held, References, differ};
+
+/// When a job is to run: `spec.trigger.strategy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// When somebody says `now`.
+    #[default]
+    Manual,
+    /// At once; then `manual` again.
+    Now,
+    /// At once, as soon as it is there; then `done`.
+    Once,
+    /// It has run, and runs again only for its configuration.
+    Done,
+}
+
+/// What a run was started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// Somebody said `now`.
+    Now,
+    /// It was to run once.
+    Once,
+    /// What it refers to has changed.
+    ConfigChange,
+}
+
+/// What happens to a trigger while a run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Concurrency {
+    /// Another run, beside it.
+    #[default]
+    Allow,
+    /// Nothing: the trigger is passed over.
+    Forbid,
+    /// Another run, after it.
+    Queue,
+    /// Another run, instead of it.
+    Replace,
+}
+
+/// What is recorded of a job's runs: written together with what it takes from the spec, so that a trigger is
+/// never taken without a run and no run is made twice for one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The number of the last run; 0: none yet.
+    pub last: u64,
+    /// Runs that were not settled when this was written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<Run>,
+    /// What the last run, or the first look, found; `None`: nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub references: Option<References>,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its number, from 1.
+    pub id: u64,
+    /// What it was started for.
+    pub trigger: Trigger,
+    /// When it was recorded, RFC 3339.
+    pub at: String,
+}
+
+/// What is seen of a run's work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// It goes on.
+    Going,
+    /// It is over; what it left is not kept yet.
+    Ended,
+    /// What it left is kept, or will never be.
+    Kept(Outcome),
+    /// Somebody took it away while it went on.
+    Gone,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Whether it did its work, and everything that it should leave is kept.
+    pub succeeded: bool,
+    /// In one word.
+    pub reason: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What was made of its outputs, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<String>,
+}
+
+impl Outcome {
+    /// It came to nothing.
+    pub fn failed(reason: &str, message: impl Into<String>) -> Self {
+        let (reason, message) = (reason.to_owned(), message.into());
+        Self { succeeded: false, reason, message, made: Vec::new() }
+    }
+}
+
+/// Everything that is seen of a job.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// What its spec says.
+    pub strategy: Strategy,
+    /// Whether it runs again when what it refers to changes.
+    pub follows_config: bool,
+    /// What its spec says of triggers that meet a run.
+    pub concurrency: Concurrency,
+    /// What it refers to that is not there, and without which its pods would not begin.
+    pub missing: Vec<String>,
+    /// What it refers to, as it is now.
+    pub references: References,
+    /// For how long that has not changed, as far as this process has seen.
+    pub unchanged: Duration,
+    /// How long that has to be before a change counts: so a burst of changes is one.
+    pub settle: Duration,
+    /// What is recorded of it.
+    pub record: Record,
+    /// The runs whose outcome is published.
+    pub settled: BTreeSet<u64>,
+    /// Whether it says that it is completed.
+    pub completed: bool,
+    /// What is seen of runs, by number; a run of which nothing is seen has not begun.
+    pub runs: BTreeMap<u64, Work>,
+    /// What is left of settled runs and is to go.
+    pub left: BTreeSet<u64>,
+}
