@@ -9,12 +9,16 @@
 //!                └──────────── Logged::read  ◀── its log, for what does not fit
 //! ```
 //!
-//! This library is both ends of what goes in and out: [`Order`] and [`Given`] on the way in; [`Message`],
-//! [`Line`] and [`Report`] on the way out; [`KeyPair`] and [`KeySet`] for the seal. The program
-//! `manciple-agent` is the middle. What everything means is decided by [`engine::contract`], as it is
-//! for the process runner. `docs/agent.md` is the protocol on a page.
+//! Files that other containers leave come home the same way: [`Gathering`] goes in, and [`Gathered`] comes
+//! from `manciple-agent wrap` around a container's command, or `manciple-agent gather` beside it.
+//!
+//! This library is both ends of what goes in and out: [`Order`], [`Given`] and [`Gathering`] on the way
+//! in; [`Message`], [`Line`], [`Report`] and [`Gathered`] on the way out; [`KeyPair`] and [`KeySet`] for the
+//! seal. The program `manciple-agent` is the middle. What a broker's result means is decided by
+//! [`engine::contract`], as it is for the process runner. `docs/agent.md` is the protocol on a page.
 
 mod error;
+mod gathering;
 mod keys;
 mod line;
 mod message;
@@ -23,9 +27,10 @@ mod report;
 mod seal;
 
 pub use error::Error;
+pub use gathering::{Content, GATHERING_VARIABLE, Gathered, Gathering, Outputs};
 pub use keys::{KeyPair, KeySet, PublicKey};
 pub use line::{Line, escape};
-pub use message::{Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, Message};
+pub use message::{Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message};
 pub use order::{
     AGENT_FILE, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, GIVEN_VARIABLE, Given, GivenFile,
     ORDER_VARIABLE, Order,

@@ -3,7 +3,7 @@
 //! ```text
 //! MANCIPLE1 sealed <key id> <base64>                 the report itself
 //! MANCIPLE1 logged <key id> <SHA-256> <bytes>        it is in the log: see Line
-//! MANCIPLE1 broken <why>                             there is none: the order could not be read
+//! MANCIPLE1 broken <why>                             there is none: what to do could not be read
 //! ```
 
 use std::fmt;
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::keys::{KeySet, is_id};
 use crate::line::{CHUNK, Line};
 use crate::seal::Sealed;
-use crate::{Error, Report};
+use crate::{Error, Gathered, Report};
 
 /// The longest termination message that a kubelet takes.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -23,11 +23,14 @@ pub const MAX_MESSAGE_BYTES: usize = 4096;
 /// stays under the 10 MiB at which a kubelet begins a new file, and the old one can be read no more.
 pub const MAX_LOGGED_BYTES: usize = 5 * 1024 * 1024;
 
+/// Where a container's termination message is, if its pod does not say otherwise.
+pub const MESSAGE_FILE: &str = "/dev/termination-log";
+
 const FIRST: &str = "MANCIPLE1";
-/// `MANCIPLE1 sealed 0123456789abcdef `, with what a newline takes.
-const HEAD: usize = 35;
+/// `MANCIPLE1 sealed 0123456789abcdef `.
+const HEAD: usize = 34;
 /// The longest sealed text that fits into a message.
-pub(crate) const MAX_SEALED_IN_MESSAGE: usize = (MAX_MESSAGE_BYTES - HEAD) / 4 * 3;
+pub(crate) const MAX_SEALED_IN_MESSAGE: usize = sealed_within(MAX_MESSAGE_BYTES);
 
 const DIGEST_BYTES: usize = 32;
 
@@ -46,9 +49,15 @@ pub enum Message {
 impl Message {
     /// Of a sealed report: itself if it fits, else where it will be.
     pub fn of(sealed: &Sealed) -> Self {
-        match sealed.bytes.len() {
-            ..=MAX_SEALED_IN_MESSAGE => Self::Sealed(sealed.clone()),
-            _ => Self::Logged(Logged::of(sealed)),
+        Self::within(sealed, MAX_MESSAGE_BYTES)
+    }
+
+    /// The same where less is taken of a message: `limit` bytes of its text, for a kubelet shares 12 KiB
+    /// among the containers of a pod. Where a report is takes 106 bytes at most, whatever the limit.
+    pub fn within(sealed: &Sealed, limit: usize) -> Self {
+        match sealed.bytes.len() <= sealed_within(limit.min(MAX_MESSAGE_BYTES)) {
+            true => Self::Sealed(sealed.clone()),
+            false => Self::Logged(Logged::of(sealed)),
         }
     }
 
@@ -96,6 +105,11 @@ impl fmt::Display for Message {
             }
         }
     }
+}
+
+/// How much of what is sealed fits into a message of so many bytes.
+const fn sealed_within(limit: usize) -> usize {
+    limit.saturating_sub(HEAD) / 4 * 3
 }
 
 /// One line, with nothing that a terminal would obey.
@@ -185,6 +199,14 @@ impl Logged {
     /// As [`Self::read`] and [`Sealed::report`].
     pub fn report(&self, log: &str, keys: &KeySet, run: &str) -> Result<Report, Error> {
         self.read(log)?.report(keys, run)
+    }
+
+    /// Finds the gathered files in the text of the log and opens them.
+    ///
+    /// # Errors
+    /// As [`Self::read`] and [`Sealed::gathered`].
+    pub fn gathered(&self, log: &str, keys: &KeySet, run: &str) -> Result<Gathered, Error> {
+        self.read(log)?.gathered(keys, run)
     }
 
     /// Enough of the digest to tell the report's lines from all others.

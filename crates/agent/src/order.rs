@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::keys::PublicKey;
+use crate::message::MESSAGE_FILE;
 
 /// The variable that holds the order, of the container that runs the broker.
 pub const ORDER_VARIABLE: &str = "MANCIPLE_ORDER";
@@ -168,8 +169,7 @@ impl Order {
     /// # Errors
     /// If the order is not JSON: a path that is not UTF-8.
     pub fn to_variable(&self) -> serde_json::Result<String> {
-        // Outside of strings JSON has none.
-        serde_json::to_string(self).map(|json| json.replace('$', "\\u0024"))
+        to_variable(self)
     }
 
     /// What the broker is asked, for [`contract::interpret`].
@@ -209,12 +209,17 @@ impl GivenFile {
     }
 }
 
+/// JSON without `$`: outside of strings it has none.
+pub(crate) fn to_variable(told: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(told).map(|json| json.replace('$', "\\u0024"))
+}
+
 fn program() -> PathBuf {
     PathBuf::from(EXECUTABLE)
 }
 
-fn message() -> PathBuf {
-    PathBuf::from("/dev/termination-log")
+pub(crate) fn message() -> PathBuf {
+    PathBuf::from(MESSAGE_FILE)
 }
 
 fn grace() -> Duration {

@@ -11,10 +11,11 @@ use hpke::aead::ChaCha20Poly1305;
 use hpke::kdf::HkdfSha256;
 use hpke::kem::X25519HkdfSha256;
 use hpke::{Deserializable, HpkeError, OpModeR, OpModeS, Serializable};
+use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use crate::keys::{KeySet, PublicKey};
-use crate::{Error, Report};
+use crate::{Error, Gathered, Report};
 
 pub(crate) type Kem = X25519HkdfSha256;
 
@@ -29,6 +30,8 @@ pub enum Purpose {
     Report,
     /// How far a run is.
     Progress,
+    /// The files that were gathered of a run.
+    Outputs,
 }
 
 impl Purpose {
@@ -36,6 +39,7 @@ impl Purpose {
         let purpose = match self {
             Self::Report => "report",
             Self::Progress => "progress",
+            Self::Outputs => "outputs",
         };
         format!("manciple/agent/{purpose}/1\n{run}").into_bytes()
     }
@@ -104,12 +108,17 @@ impl Sealed {
     /// # Errors
     /// As [`Self::open`], and [`Error::NotAReport`].
     pub fn report(&self, keys: &KeySet, run: &str) -> Result<Report, Error> {
-        let plain = self.open(keys, Purpose::Report, run)?;
-        // What serde would say may repeat a value.
-        serde_json::from_slice(&plain)
-            .ok()
-            .filter(|report: &Report| report.run == run)
-            .ok_or(Error::NotAReport)
+        let report: Report = self.read(keys, Purpose::Report, run)?;
+        if report.run == run { Ok(report) } else { Err(Error::NotAReport) }
+    }
+
+    /// Opens the files that were gathered of a run.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`Error::NotAReport`].
+    pub fn gathered(&self, keys: &KeySet, run: &str) -> Result<Gathered, Error> {
+        let gathered: Gathered = self.read(keys, Purpose::Outputs, run)?;
+        if gathered.run == run { Ok(gathered) } else { Err(Error::NotAReport) }
     }
 
     /// Opens what a run said of its progress: at most 500 bytes, redacted.
@@ -119,6 +128,17 @@ impl Sealed {
     pub fn progress(&self, keys: &KeySet, run: &str) -> Result<String, Error> {
         let plain = self.open(keys, Purpose::Progress, run)?;
         String::from_utf8(plain.to_vec()).map_err(|_| Error::NotAReport)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        keys: &KeySet,
+        purpose: Purpose,
+        run: &str,
+    ) -> Result<T, Error> {
+        let plain = self.open(keys, purpose, run)?;
+        // What serde would say may repeat a value.
+        serde_json::from_slice(&plain).map_err(|_| Error::NotAReport)
     }
 }
 

@@ -1,9 +1,11 @@
 //! What comes home is read whatever stands in it: hostile messages and logs are errors, never panics.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
+use std::collections::BTreeMap;
+
 use agent::{
-    Answer, Error, KeyPair, KeySet, Line, Logged, MAX_MESSAGE_BYTES, Message, PublicKey, Purpose,
-    Report, Sealed, escape,
+    Answer, Content, Error, Gathered, Gathering, KeyPair, KeySet, Line, Logged, MAX_LOGGED_BYTES,
+    MAX_MESSAGE_BYTES, Message, Outputs, PublicKey, Purpose, Report, Sealed, escape,
 };
 use engine::ports::Offer;
 use osb::{Output, Sensitive};
@@ -215,6 +217,100 @@ fn only_what_looks_like_the_agents_is_escaped() {
         assert!(Line::parse(&escape(line)).is_none(), "{line}");
         assert!(escape(line).ends_with(line));
     }
+}
+
+/// Files of one container.
+fn gathered(files: impl IntoIterator<Item = (String, Content)>) -> Gathered {
+    let outputs = BTreeMap::from([("app".to_owned(), files.into_iter().collect())]);
+    Gathered { run: "job-a-1".to_owned(), outputs }
+}
+
+#[test]
+fn what_was_gathered_comes_home_as_what_it_is_and_as_nothing_else() {
+    let (pair, keys) = keys();
+    let contents = [
+        Content::Text("{\"password\": \"planted\"}".to_owned()),
+        Content::Missing,
+        Content::TooLarge(u64::MAX),
+        Content::NotText,
+        Content::Unreadable("it is no regular file".to_owned()),
+    ];
+    let sent = gathered(contents.into_iter().enumerate().map(|(at, it)| (at.to_string(), it)));
+    assert!(!format!("{sent:?}").contains("planted"), "{sent:?}");
+    let sealed = sent.seal(pair.public()).unwrap();
+    assert_eq!(sealed.gathered(&keys, "job-a-1"), Ok(sent));
+    assert_eq!(sealed.gathered(&keys, "job-a-2"), Err(Error::NotOpened));
+    assert_eq!(sealed.report(&keys, "job-a-1"), Err(Error::NotOpened));
+    let other = report(0, "").seal(pair.public()).unwrap();
+    assert_eq!(other.gathered(&keys, "provision-a-1"), Err(Error::NotOpened));
+    // Sealed rightly, and of another run by its own word, or not what it should be.
+    for plain in [r#"{"run": "job-a-2", "outputs": {}}"#, r#"{"run": "job-a-1"}"#, "planted"] {
+        let sealed =
+            Sealed::seal(pair.public(), Purpose::Outputs, "job-a-1", plain.as_bytes()).unwrap();
+        assert_eq!(sealed.gathered(&keys, "job-a-1"), Err(Error::NotAReport), "{plain}");
+    }
+}
+
+#[test]
+fn a_message_is_within_any_limit_that_has_room_for_where_the_report_is() {
+    let (pair, _) = keys();
+    for bytes in (0..50).chain(2990..3010).chain([600, 2_000_000]) {
+        let plain = vec![b'x'; bytes];
+        let sealed = Sealed::seal(pair.public(), Purpose::Outputs, "a", &plain).unwrap();
+        let whole = Message::Sealed(sealed.clone()).to_string().len();
+        for limit in (106..150).chain([1000, 4093, 4094, 4095, 4096, 4097, usize::MAX]) {
+            let message = Message::within(&sealed, limit);
+            let taken = limit.min(MAX_MESSAGE_BYTES);
+            assert_eq!(matches!(message, Message::Sealed(_)), whole <= taken, "{limit}, {bytes}");
+            assert!(message.to_string().len() <= taken, "{limit}, {bytes}");
+        }
+    }
+}
+
+#[test]
+fn no_more_is_left_out_of_a_report_than_must_be() {
+    let (pair, keys) = keys();
+    let most = MAX_LOGGED_BYTES;
+    // What takes most in JSON goes first, and not what is longest: each zero takes six bytes.
+    let cases = [
+        ("fits", vec!["x".repeat(most - 200), "y".to_owned()], vec![]),
+        ("does not", vec!["x".repeat(most), "y".repeat(1000)], vec![0]),
+        ("the largest", vec!["x".repeat(most / 2), "y".repeat(most / 2 + 1)], vec![1]),
+        ("both", vec!["x".repeat(most), "y".repeat(most + 1), "z".to_owned()], vec![0, 1]),
+        ("in JSON", vec!["\0".repeat(most / 6), "y".repeat(most / 5)], vec![0]),
+    ];
+    for (case, texts, out) in cases {
+        let text = |(at, text): (usize, &String)| (at.to_string(), Content::Text(text.clone()));
+        let sent = gathered(texts.iter().enumerate().map(text));
+        let sealed = sent.seal(pair.public()).unwrap();
+        assert!(sealed.len() <= most, "{case}");
+        let read = sealed.gathered(&keys, "job-a-1").unwrap();
+        let mut expected = sent;
+        for at in out {
+            let content =
+                expected.outputs.get_mut("app").unwrap().get_mut(&at.to_string()).unwrap();
+            *content = Content::TooLarge(texts[at].len() as u64);
+        }
+        assert_eq!(read, expected, "{case}");
+    }
+}
+
+#[test]
+fn a_gathering_survives_its_variable_in_which_kubernetes_expands_nothing() {
+    let files = vec!["$(HOME)/$$.json".to_owned()];
+    let outputs = Outputs { directory: "/mnt/$dir".into(), files };
+    let outputs = BTreeMap::from([("app".to_owned(), outputs)]);
+    let gathering = Gathering::new("job-$a-1", outputs, KeyPair::generate().public().clone());
+    let variable = gathering.to_variable().unwrap();
+    assert!(!variable.contains('$'), "{variable}");
+    assert_eq!(serde_json::from_str::<Gathering>(&variable).unwrap(), gathering);
+    let mut least: serde_json::Value = serde_json::from_str(&variable).unwrap();
+    for default in ["message", "message_limit", "file_limit"] {
+        assert!(least.as_object_mut().unwrap().remove(default).is_some());
+    }
+    let read: Gathering = serde_json::from_value(least).unwrap();
+    assert_eq!(read.message, std::path::Path::new("/dev/termination-log"));
+    assert_eq!((read.message_limit, read.file_limit), (4096, 1024 * 1024));
 }
 
 proptest! {

@@ -72,7 +72,8 @@ fn a_large_output_comes_home_in_the_log() {
     assert_eq!(credentials.expose()["bundle"].as_str().unwrap().len(), 900_000);
     assert!(ended.message.len() < 200 && ended.message.contains(" logged "), "{}", ended.message);
     assert!(ended.log.lines().all(|line| line.len() < 16 * 1024));
-    assert!(!ended.log.contains("xxxx"));
+    // Four of them are in base64 of such a length by chance.
+    assert!(!ended.log.contains(&"x".repeat(20)));
 }
 
 #[test]

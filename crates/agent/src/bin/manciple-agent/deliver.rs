@@ -2,42 +2,58 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::{Error, Logged, MAX_LOGGED_BYTES, Message, Order, Report, Sealed};
+use agent::{
+    Error, Gathering, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message, Order,
+    Report, Sealed,
+};
 use engine::ports::RunFailure;
 use engine::record::Reason;
 use osb::Failure;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::say;
-use crate::settle::{printed, settle};
-
-/// Where Kubernetes has it, for those who cannot read where it is.
-const USUAL_MESSAGE: &str = "/dev/termination-log";
+use crate::settle::{Ending, printed, settle};
 
 /// Leaves a report. Its lines in the log come before the message that speaks of them.
 pub(crate) fn deliver(order: &Order, report: Report) -> ExitCode {
     let did_its_work = report.answer.failure().is_none();
-    let left = seal(order, report)
-        .map_err(|error| error.to_string())
-        .and_then(|sealed| leave(order, &sealed).map_err(|error| error.to_string()));
+    let left = seal(order, report).map_err(|error| error.to_string()).and_then(|sealed| {
+        leave(&sealed, &order.message, MAX_MESSAGE_BYTES, Ending::default())
+            .map_err(|error| error.to_string())
+    });
     match left {
         Ok(()) if did_its_work => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
-        Err(why) => {
-            say(&format!("the report cannot be left: {why}"));
-            ExitCode::from(2)
-        }
+        Err(why) => cannot_be_left(&why),
     }
+}
+
+/// Leaves the files as they are now: all that there are, and of the others why not.
+pub(crate) fn gathered(gathering: &Gathering, ending: Ending) -> ExitCode {
+    let gathered = crate::outputs::gather(gathering);
+    let left =
+        gathered.seal(&gathering.key).map_err(|error| error.to_string()).and_then(|sealed| {
+            leave(&sealed, &gathering.message, gathering.message_limit, ending)
+                .map_err(|error| error.to_string())
+        });
+    left.map_or_else(|why| cannot_be_left(&why), |()| ExitCode::SUCCESS)
 }
 
 /// Says that there is no report, in the open.
 pub(crate) fn broken(why: &str) -> ExitCode {
     say(why);
-    if let Err(error) = write(Path::new(USUAL_MESSAGE), &Message::Broken(why.to_owned())) {
-        say(&format!("{USUAL_MESSAGE} cannot be written: {error}"));
+    if let Err(error) = write(Path::new(MESSAGE_FILE), &Message::Broken(why.to_owned())) {
+        say(&format!("{MESSAGE_FILE} cannot be written: {error}"));
     }
+    ExitCode::from(2)
+}
+
+fn cannot_be_left(why: &str) -> ExitCode {
+    say(&format!("the report cannot be left: {why}"));
     ExitCode::from(2)
 }
 
@@ -51,19 +67,32 @@ fn seal(order: &Order, report: Report) -> Result<Sealed, Error> {
     Report::failed(order, failure).seal(&order.key)
 }
 
-fn leave(order: &Order, sealed: &Sealed) -> io::Result<()> {
-    let message = Message::of(sealed);
+/// Leaves what is sealed in the file of the message, of which `limit` bytes are taken.
+fn leave(sealed: &Sealed, file: &Path, limit: usize, ending: Ending) -> io::Result<()> {
+    let message = Message::within(sealed, limit);
     if let Message::Logged(_) = &message {
-        let mut stdout = io::stdout().lock();
-        for line in Logged::lines(sealed) {
-            let line = format!("{line}\n");
-            printed(line.len());
-            stdout.write_all(line.as_bytes())?;
-        }
-        stdout.flush()?;
+        log(sealed, ending)?;
     }
-    settle();
-    write(&order.message, &message)
+    settle(ending);
+    write(file, &message)
+}
+
+/// Writes the lines of a report to our stdout.
+fn log(sealed: &Sealed, ending: Ending) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    if ending.shared {
+        let flags = fcntl_getfl(stdout.as_fd())?;
+        // Some commands change what is theirs and ours, and writes would fail instead of waiting.
+        fcntl_setfl(stdout.as_fd(), flags - OFlags::NONBLOCK)?;
+        // The last line before ours may lack its end.
+        stdout.write_all(b"\n")?;
+    }
+    for line in Logged::lines(sealed) {
+        let line = format!("{line}\n");
+        printed(line.len());
+        stdout.write_all(line.as_bytes())?;
+    }
+    stdout.flush()
 }
 
 /// Into a file that is there: the kubelet makes it, and reads no other.

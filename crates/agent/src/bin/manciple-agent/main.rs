@@ -1,29 +1,42 @@
 //! `manciple-agent`: the program that goes into a pod. See the library `agent`.
 //!
 //! ```text
-//! install <dir>   in an init container: puts itself, and what is given, where the next can use it
-//! run             in the broker's container: runs the broker, and leaves a sealed report
+//! install <dir>            in an init container: puts itself, and what is given, where the next can use it
+//! run                      in the broker's container: runs the broker, and leaves a sealed report
+//! wrap [--] <command> …    in any container: runs its command, and leaves its files, sealed
+//! gather                   beside others, until SIGTERM: leaves their files, sealed
+//! gather --until <file>    the same, until there is something in the file
 //! ```
 //!
-//! It exits with 0 if the broker did its work, with 1 if not, and with 2 if there is no report.
+//! It exits with 0 if the broker did its work, with 1 if not, and with 2 if there is no report; `wrap` as its
+//! command did; `gather` with 0, or with 2 if there is no report.
 
 mod broker;
 mod deliver;
+mod gather;
 mod given;
 mod install;
 mod log;
 mod output;
+mod outputs;
 mod progress;
 mod run;
 mod settle;
 mod signals;
+mod told;
 mod watch;
+mod wrap;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: manciple-agent install <dir> | manciple-agent run";
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+const USAGE: &str = "usage: manciple-agent install <dir> | manciple-agent run | \
+                     manciple-agent wrap [--] <command> [arguments] | \
+                     manciple-agent gather [--until <file>]";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -38,11 +51,32 @@ fn main() -> ExitCode {
             }
         }
         [command] if command == "run" => run::run(),
-        _ => {
-            say(USAGE);
-            ExitCode::from(2)
+        [command, wrapped @ ..] if command == "wrap" => wrap(wrapped),
+        [command] if command == "gather" => gather::gather(None),
+        [command, until, file] if command == "gather" && until == "--until" => {
+            gather::gather(Some(Path::new(file)))
         }
+        _ => usage(),
     }
+}
+
+fn wrap(wrapped: &[OsString]) -> ExitCode {
+    let wrapped = match wrapped {
+        [dashes, command @ ..] if dashes == "--" => command,
+        command => command,
+    };
+    let Some((program, arguments)) = wrapped.split_first() else { return usage() };
+    wrap::wrap(program, arguments)
+}
+
+fn usage() -> ExitCode {
+    say(USAGE);
+    ExitCode::from(2)
+}
+
+/// What is given and made is in our memory: nothing that runs as the same user looks into it.
+fn hide_memory() {
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 /// To the pod's log.

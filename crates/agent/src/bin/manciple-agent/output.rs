@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::mem;
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdout};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::log::Log;
-use crate::signals::Signals;
+use crate::signals::{Signals, timespec};
 
 /// Half of what a pipe holds.
 const CHUNK: usize = 32 * 1024;
@@ -81,15 +81,6 @@ impl Output {
             Err(error) => return Err(error.into()),
         }
         Ok((!polled[0].revents().is_empty(), !polled[1].revents().is_empty()))
-    }
-}
-
-/// Rounded up to a millisecond, so that the time has come when this is over.
-fn timespec(duration: Duration) -> Timespec {
-    let duration = duration + Duration::from_millis(1);
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }
 

@@ -16,15 +16,16 @@ use engine::record::Reason;
 use engine::redact::{Redactor, Secrets};
 use osb::jobs::contract::{Capability, MAX_STATE_BYTES};
 use osb::{Action, Failure};
-use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
+use rustix::process::{getpid, set_child_subreaper};
 
 use crate::broker::{self, Configuration, Exchange};
-use crate::deliver;
 use crate::given::Given;
 use crate::log::Log;
 use crate::progress::Progress;
 use crate::signals::Signals;
+use crate::told::told;
 use crate::watch::{Watched, watch};
+use crate::{deliver, hide_memory};
 
 /// How much of a log is looked at for a report, in bytes.
 const REPORT_LOG_BYTES: usize = 8 * 1024;
@@ -33,13 +34,12 @@ const MAX_NOTES: usize = 10;
 
 /// Runs the broker and leaves its report.
 pub(crate) fn run() -> ExitCode {
-    // What is given is in our memory: nothing that runs as the same user looks into it.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    hide_memory();
     // Outside of a container orphans would go to somebody else.
     let _ = set_child_subreaper(Some(getpid()));
     let prepared = Signals::catch()
         .map_err(|error| format!("signals cannot be caught: {error}"))
-        .and_then(|signals| Ok((signals, order()?, directory()?)));
+        .and_then(|signals| Ok((signals, told(ORDER_VARIABLE, "order")?, directory()?)));
     let (mut signals, order, directory) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => return deliver::broken(&why),
@@ -51,18 +51,6 @@ pub(crate) fn run() -> ExitCode {
 /// Not started for a reason that stays.
 pub(crate) fn not_started(why: impl Into<String>) -> RunFailure {
     RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) }
-}
-
-fn order() -> Result<Order, String> {
-    let order = std::env::var(ORDER_VARIABLE);
-    let order = order.map_err(|_| format!("{ORDER_VARIABLE} is not set, or not UTF-8"))?;
-    serde_json::from_str(&order).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        format!(
-            "{ORDER_VARIABLE} is no order of this version (line {line}, column {column}): are \
-             controller and agent of the same image?"
-        )
-    })
 }
 
 /// Where the agent was installed.

@@ -3,30 +3,90 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use signal_hook::consts::{SIGCHLD, SIGTERM};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use signal_hook::low_level::pipe;
 
+/// A signal that is caught from when this is made. The first process of a container is sent no signal that it
+/// does not catch.
+pub(crate) struct Caught {
+    signal: Signal,
+    stream: UnixStream,
+}
+
+impl Caught {
+    pub(crate) fn catch(signal: Signal) -> io::Result<Self> {
+        let (stream, write) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        pipe::register(signal.as_raw(), write)?;
+        Ok(Self { signal, stream })
+    }
+
+    pub(crate) fn signal(&self) -> Signal {
+        self.signal
+    }
+
+    /// Whether it has come since this was asked.
+    pub(crate) fn came(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        let mut came = false;
+        while matches!(self.stream.read(&mut bytes), Ok(1..)) {
+            came = true;
+        }
+        came
+    }
+}
+
+impl AsFd for Caught {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Waits until one of them has come, and for `at_most` so long; it may be over sooner. Says whether one has.
+pub(crate) fn wait<'s>(
+    signals: impl IntoIterator<Item = &'s Caught>,
+    at_most: Option<Duration>,
+) -> io::Result<bool> {
+    let polled = signals.into_iter().map(|signal| PollFd::new(signal, PollFlags::IN));
+    match poll(&mut polled.collect::<Vec<_>>(), at_most.map(timespec).as_ref()) {
+        Ok(came) => Ok(came > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Rounded up to a millisecond, so that the time has come when this is over.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    let duration = duration + Duration::from_millis(1);
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// What a run waits for.
 pub(crate) struct Signals {
-    end: UnixStream,
-    child: UnixStream,
+    end: Caught,
+    child: Caught,
 }
 
 impl Signals {
-    /// Catches them from now on. The first process of a container is sent no signal that it does not
-    /// catch.
     pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self { end: stream(SIGTERM)?, child: stream(SIGCHLD)? })
+        Ok(Self { end: Caught::catch(Signal::TERM)?, child: Caught::catch(Signal::CHILD)? })
     }
 
     /// Whether somebody has asked for the end since this was asked.
     pub(crate) fn end(&mut self) -> bool {
-        came(&mut self.end)
+        self.end.came()
     }
 
     /// Whether a child has ended since this was asked.
     pub(crate) fn child(&mut self) -> bool {
-        came(&mut self.child)
+        self.child.came()
     }
 
     /// Forgets what came: it would be waited for in vain otherwise.
@@ -38,20 +98,4 @@ impl Signals {
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.end.as_fd(), self.child.as_fd()]
     }
-}
-
-fn stream(signal: i32) -> io::Result<UnixStream> {
-    let (read, write) = UnixStream::pair()?;
-    read.set_nonblocking(true)?;
-    pipe::register(signal, write)?;
-    Ok(read)
-}
-
-fn came(stream: &mut UnixStream) -> bool {
-    let mut bytes = [0; 64];
-    let mut came = false;
-    while matches!(stream.read(&mut bytes), Ok(1..)) {
-        came = true;
-    }
-    came
 }

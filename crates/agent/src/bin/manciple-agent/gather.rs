@@ -1,0 +1,58 @@
+//! Beside the containers whose files are gathered: waits until they have ended, and brings home what they
+//! left.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use agent::GATHERING_VARIABLE;
+use rustix::process::Signal;
+
+use crate::settle::Ending;
+use crate::signals::{Caught, wait};
+use crate::told::told;
+use crate::{deliver, hide_memory};
+
+/// The file that tells of the end is a link that the kubelet replaces, so it is looked for by its path: so
+/// often at first,
+const LOOK: Duration = Duration::from_millis(100);
+/// later once in this part of the time that was waited,
+const PART: u32 = 100;
+/// and in the end so often. Each look wakes a processor that may have nothing else to do.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// Waits for SIGTERM, which the kubelet sends when the other containers have ended, or for a file that is
+/// not empty; leaves the files.
+pub(crate) fn gather(until: Option<&Path>) -> ExitCode {
+    hide_memory();
+    let caught = [Signal::TERM, Signal::INT].map(Caught::catch);
+    let gathering = told(GATHERING_VARIABLE, "gathering").map_err(|why| deliver::broken(&why));
+    let ending = caught
+        .into_iter()
+        .collect::<io::Result<Vec<_>>>()
+        .and_then(|signals| wait_for_the_end(&signals, until));
+    match (gathering, ending) {
+        (Err(broken), _) => broken,
+        (Ok(gathering), Ok(ending)) => deliver::gathered(&gathering, ending),
+        (Ok(_), Err(error)) => deliver::broken(&format!("the end cannot be waited for: {error}")),
+    }
+}
+
+fn wait_for_the_end(signals: &[Caught], until: Option<&Path>) -> io::Result<Ending> {
+    let began = Instant::now();
+    loop {
+        if until.is_some_and(is_written) {
+            return Ok(Ending::default());
+        }
+        let look = until.map(|_| (began.elapsed() / PART).clamp(LOOK, LAST_LOOK));
+        if wait(signals, look)? {
+            return Ok(Ending { hurried: true, ..Ending::default() });
+        }
+    }
+}
+
+fn is_written(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|file| file.is_file() && file.len() > 0)
+}

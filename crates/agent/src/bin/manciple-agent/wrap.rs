@@ -1,0 +1,133 @@
+//! Around a container's command, as the first process: runs it as if nobody stood between, and brings home
+//! what it left.
+//!
+//! ```text
+//! start ─▶ signals to it, orphans reaped ─▶ it has ended ─▶ what it left is ended ─▶ files, sealed ─▶ its status
+//! ```
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use agent::{GATHERING_VARIABLE, Gathering};
+use child::group;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
+};
+
+use crate::settle::Ending;
+use crate::signals::{self, Caught};
+use crate::told::told;
+use crate::{deliver, hide_memory, say};
+
+/// What is said to the first process of a container, and is meant for the command.
+const FORWARDED: [Signal; 8] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+];
+/// Ours, and not the command's: what we are told, and what told the loader where to put us.
+const OURS: [&str; 2] = [GATHERING_VARIABLE, "MANCIPLE_AGENT"];
+
+/// As shells have it.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTED: u8 = 126;
+const SIGNALLED: i32 = 128;
+
+/// How long what was killed may take to be gone.
+const DRAIN: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Runs the command and leaves its files; ends as it has ended, whatever becomes of them.
+pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
+    hide_memory();
+    // Outside of a container orphans would go to somebody else.
+    let _ = set_child_subreaper(Some(getpid()));
+    let gathering = told::<Gathering>(GATHERING_VARIABLE, "gathering");
+    let gathering = gathering.map_err(|why| deliver::broken(&why)).ok();
+    let mut ending = Ending { shared: true, hurried: false };
+    let status = run(program, arguments, &mut ending).unwrap_or_else(|error| {
+        let program = Path::new(program).display();
+        say(&format!("{program} cannot be run: {error}"));
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::NOTDIR) => NOT_FOUND,
+            _ => NOT_EXECUTED,
+        }
+    });
+    end_leftovers();
+    if let Some(gathering) = gathering {
+        // What cannot be left was said, and is no reason for the command to have failed.
+        let _ = deliver::gathered(&gathering, ending);
+    }
+    ExitCode::from(status)
+}
+
+fn run(program: &OsString, arguments: &[OsString], ending: &mut Ending) -> io::Result<u8> {
+    let mut child = Caught::catch(Signal::CHILD)?;
+    // What is caught is as usual again in the command, whatever we were started with.
+    let forwarded = FORWARDED.into_iter().map(Caught::catch);
+    let mut forwarded = forwarded.collect::<io::Result<Vec<_>>>()?;
+    let mut command = Command::new(program);
+    OURS.iter().for_each(|variable| {
+        command.env_remove(variable);
+    });
+    let command = Pid::from_child(&command.args(arguments).spawn()?);
+    loop {
+        signals::wait(forwarded.iter().chain([&child]), None)?;
+        if child.came()
+            && let Some(status) = reap(command)?
+        {
+            return Ok(as_shells_say(status));
+        }
+        for signal in
+            forwarded.iter_mut().filter_map(|caught| caught.came().then(|| caught.signal()))
+        {
+            ending.hurried |= signal == Signal::TERM;
+            // One that has just ended needs none.
+            let _ = kill_process(command, signal);
+        }
+    }
+}
+
+/// Reaps what has ended, whoever's it was; the status of the command, if it is among it.
+fn reap(command: Pid) -> io::Result<Option<WaitStatus>> {
+    let mut status = None;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, ended))) if pid == command => status = Some(ended),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) | Err(Errno::CHILD) => return Ok(status),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn as_shells_say(status: WaitStatus) -> u8 {
+    let signalled = status.terminating_signal().map(|signal| SIGNALLED + signal);
+    let status = status.exit_status().or(signalled);
+    status.and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX)
+}
+
+/// Ends what the command has left, as the kernel does when the first process of a container ends: what still
+/// prints would do so between the lines of the report.
+fn end_leftovers() {
+    // Elsewhere not all there is belongs to the command.
+    if getpid() != Pid::INIT {
+        return;
+    }
+    // To the first process, its own group is everything there is.
+    group::signal(Pid::INIT, Signal::KILL);
+    let until = Instant::now() + DRAIN;
+    while group::are_children_left() && Instant::now() < until {
+        sleep(LOOK);
+    }
+}

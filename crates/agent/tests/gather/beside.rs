@@ -1,0 +1,163 @@
+//! Beside the containers whose files it gathers, the agent waits for their end, however it is told.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use agent::{GATHERING_VARIABLE, Gathering};
+use rustix::process::Signal;
+
+use crate::harness::{Pod, signal, text, wait, wait_until_it_waits};
+
+/// Bytes of a file.
+const MANY: usize = 1_000_000;
+
+fn start(pod: &Pod, arguments: &[&str]) -> Child {
+    let agent = pod.agent(&pod.gathering(&["a"]), arguments).spawn().unwrap();
+    wait_until_it_waits(&agent);
+    agent
+}
+
+/// So long after it could have ended.
+fn assert_waits(agent: &mut Child) {
+    sleep(Duration::from_millis(350));
+    assert!(agent.try_wait().unwrap().is_none(), "it does not wait");
+}
+
+#[test]
+fn it_ends_when_it_is_asked_to_with_the_files_of_that_moment() {
+    for asked in [Signal::TERM, Signal::INT] {
+        let pod = Pod::new();
+        let mut agent = start(&pod, &["gather"]);
+        assert_waits(&mut agent);
+        fs::write(pod.path("out/a"), "late").unwrap();
+        signal(&agent, asked);
+        let ended = pod.ended(&mut agent);
+        assert_eq!(ended.code, Some(0));
+        assert_eq!(ended.content("a"), text("late"));
+        assert_eq!(ended.log(), "");
+    }
+}
+
+#[test]
+fn it_ends_when_the_file_has_something_in_it() {
+    let pod = Pod::new();
+    // As the kubelet has it: a link, by which the whole is replaced.
+    let mount = pod.path("mount");
+    for (version, content) in [("..1", ""), ("..2", "true")] {
+        fs::create_dir_all(mount.join(version)).unwrap();
+        fs::write(mount.join(version).join("ended"), content).unwrap();
+    }
+    let file = mount.join("ended");
+    let mut agent = start(&pod, &["gather", "--until", file.to_str().unwrap()]);
+    assert_waits(&mut agent);
+    symlink("..1", mount.join("..data")).unwrap();
+    symlink("..data/ended", &file).unwrap();
+    assert_waits(&mut agent);
+    fs::write(pod.path("out/a"), "late").unwrap();
+    symlink("..2", mount.join("..new")).unwrap();
+    fs::rename(mount.join("..new"), mount.join("..data")).unwrap();
+    let ended = pod.ended(&mut agent);
+    assert_eq!(ended.code, Some(0));
+    assert_eq!(ended.content("a"), text("late"));
+}
+
+#[test]
+fn it_ends_at_once_if_the_file_is_there() {
+    let pod = Pod::new();
+    fs::write(pod.path("ended"), "true").unwrap();
+    fs::write(pod.path("out/a"), "early").unwrap();
+    let file = pod.path("ended");
+    let ended =
+        pod.run(pod.agent(&pod.gathering(&["a"]), &["gather", "--until", file.to_str().unwrap()]));
+    assert_eq!((ended.code, ended.content("a")), (Some(0), text("early")));
+}
+
+#[test]
+fn it_ends_at_sigterm_though_the_file_does_not_come() {
+    let pod = Pod::new();
+    let mut agent = start(&pod, &["gather", "--until", pod.path("ended").to_str().unwrap()]);
+    assert_waits(&mut agent);
+    fs::write(pod.path("out/a"), "late").unwrap();
+    signal(&agent, Signal::TERM);
+    let ended = pod.ended(&mut agent);
+    assert_eq!((ended.code, ended.content("a")), (Some(0), text("late")));
+}
+
+#[test]
+fn much_is_brought_home_within_the_time_of_a_pod() {
+    let pod = Pod::new();
+    let names = ["a", "b", "c"];
+    for name in names {
+        fs::write(pod.path("out").join(name), name.repeat(MANY)).unwrap();
+    }
+    let mut agent = pod.agent(&pod.gathering(&names), &["gather"]);
+    let (mut log, stdout) = std::io::pipe().unwrap();
+    let mut running = agent.stdout(stdout).spawn().unwrap();
+    // Its own end of the pipe, which the end of the log waits for.
+    drop(agent);
+    let runtime = std::thread::spawn(move || {
+        let mut read = String::new();
+        log.read_to_string(&mut read).map(|_| read)
+    });
+    wait_until_it_waits(&running);
+    let asked = Instant::now();
+    signal(&running, Signal::TERM);
+    let mut ended = pod.ended(&mut running);
+    // Not optimised, it takes a second; a pod's usual time is thirty.
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    ended.stdout = runtime.join().unwrap().unwrap();
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stdout.len() > 3 * MANY);
+    assert!(ended.stdout.lines().all(|line| line.len() < 16 * 1024));
+    let found = ended.report();
+    for name in names {
+        assert_eq!(found.outputs["app"][name], text(&name.repeat(MANY)));
+    }
+}
+
+#[test]
+fn a_runtime_that_takes_nothing_is_not_waited_for_in_a_hurry() {
+    let pod = Pod::new();
+    // Fits into a pipe, whose other end nobody reads.
+    fs::write(pod.path("out/a"), "x".repeat(30_000)).unwrap();
+    let (_log, stdout) = std::io::pipe().unwrap();
+    let mut agent = pod.agent(&pod.gathering(&["a"]), &["gather"]);
+    let mut agent = agent.stdout(stdout).spawn().unwrap();
+    wait_until_it_waits(&agent);
+    let asked = Instant::now();
+    signal(&agent, Signal::TERM);
+    assert_eq!(wait(&mut agent).code(), Some(0));
+    let took = asked.elapsed();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    assert!(took > Duration::from_millis(500), "{took:?}: it waits a little");
+    assert!(fs::read_to_string(pod.path("message")).unwrap().contains(" logged "));
+}
+
+#[test]
+fn what_cannot_be_left_is_the_only_failure() {
+    let pod = Pod::new();
+    let gathering = Gathering { message: pod.path("nowhere"), ..pod.gathering(&["a"]) };
+    let mut agent = pod.agent(&gathering, &["gather"]).spawn().unwrap();
+    wait_until_it_waits(&agent);
+    signal(&agent, Signal::TERM);
+    let ended = pod.ended(&mut agent);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("the report cannot be left: "), "{}", ended.stderr);
+}
+
+#[test]
+fn without_being_told_what_to_gather_it_waits_all_the_same() {
+    let pod = Pod::new();
+    let mut agent = pod.agent(&pod.gathering(&["a"]), &["gather"]);
+    let mut agent = agent.env_remove(GATHERING_VARIABLE).spawn().unwrap();
+    wait_until_it_waits(&agent);
+    assert_waits(&mut agent);
+    signal(&agent, Signal::TERM);
+    let ended = pod.ended(&mut agent);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("MANCIPLE_GATHERING is not set"), "{}", ended.stderr);
+}
