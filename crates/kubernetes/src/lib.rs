@@ -21,6 +21,7 @@ mod events;
 mod lease;
 pub mod names;
 pub mod own;
+pub mod quarks;
 pub mod resources;
 mod runner;
 mod server_time;

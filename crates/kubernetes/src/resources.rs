@@ -8,8 +8,8 @@ use kube::discovery::ApiResource;
 use osb::Action;
 use serde_json::{Map, Value, json};
 
-use crate::brokers;
 use crate::names::{GROUP, VERSION};
+use crate::{brokers, quarks};
 
 /// One of our kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +187,8 @@ pub(crate) fn time(milliseconds: u64) -> String {
 
 /// The definitions of all kinds, for any API server from 1.16 on.
 pub fn definitions() -> Vec<Value> {
-    Kind::ALL.into_iter().map(definition).chain([brokers::definition()]).collect()
+    let further = [brokers::definition(), quarks::definition()];
+    Kind::ALL.into_iter().map(definition).chain(further).collect()
 }
 
 fn definition(kind: Kind) -> Value {

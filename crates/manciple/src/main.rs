@@ -2,6 +2,7 @@
 
 mod admin;
 mod cli;
+mod controller;
 mod serve;
 
 fn main() -> std::process::ExitCode {

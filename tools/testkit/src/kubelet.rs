@@ -11,7 +11,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::{Answer, Message, ORDER_VARIABLE, Order, Report};
+use agent::{
+    Answer, Content, GATHERING_VARIABLE, Gathered, Gathering, Message, ORDER_VARIABLE, Order,
+    Report,
+};
 use engine::ports::{Offer, RunFailure};
 use engine::record::Reason;
 use futures_util::{StreamExt, pin_mut};
@@ -26,8 +29,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The label of pods that are runs.
+/// The label of pods that are runs of brokers.
 const RUN: &str = "manciple.dev/run";
+/// The label of pods of QuarksJobs.
+const QUARKS_JOB: &str = "quarks.cloudfoundry.org/qjob-name";
 /// The container that runs the broker.
 const CONTAINER: &str = "broker";
 const NODE: &str = "of-a-test";
@@ -63,6 +68,27 @@ pub enum End {
 /// Decides what the broker of an order does.
 pub type Script = Arc<dyn Fn(&Order) -> Act + Send + Sync>;
 
+/// What the pod of a QuarksJob does.
+#[derive(Debug, Clone)]
+pub struct JobAct {
+    /// Until it begins.
+    pub begins: Duration,
+    /// From then until its end.
+    pub lasts: Duration,
+    /// What its container exits with.
+    pub code: i32,
+    /// What it leaves in each file that is gathered.
+    pub output: String,
+}
+
+/// Decides what a pod does, by the name of its Job.
+pub type JobScript = Arc<dyn Fn(&str) -> JobAct + Send + Sync>;
+
+enum Plays {
+    Brokers { offer: Value, script: Script },
+    Jobs(JobScript),
+}
+
 /// What happened to a run.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
@@ -88,12 +114,20 @@ pub struct Kubelet {
 impl Kubelet {
     /// Begins, with `catalog` as what brokers offer.
     pub fn start(client: Client, namespace: &str, offer: Value, script: Script) -> Self {
+        Self::play(client, namespace, Plays::Brokers { offer, script })
+    }
+
+    /// Begins with the pods of QuarksJobs: in the ledger a run has the name of its Job.
+    pub fn start_jobs(client: Client, namespace: &str, script: JobScript) -> Self {
+        Self::play(client, namespace, Plays::Jobs(script))
+    }
+
+    fn play(client: Client, namespace: &str, plays: Plays) -> Self {
         let ledger: Arc<Mutex<Ledger>> = Arc::default();
         let node = Arc::new(Node {
             pods: Api::namespaced(client.clone(), namespace),
             secrets: Api::namespaced(client, namespace),
-            offer,
-            script,
+            plays,
             ledger: Arc::clone(&ledger),
         });
         let mut tasks = JoinSet::new();
@@ -110,8 +144,7 @@ impl Kubelet {
 struct Node {
     pods: Api<Pod>,
     secrets: Api<Secret>,
-    offer: Value,
-    script: Script,
+    plays: Plays,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -120,7 +153,11 @@ impl Node {
         let mut pods: HashMap<String, watch::Sender<bool>> = HashMap::new();
         let mut lives = JoinSet::new();
         // Asked again at once when the API server is back.
-        let events = watcher(self.pods.clone(), watcher::Config::default().labels(RUN));
+        let label = match &self.plays {
+            Plays::Brokers { .. } => RUN,
+            Plays::Jobs(_) => QUARKS_JOB,
+        };
+        let events = watcher(self.pods.clone(), watcher::Config::default().labels(label));
         pin_mut!(events);
         loop {
             while lives.try_join_next().is_some() {}
@@ -138,7 +175,12 @@ impl Node {
                 let (told, going) = watch::channel(false);
                 let node = Arc::clone(&self);
                 lives.spawn(async move {
-                    node.live(&pod, going).await;
+                    match &node.plays {
+                        Plays::Brokers { offer, script } => {
+                            node.live(&pod, offer, script, going).await
+                        }
+                        Plays::Jobs(script) => node.live_job(&pod, script, going).await,
+                    };
                 });
                 told
             });
@@ -147,17 +189,17 @@ impl Node {
     }
 
     /// From the scheduler to the end.
-    async fn live(&self, pod: &Pod, mut going: watch::Receiver<bool>) -> Option<()> {
+    async fn live(
+        &self,
+        pod: &Pod,
+        offer: &Value,
+        script: &Script,
+        mut going: watch::Receiver<bool>,
+    ) -> Option<()> {
         let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
         let order = order(pod)?;
-        let act = (self.script)(&order);
-        let binding = json!({
-            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
-        });
-        let params = PostParams::default();
-        let bound = self.pods.create_subresource::<_, Value>("binding", name, &params, &binding);
-        let _ = bound.await;
+        let act = script(&order);
+        self.bind(name).await;
         if told(&mut going, act.begins).await {
             self.write(&order.run, |entry| entry.halted = true);
             return self.remove(name).await;
@@ -173,7 +215,7 @@ impl Node {
             entry.begun.push(uid.to_owned());
             entry.given = given;
         });
-        self.say(name, "Running", &json!({"running": {}})).await;
+        self.say(name, CONTAINER, "Running", &json!({"running": {}})).await;
         let end = match told(&mut going, act.lasts).await {
             true => None,
             false => Some(act.end),
@@ -181,7 +223,7 @@ impl Node {
         if end.is_none() {
             sleep(GRACE).await;
         }
-        let message = report(&order, end.as_ref(), &self.offer);
+        let message = report(&order, end.as_ref(), offer);
         let code = i32::from(message.is_none()) * 137;
         let reason = if message.is_some() { "Completed" } else { "Error" };
         self.write(&order.run, |entry| {
@@ -190,9 +232,55 @@ impl Node {
         });
         let state = json!({"terminated": {"exitCode": code, "reason": reason, "message": message}});
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        self.say(name, phase, &state).await;
+        self.say(name, CONTAINER, phase, &state).await;
         let _ = going.wait_for(|going| *going).await;
         self.remove(name).await
+    }
+
+    /// As [`Self::live`], of a QuarksJob's.
+    async fn live_job(
+        &self,
+        pod: &Pod,
+        script: &JobScript,
+        mut going: watch::Receiver<bool>,
+    ) -> Option<()> {
+        let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
+        let job = &pod.metadata.owner_references.as_ref()?.first()?.name;
+        let container = &pod.spec.as_ref()?.containers.first()?.name;
+        let act = script(job);
+        self.bind(name).await;
+        if told(&mut going, act.begins).await {
+            self.write(job, |entry| entry.halted = true);
+            return self.remove(name).await;
+        }
+        self.write(job, |entry| entry.begun.push(uid.to_owned()));
+        self.say(name, container, "Running", &json!({"running": {}})).await;
+        let halted = told(&mut going, act.lasts).await;
+        let code = if halted { 137 } else { act.code };
+        let message = gathering(pod).and_then(|gathering| gathered(&gathering, &act.output));
+        let end = if code == 0 { End::Well } else { End::Fails(code.to_string()) };
+        self.write(job, |entry| {
+            entry.halted |= halted;
+            entry.end = (!halted).then_some(end).or(entry.end.take());
+        });
+        let state = json!({"terminated": {
+            "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
+            "message": message, "finishedAt": pod.metadata.creation_timestamp,
+        }});
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        self.say(name, container, phase, &state).await;
+        let _ = going.wait_for(|going| *going).await;
+        self.remove(name).await
+    }
+
+    async fn bind(&self, name: &str) {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+        });
+        let params = PostParams::default();
+        let bound = self.pods.create_subresource::<_, Value>("binding", name, &params, &binding);
+        let _ = bound.await;
     }
 
     /// The Secret that a pod mounts, waited for as a real kubelet does; `None` if the pod is to go first.
@@ -216,12 +304,12 @@ impl Node {
         change(ledger.entry(run.to_owned()).or_default());
     }
 
-    async fn say(&self, pod: &str, phase: &str, state: &Value) {
+    async fn say(&self, pod: &str, container: &str, phase: &str, state: &Value) {
         let running = state.get("running").is_some();
         let status = Patch::Merge(json!({"status": {
             "phase": phase,
             "containerStatuses": [{
-                "name": CONTAINER, "image": "none", "imageID": "none", "restartCount": 0,
+                "name": container, "image": "none", "imageID": "none", "restartCount": 0,
                 "ready": running, "started": running, "state": state,
             }],
         }}));
@@ -252,10 +340,28 @@ async fn told(going: &mut watch::Receiver<bool>, within: Duration) -> bool {
 }
 
 fn order(pod: &Pod) -> Option<Order> {
+    serde_json::from_str(variable(pod, ORDER_VARIABLE)?).ok()
+}
+
+fn gathering(pod: &Pod) -> Option<Gathering> {
+    serde_json::from_str(variable(pod, GATHERING_VARIABLE)?).ok()
+}
+
+fn variable<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
     let containers = &pod.spec.as_ref()?.containers;
-    let variables = containers.iter().flat_map(|container| container.env.iter().flatten());
-    let order = variables.into_iter().find(|variable| variable.name == ORDER_VARIABLE)?;
-    serde_json::from_str(order.value.as_deref()?).ok()
+    let mut variables = containers.iter().flat_map(|container| container.env.iter().flatten());
+    variables.find(|variable| variable.name == name)?.value.as_deref()
+}
+
+/// The termination message of an agent that has found this in every file.
+fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
+    let found = |file: &String| (file.clone(), Content::Text(output.to_owned()));
+    let outputs = gathering
+        .outputs
+        .iter()
+        .map(|(container, outputs)| (container.clone(), outputs.files.iter().map(found).collect()));
+    let gathered = Gathered { run: gathering.run.clone(), outputs: outputs.collect() };
+    Some(Message::of(&gathered.seal(&gathering.key).ok()?).to_string())
 }
 
 /// The termination message; `None` if there is none. Without an end, somebody ended it.

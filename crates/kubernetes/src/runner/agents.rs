@@ -21,7 +21,7 @@ use crate::calls::{CallError, call, find};
 use crate::names;
 
 /// The agent that a Job's pod mounts: a label.
-pub(super) const AGENT: &str = "manciple.dev/agent";
+pub(crate) const AGENT: &str = "manciple.dev/agent";
 /// The value of the label [`names::KEEPS`].
 const KEEPS_AGENT: &str = "agent";
 /// How old an agent of another version is before it may go: its next run may be under way.
@@ -56,28 +56,7 @@ impl Shared {
     }
 
     async fn make_agent(&self, namespace: &str, agent: &PackedAgent) -> Result<(), CallError> {
-        let name = agent.name();
-        let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
-        let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
-        let mut map: ConfigMap =
-            serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
-        let content = ByteString(agent.content().to_vec());
-        map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
-        match call(self.config_maps(namespace).create(&PostParams::default(), &map)).await {
-            Ok(_) => return Ok(()),
-            Err(CallError::Exists) => {}
-            Err(error) => return Err(error),
-        }
-        let found = call(self.config_maps(namespace).get(name)).await?;
-        let same = |data: &std::collections::BTreeMap<String, ByteString>| {
-            data.get(AGENT_KEY).is_some_and(|content| content.0 == agent.content())
-        };
-        match found.binary_data.as_ref().is_some_and(same) {
-            true => Ok(()),
-            false => Err(CallError::Refused(format!(
-                "the ConfigMap {name} holds something else than the agent of that name: delete it"
-            ))),
-        }
+        make(&self.config_maps(namespace), agent).await
     }
 
     /// Makes the ConfigMap again if this run's pod waits for it in vain.
@@ -161,5 +140,34 @@ impl Shared {
 
     fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+/// Makes the ConfigMap of an agent, unless it is there.
+pub(crate) async fn make(
+    config_maps: &Api<ConfigMap>,
+    agent: &PackedAgent,
+) -> Result<(), CallError> {
+    let name = agent.name();
+    let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
+    let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
+    let mut map: ConfigMap =
+        serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
+    let content = ByteString(agent.content().to_vec());
+    map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
+    match call(config_maps.create(&PostParams::default(), &map)).await {
+        Ok(_) => return Ok(()),
+        Err(CallError::Exists) => {}
+        Err(error) => return Err(error),
+    }
+    let found = call(config_maps.get(name)).await?;
+    let same = |data: &std::collections::BTreeMap<String, ByteString>| {
+        data.get(AGENT_KEY).is_some_and(|content| content.0 == agent.content())
+    };
+    match found.binary_data.as_ref().is_some_and(same) {
+        true => Ok(()),
+        false => Err(CallError::Refused(format!(
+            "the ConfigMap {name} holds something else than the agent of that name: delete it"
+        ))),
     }
 }

@@ -23,15 +23,16 @@ pub(super) const AGENT_CONTAINER: &str = "agent";
 /// The key of the ConfigMap.
 pub(super) const AGENT_KEY: &str = "agent";
 /// Where the agent is, and what it and its broker exchange: the pod's own volume.
-pub(super) const DIRECTORY: &str = "/manciple";
+pub(crate) const DIRECTORY: &str = "/manciple";
 /// What the keys of a ConfigMap hold together, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 const VOLUME: &str = "manciple";
+const PACKED_VOLUME: &str = "manciple-agent";
 const PACKED: &str = "/manciple-agent";
 const GIVEN: &str = "/manciple-given";
 /// Where a packed agent unpacks itself to.
-const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
+pub(crate) const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
 
 /// How the agent comes into pods.
 #[derive(Debug, Clone)]
@@ -104,13 +105,14 @@ impl std::fmt::Debug for PackedAgent {
 }
 
 /// What a way asks of a pod.
-pub(super) struct Parts {
-    /// The command of the broker's container.
-    pub(super) command: Value,
-    pub(super) env: Vec<Value>,
-    pub(super) mounts: Vec<Value>,
-    pub(super) init_containers: Vec<Value>,
-    pub(super) volumes: Vec<Value>,
+pub(crate) struct Parts {
+    /// The agent, as a container starts it.
+    pub(crate) program: String,
+    /// Whether it has to be told where to unpack itself to.
+    pub(crate) unpacks: bool,
+    pub(crate) mounts: Vec<Value>,
+    pub(crate) init_containers: Vec<Value>,
+    pub(crate) volumes: Vec<Value>,
 }
 
 /// An init container of this image, with the agent where our images have it.
@@ -131,7 +133,7 @@ impl Delivery {
     pub const PATH: &'static str = "/manciple-agent";
 
     /// The ConfigMap that pods mount.
-    pub(super) fn config_map(&self) -> Option<&PackedAgent> {
+    pub(crate) fn config_map(&self) -> Option<&PackedAgent> {
         match self {
             Self::ConfigMap(agent) => Some(agent),
             Self::InitContainer { .. } => None,
@@ -145,12 +147,11 @@ impl Delivery {
     }
 
     /// `given` names the Secret of what is given to the run, if anything is.
-    pub(super) fn parts(&self, given: Option<&str>, context: &Value) -> Parts {
+    pub(crate) fn parts(&self, given: Option<&str>, context: &Value) -> Parts {
         let ours = json!({"name": VOLUME, "mountPath": DIRECTORY});
-        let installed = format!("{DIRECTORY}/{AGENT_FILE}");
         let mut parts = Parts {
-            command: json!([installed, "run"]),
-            env: Vec::new(),
+            program: installed(),
+            unpacks: false,
             mounts: vec![ours.clone()],
             init_containers: Vec::new(),
             volumes: vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})],
@@ -160,11 +161,12 @@ impl Delivery {
         parts.volumes.extend(secret);
         match self {
             Self::ConfigMap(agent) => {
-                parts.command = json!([format!("{PACKED}/{AGENT_KEY}"), "run"]);
-                parts.env.push(json!({"name": TARGET_VARIABLE, "value": installed}));
+                parts.program = format!("{PACKED}/{AGENT_KEY}");
+                parts.unpacks = true;
                 let source = json!({"name": agent.name(), "defaultMode": 0o555});
-                parts.volumes.push(json!({"name": "agent", "configMap": source}));
-                parts.mounts.push(json!({"name": "agent", "mountPath": PACKED, "readOnly": true}));
+                parts.volumes.push(json!({"name": PACKED_VOLUME, "configMap": source}));
+                let mount = json!({"name": PACKED_VOLUME, "mountPath": PACKED, "readOnly": true});
+                parts.mounts.push(mount);
                 parts.mounts.extend(given);
             }
             Self::InitContainer { image, path } => {
@@ -187,6 +189,19 @@ impl Delivery {
         }
         parts
     }
+}
+
+/// Where the agent is that was copied, or has unpacked itself for a broker.
+pub(super) fn installed() -> String {
+    format!("{DIRECTORY}/{AGENT_FILE}")
+}
+
+/// As the pod security standard "restricted" asks.
+pub(crate) fn restricted() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+    })
 }
 
 #[cfg(test)]

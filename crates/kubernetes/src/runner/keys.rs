@@ -24,7 +24,7 @@ const NEWEST: &str = "newest";
 const LOOK: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The keys of a broker.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     secrets: Api<Secret>,
     name: String,
     broker: String,
@@ -48,7 +48,7 @@ pub(crate) enum KeyError {
 
 impl Keys {
     /// Reads them, or makes the first.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         client: Client,
         namespace: &str,
         broker: &str,
@@ -64,17 +64,17 @@ impl Keys {
     }
 
     /// What new runs are sealed to.
-    pub(super) fn newest(&self) -> PublicKey {
+    pub(crate) fn newest(&self) -> PublicKey {
         self.known.read().unwrap_or_else(PoisonError::into_inner).newest.clone()
     }
 
     /// What reports are opened with.
-    pub(super) fn all(&self) -> Arc<KeySet> {
+    pub(crate) fn all(&self) -> Arc<KeySet> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).all)
     }
 
     /// Reads them again: another replica may have made a new one.
-    pub(super) async fn reload(&self) -> Result<(), KeyError> {
+    pub(crate) async fn reload(&self) -> Result<(), KeyError> {
         if let Some(secret) = find(self.secrets.get(&self.name)).await? {
             let known = read(&self.name, &secret)?;
             *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
@@ -84,7 +84,7 @@ impl Keys {
 
     /// Makes a new key each `period`, for ever; to be spawned. All replicas look, one of them makes it, and the
     /// others take it over at their next look, or when a report sealed to it comes.
-    pub(super) async fn keep(&self, period: Duration) {
+    pub(crate) async fn keep(&self, period: Duration) {
         loop {
             if let Err(error) = self.look(period).await {
                 tracing::warn!(secret = %self.name, "the keys of reports cannot be looked at: {error}");

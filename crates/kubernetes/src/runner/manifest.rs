@@ -17,7 +17,7 @@ use osb::jobs::contract::Capability;
 use serde_json::{Map, Value, json};
 
 use super::agents::AGENT;
-use super::delivery::{PackedAgent, Parts};
+use super::delivery::{PackedAgent, Parts, TARGET_VARIABLE, installed, restricted};
 use super::seen::Kept;
 use super::settings::{JobSettings, PodPolicy};
 use crate::names;
@@ -148,7 +148,7 @@ fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {
 fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     let policy = &settings.pod;
     let context = policy.container_security_context.clone().unwrap_or_else(restricted);
-    let Parts { command, env, mut mounts, init_containers, mut volumes } =
+    let Parts { program, unpacks, mut mounts, init_containers, mut volumes } =
         settings.delivery.parts(given.then_some(run), &context);
     for (name, path, source) in [
         (
@@ -168,14 +168,16 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
         mounts.push(json!({"name": name, "mountPath": path, "readOnly": true}));
     }
     let mut environment = policy.env.clone();
-    environment.extend(env);
+    if unpacks {
+        environment.push(json!({"name": TARGET_VARIABLE, "value": installed()}));
+    }
     environment.push(json!({"name": ORDER_VARIABLE, "value": order}));
     mounts.extend(policy.volume_mounts.clone());
     volumes.extend(policy.volumes.clone());
     let mut broker = json!({
         "name": BROKER_CONTAINER,
         "image": settings.image,
-        "command": command,
+        "command": [program, "run"],
         "env": environment,
         "securityContext": context,
         "volumeMounts": mounts,
@@ -227,13 +229,5 @@ fn nobody() -> Value {
         "runAsGroup": 65532,
         "fsGroup": 65532,
         "seccompProfile": {"type": "RuntimeDefault"},
-    })
-}
-
-/// As the pod security standard "restricted" asks.
-fn restricted() -> Value {
-    json!({
-        "allowPrivilegeEscalation": false,
-        "capabilities": {"drop": ["ALL"]},
     })
 }

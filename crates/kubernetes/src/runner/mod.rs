@@ -8,10 +8,10 @@
 //! One Job for each run, under the run's name: to start it twice is to start it once. What came of it is in
 //! the pod's status, sealed, and stays there until the Job is released.
 
-mod agents;
-mod delivery;
+pub(crate) mod agents;
+pub(crate) mod delivery;
 mod ending;
-mod keys;
+pub(crate) mod keys;
 mod making;
 mod manifest;
 mod mounts;

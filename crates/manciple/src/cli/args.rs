@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::{exit, times};
+use crate::controller::ControllerArgs;
 use crate::serve::{RestoreArgs, ServeArgs};
 
 /// Where the environment is consulted, and for what.
@@ -37,6 +38,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve the Open Service Broker API
     Serve(ServeArgs),
+    /// Run QuarksJobs: Jobs that run when something happens, and whose output is kept
+    Controller(Box<ControllerArgs>),
     /// Show what can be ordered
     Catalog(Remote<CatalogArgs>),
     /// Order a service instance

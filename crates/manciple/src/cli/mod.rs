@@ -60,6 +60,10 @@ fn run(cli: Cli) -> ExitCode {
             let failure = |error| Failure::usage(format!("cannot serve: {error:#}"));
             end(&before, crate::serve::run(args).map_err(failure))
         }
+        Command::Controller(args) => {
+            let failure = |error| Failure::usage(format!("cannot run: {error:#}"));
+            end(&before, crate::controller::run(&args).map_err(failure))
+        }
         Command::Supervise { run_dir } => crate::serve::supervise(&run_dir),
         Command::Restore(args) => {
             let failure = |error| Failure::new(Exit::OperationFailed, format!("{error:#}"));

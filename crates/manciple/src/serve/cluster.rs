@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
 }
 
 /// How the agent comes into pods.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AgentDelivery {
     /// Mounted from a ConfigMap.
@@ -129,12 +129,8 @@ impl Cluster {
     /// Connects, and finds out what has to be known before anything is opened.
     pub(crate) async fn connect(&self, config: &Config, name: &str) -> anyhow::Result<Connected> {
         let namespace = self.namespace()?;
-        let packed = self.packed()?;
         let client = kubernetes::client(self.kubeconfig.as_deref()).await?;
-        let delivery = match packed {
-            Some(agent) => Delivery::ConfigMap(agent),
-            None => self.image(&client, &namespace).await?,
-        };
+        let delivery = self.delivery(&client, &namespace).await?;
         let mut base = self.jobs(&namespace, delivery, &config.broker, name)?;
         base.catalog_file.clone_from(&config.catalog.file);
         let registry = match self.brokers {
@@ -177,7 +173,7 @@ impl Cluster {
         Ok(password)
     }
 
-    fn namespace(&self) -> anyhow::Result<String> {
+    pub(crate) fn namespace(&self) -> anyhow::Result<String> {
         let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
         self.namespace.clone().or_else(ours).context(
             "kubernetes.namespace: give one (or POD_NAMESPACE), for this is no pod of a cluster",
@@ -252,6 +248,18 @@ impl Cluster {
         })
     }
 
+    /// How the agent comes into pods.
+    pub(crate) async fn delivery(
+        &self,
+        client: &Client,
+        namespace: &str,
+    ) -> anyhow::Result<Delivery> {
+        match self.packed()? {
+            Some(agent) => Ok(Delivery::ConfigMap(agent)),
+            None => self.image(client, namespace).await,
+        }
+    }
+
     /// The agent for a ConfigMap; none if an init container brings it.
     fn packed(&self) -> anyhow::Result<Option<PackedAgent>> {
         if self.agent_delivery == AgentDelivery::InitContainer {
@@ -286,7 +294,7 @@ fn packed_agent() -> PathBuf {
 }
 
 /// Who we are among replicas: the pod's name, and something that a pod of the same name does not have.
-fn identity() -> anyhow::Result<String> {
+pub(crate) fn identity() -> anyhow::Result<String> {
     Ok(format!("{}-{}", pod(), &super::random_text()?[..8]))
 }
 

@@ -27,10 +27,12 @@ use anyhow::Context;
 use standalone::seal::KeySource;
 use standalone::store::{Replace, Restored, restore as restore_store};
 
-pub(crate) use config::Role;
+pub(crate) use cluster::{AgentDelivery, Cluster, identity};
+pub(crate) use config::{Format, Log, Period, Role};
 pub(crate) use secrets::random_text;
+pub(crate) use start::{log, told_to_end};
 
-use config::{Config, Format};
+use config::Config;
 
 /// Serves brokers through the Open Service Broker API.
 ///

@@ -107,7 +107,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn log(log: &Log) -> anyhow::Result<()> {
+pub(crate) fn log(log: &Log) -> anyhow::Result<()> {
     let level = log.level.as_deref().unwrap_or("info");
     let filter = config::filter(level).map_err(anyhow::Error::msg)?;
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
@@ -268,7 +268,7 @@ async fn watch(
     }
 }
 
-fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
     Ok(async move {

@@ -1,0 +1,206 @@
+//! How what containers write to `/mnt/quarks` comes home.
+//!
+//! ```text
+//! wrapped   container: agent wrap ──▶ the user's command ──▶ /mnt/quarks/*.json ──▶ its own message
+//! sidecar   container: as it is ──▶ volume output-… ──▶ output-persist: agent gather ──▶ its message
+//! ```
+//!
+//! A container whose command the template names is wrapped: that costs no second container, and its exit
+//! status and its output arrive together. Where an image's own entrypoint runs, which nobody knows here, a
+//! sidecar reads the files: one that the kubelet ends where the server has such, else one that is told by an
+//! annotation that the others have ended. None of them has a token or needs a network.
+
+use std::path::PathBuf;
+
+use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey};
+use serde_json::{Value, json};
+
+use super::naming::sanitize;
+use super::output::OutputMap;
+use crate::runner::delivery::{DIRECTORY, Delivery, Parts, TARGET_VARIABLE, restricted};
+
+/// Our sidecar, by the name that the original's had.
+pub(super) const SIDECAR: &str = "output-persist";
+/// Says that the user's containers have ended: an annotation of a pod with a classic sidecar.
+pub(super) const ENDED: &str = "manciple.dev/ended";
+/// The containers that a pod is over with, separated by commas: an annotation. Others may be put into it on its
+/// way to the node, and may never end.
+pub(super) const CONTAINERS: &str = "manciple.dev/containers";
+
+/// Where users write their output.
+const OUTPUT: &str = "/mnt/quarks/";
+/// Where a classic sidecar is told.
+const TOLD: &str = "/manciple-told";
+/// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
+const MESSAGE: usize = 4096;
+const MESSAGES: usize = 12 * 1024;
+
+/// What Jobs are made with.
+pub(super) struct Means<'m> {
+    pub(super) delivery: &'m Delivery,
+    pub(super) key: PublicKey,
+    /// Whether the server knows sidecars that the kubelet ends (1.29 and later).
+    pub(super) native_sidecars: bool,
+    /// Whether containers may be wrapped.
+    pub(super) wraps: bool,
+}
+
+/// What is gathered, and for which run.
+struct Capture<'c> {
+    run: &'c str,
+    map: &'c OutputMap,
+    means: &'c Means<'c>,
+    /// How many containers share what the kubelet takes.
+    sharers: usize,
+}
+
+/// Gives each container its place for output, and has the agent read what is mapped.
+pub(super) fn capture(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+    let mut volumes = Vec::new();
+    let containers = list(pod, "containers");
+    for container in containers.iter_mut() {
+        let volume = volume(container);
+        volumes.push(json!({"name": volume, "emptyDir": {}}));
+        list(container, "volumeMounts").push(json!({"name": volume, "mountPath": OUTPUT}));
+    }
+    let mapped: Vec<&Value> =
+        containers.iter().filter(|it| map.files(name(it)).is_some()).collect();
+    if !mapped.is_empty() {
+        let wraps = means.wraps && mapped.iter().all(|container| can_be_wrapped(container));
+        let sharers = list(pod, "containers").len() + list(pod, "initContainers").len() + 2;
+        let capture = Capture { run, map, means, sharers };
+        let parts = means.delivery.parts(None, &restricted());
+        match wraps {
+            true => capture.wrap(pod, &parts),
+            false => volumes.extend(capture.watch(pod, &parts)),
+        }
+        list(pod, "initContainers").splice(..0, parts.init_containers);
+        volumes.extend(parts.volumes);
+    }
+    list(pod, "volumes").extend(volumes);
+}
+
+impl Capture<'_> {
+    fn wrap(&self, pod: &mut Value, parts: &Parts) {
+        for container in list(pod, "containers") {
+            let name = name(container).to_owned();
+            if self.map.files(&name).is_none() {
+                continue;
+            }
+            let mut command = vec![json!(parts.program), json!("wrap"), json!("--")];
+            command.append(list(container, "command"));
+            container["command"] = Value::Array(command);
+            let files = self.outputs(&name, OUTPUT.into());
+            let env = list(container, "env");
+            // Each unpacks its own: they begin at once.
+            env.extend(self.env(parts, &format!("{DIRECTORY}/{name}"), [files]));
+            list(container, "volumeMounts").extend(parts.mounts.iter().cloned());
+        }
+    }
+
+    /// Adds the sidecar; the volumes that it needs.
+    fn watch(&self, pod: &mut Value, parts: &Parts) -> Option<Value> {
+        let containers = list(pod, "containers");
+        let mut mounts = parts.mounts.clone();
+        let mut outputs = Vec::new();
+        for container in containers.iter().filter(|it| self.map.files(name(it)).is_some()) {
+            let (name, path) = (name(container), format!("{OUTPUT}{}", name(container)));
+            mounts.push(json!({"name": volume(container), "mountPath": path}));
+            outputs.push(self.outputs(name, path.into()));
+        }
+        // Its image is on the node, its user can read what it writes.
+        let like = containers.iter().find(|it| self.map.files(name(it)).is_some())?.clone();
+        let mut sidecar = json!({
+            "name": SIDECAR,
+            "image": like["image"],
+            "env": self.env(parts, &format!("{DIRECTORY}/{SIDECAR}"), outputs),
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"},
+            },
+        });
+        for member in ["imagePullPolicy", "securityContext"] {
+            if !like[member].is_null() {
+                sidecar[member] = like[member].clone();
+            }
+        }
+        let mut command = vec![json!(parts.program), json!("gather")];
+        let mut told = None;
+        if self.means.native_sidecars {
+            sidecar["restartPolicy"] = json!("Always");
+        } else {
+            command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);
+            mounts.push(json!({"name": "manciple-told", "mountPath": TOLD, "readOnly": true}));
+            let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
+            let items = json!([{"path": "ended", "fieldRef": field}]);
+            told = Some(json!({"name": "manciple-told", "downwardAPI": {"items": items}}));
+        }
+        sidecar["command"] = Value::Array(command);
+        sidecar["volumeMounts"] = Value::Array(mounts);
+        let place = if self.means.native_sidecars { "initContainers" } else { "containers" };
+        list(pod, place).push(sidecar);
+        told
+    }
+
+    fn outputs(&self, container: &str, directory: PathBuf) -> (String, Outputs) {
+        let files = self.map.files(container).into_iter().flatten().map(str::to_owned).collect();
+        (container.to_owned(), Outputs { directory, files })
+    }
+
+    fn env(
+        &self,
+        parts: &Parts,
+        target: &str,
+        outputs: impl IntoIterator<Item = (String, Outputs)>,
+    ) -> Vec<Value> {
+        let outputs = outputs.into_iter().collect();
+        let mut gathering = Gathering::new(self.run, outputs, self.means.key.clone());
+        gathering.message_limit = MESSAGE.min(MESSAGES / self.sharers);
+        let mut env = vec![json!({
+            "name": GATHERING_VARIABLE, "value": gathering.to_variable().unwrap_or_default(),
+        })];
+        if parts.unpacks {
+            env.push(json!({"name": TARGET_VARIABLE, "value": target}));
+        }
+        env
+    }
+}
+
+/// The names of the containers that a pod is over with, for [`CONTAINERS`]: all of the template, unless it
+/// `says` which itself.
+pub(super) fn containers(pod: &Value, says: Option<&str>) -> String {
+    let containers = pod["containers"].as_array().into_iter().flatten();
+    let counts = |name: &&str| {
+        let said = says.is_none_or(|says| says.split(',').any(|said| said.trim() == *name));
+        said || *name == SIDECAR
+    };
+    containers.map(name).filter(counts).collect::<Vec<_>>().join(",")
+}
+
+/// Whether its command is known, and its message is for us to write.
+fn can_be_wrapped(container: &Value) -> bool {
+    container["command"].as_array().is_some_and(|command| !command.is_empty())
+        && container["terminationMessagePath"].is_null()
+}
+
+fn name(container: &Value) -> &str {
+    container["name"].as_str().unwrap_or_default()
+}
+
+fn volume(container: &Value) -> String {
+    sanitize(&format!("output-{}", name(container)))
+}
+
+/// A list of an object, made if it is not there.
+fn list<'v>(object: &'v mut Value, member: &str) -> &'v mut Vec<Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let list = &mut object[member];
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    match list {
+        Value::Array(list) => list,
+        _ => unreachable!("it was just made one"),
+    }
+}

@@ -1,0 +1,175 @@
+//! The definition of QuarksJob, spelled as its users have it.
+//!
+//! Everything that the schema does not know is kept: the official examples carry members at wrong levels, and
+//! what somebody wrote is not ours to drop.
+
+use kube::discovery::ApiResource;
+use serde_json::{Value, json};
+
+use crate::resources::{condition_list, described, object, text};
+
+/// The group of QuarksJobs, and the prefix of their labels and annotations.
+pub const GROUP: &str = "quarks.cloudfoundry.org";
+/// Their version.
+pub const VERSION: &str = "v1alpha1";
+/// Their kind.
+pub const KIND: &str = "QuarksJob";
+const PLURAL: &str = "quarksjobs";
+
+/// For the client.
+pub(crate) fn resource() -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        api_version: api_version(),
+        kind: KIND.to_owned(),
+        plural: PLURAL.to_owned(),
+    }
+}
+
+/// `quarks.cloudfoundry.org/v1alpha1`.
+pub(crate) fn api_version() -> String {
+    format!("{GROUP}/{VERSION}")
+}
+
+/// For any API server from 1.16 on.
+pub fn definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": format!("{KIND}List"),
+                "plural": PLURAL,
+                "singular": KIND.to_lowercase(),
+                "shortNames": ["qjob", "qjobs"],
+            },
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema()},
+                "additionalPrinterColumns": columns(),
+            }],
+        },
+    })
+}
+
+fn columns() -> Value {
+    let shown = [
+        ("completed", "boolean", ".status.completed", 0),
+        ("strategy", "string", ".spec.trigger.strategy", 0),
+        ("last", "string", ".status.lastRun.reason", 0),
+        ("ended", "date", ".status.lastRun.endedAt", 0),
+        ("made", "string", ".status.lastRun.made", 0),
+        ("waits", "string", r#".status.conditions[?(@.type=="Waiting")].message"#, 0),
+        ("message", "string", ".status.lastRun.message", 10),
+        ("updateOnConfigChange", "boolean", ".spec.updateOnConfigChange", 20),
+    ];
+    let column = |(name, kind, path, priority): (&str, &str, &str, u32)| json!({"name": name, "type": kind, "jsonPath": path, "priority": priority});
+    Value::Array(shown.into_iter().map(column).collect())
+}
+
+fn schema() -> Value {
+    let trigger = {
+        let strategy = described(
+            json!({"type": "string", "enum": ["manual", "once", "now", "done"]}),
+            "manual: when told to, by now, which becomes manual again. once: as soon as it is there; then done.",
+        );
+        let mut trigger = object("When it runs.", [("strategy", strategy)]);
+        trigger["required"] = json!(["strategy"]);
+        open(trigger)
+    };
+    let map = |says: &str| open(described(json!({"type": "object"}), says));
+    let flag = |says: &str| described(json!({"type": "boolean"}), says);
+    let output = object(
+        "What is kept of what its containers write to /mnt/quarks.",
+        [
+            ("outputMap", map("By container and file: the Secret that it goes into.")),
+            ("outputType", text("json.")),
+            ("secretLabels", map("Labels of all Secrets.")),
+            ("writeOnFailure", flag("Whether it is kept though the Job failed.")),
+        ],
+    );
+    let concurrency = described(
+        json!({"type": "string", "enum": ["Allow", "Forbid", "Queue", "Replace"]}),
+        "What happens to a trigger while a run goes on: another run beside it (the default), nothing, \
+         another run after it, or instead of it.",
+    );
+    let spec = object(
+        "What runs, when, and what is kept of it.",
+        [
+            ("trigger", trigger),
+            ("template", map("The Job: batch/v1 JobTemplateSpec.")),
+            (
+                "updateOnConfigChange",
+                flag(
+                    "Whether one that is done runs again when a ConfigMap or Secret that it refers to changes.",
+                ),
+            ),
+            ("output", open(output)),
+            ("concurrencyPolicy", concurrency),
+        ],
+    );
+    object(
+        "A Job that runs when something happens, and whose output is kept.",
+        [
+            ("apiVersion", text("")),
+            ("kind", text("")),
+            ("metadata", json!({"type": "object"})),
+            ("spec", open(spec)),
+            ("status", status()),
+        ],
+    )
+}
+
+fn status() -> Value {
+    let run = |says: &str| {
+        let time = || json!({"type": "string", "format": "date-time"});
+        let number = json!({"type": "integer", "format": "int64"});
+        let names = json!({"type": "array", "items": {"type": "string"}});
+        object(
+            says,
+            [
+                ("id", described(number.clone(), "Its number, from 1.")),
+                ("trigger", text("now, once or config-change.")),
+                ("job", text("The name of its Job.")),
+                ("succeeded", flag_of("Whether it did its work and its output is kept.")),
+                ("reason", text("How it ended, in one word.")),
+                ("message", text("For people.")),
+                ("startedAt", time()),
+                ("endedAt", time()),
+                ("seconds", described(number, "How long it took.")),
+                ("made", described(names, "The Secrets that hold its output.")),
+            ],
+        )
+    };
+    let history = json!({"type": "array", "items": run("")});
+    let last = described(json!({"type": "string", "nullable": true}), "When it last ran.");
+    let status = object(
+        "How it stands.",
+        [
+            ("completed", flag_of("Whether the last run succeeded, and none goes on.")),
+            ("lastReconcile", last),
+            ("lastRun", run("The run that ended last.")),
+            ("history", described(history, "Runs that have ended, the newest first.")),
+            ("conditions", condition_list("Succeeded or Waiting.", [])),
+        ],
+    );
+    open(status)
+}
+
+fn flag_of(says: &str) -> Value {
+    described(json!({"type": "boolean"}), says)
+}
+
+/// What it does not know is kept.
+fn open(mut schema: Value) -> Value {
+    schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    schema
+}

@@ -1,0 +1,273 @@
+//! What is known of the ConfigMaps and Secrets of the namespaces: digests, never what they hold.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use engine::trigger::Held;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
+use ring::digest::{Context, SHA256};
+
+use super::definition::GROUP;
+use super::reference::{Kind, base};
+
+/// The run that a Secret was written for, by the name of its Job: an annotation.
+pub(super) const WRITTEN_BY: &str = "manciple.dev/written-by";
+
+/// A ConfigMap or Secret.
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    pub(super) kind: Kind,
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+    version: u64,
+    digest: Digest,
+    /// Of labels and annotations.
+    marks: Digest,
+    pub(super) owned: Option<Owned>,
+    pub(super) immutable: bool,
+}
+
+type Digest = [u8; 16];
+
+/// What is known of one that a controller has, or that has versions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Owned {
+    /// The uid of the controller that owns it.
+    pub(super) controller: Option<Arc<str>>,
+    /// Its labels and annotations, if it is a version.
+    pub(super) versioned: Option<Arc<Marks>>,
+}
+
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Marks {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// Those of all namespaces.
+#[derive(Default)]
+pub(super) struct Objects {
+    namespaces: HashMap<Arc<str>, Namespace>,
+}
+
+#[derive(Default)]
+struct Namespace {
+    objects: HashMap<(Kind, Arc<str>), Object>,
+    /// By the name that versions have in common.
+    versions: HashMap<Box<str>, BTreeMap<u64, Arc<str>>>,
+}
+
+impl Object {
+    pub(super) fn of_secret(secret: &Secret) -> Option<Self> {
+        let data = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), &*value.0));
+        let labels = secret.metadata.labels.as_ref();
+        let kind = labels.and_then(|labels| labels.get(&format!("{GROUP}/secret-kind")));
+        let versioned = kind.is_some_and(|kind| kind == "versionedSecret").then(|| {
+            Arc::new(Marks {
+                labels: labels.cloned().unwrap_or_default(),
+                annotations: secret.metadata.annotations.clone().unwrap_or_default(),
+            })
+        });
+        let digest = digest(data.map(|(key, value)| (0, key, value)));
+        Self::of(Kind::Secret, &secret.metadata, digest, versioned, secret.immutable == Some(true))
+    }
+
+    pub(super) fn of_config_map(map: &ConfigMap) -> Option<Self> {
+        let text =
+            map.data.iter().flatten().map(|(key, value)| (0, key.as_str(), value.as_bytes()));
+        let binary = map.binary_data.iter().flatten().map(|(key, it)| (1, key.as_str(), &*it.0));
+        let digest = digest(text.chain(binary));
+        Self::of(Kind::ConfigMap, &map.metadata, digest, None, map.immutable == Some(true))
+    }
+
+    fn of(
+        kind: Kind,
+        metadata: &ObjectMeta,
+        digest: Digest,
+        versioned: Option<Arc<Marks>>,
+        immutable: bool,
+    ) -> Option<Self> {
+        let owners = metadata.owner_references.iter().flatten();
+        let controller =
+            owners.filter(|owner| owner.controller == Some(true)).map(|it| it.uid.as_str());
+        let controller = controller.map(Arc::from).next();
+        let is_owned = controller.is_some() || versioned.is_some();
+        Some(Self {
+            kind,
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            digest,
+            marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
+            owned: is_owned.then_some(Owned { controller, versioned }),
+            immutable,
+        })
+    }
+
+    /// Labels and annotations of a version.
+    pub(super) fn marks(&self) -> Option<&Marks> {
+        self.owned.as_ref()?.versioned.as_deref()
+    }
+
+    /// Whether these are its labels and annotations, and no others.
+    pub(super) fn is_marked(
+        &self,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> bool {
+        self.marks == marks(Some(labels), Some(annotations))
+    }
+
+    /// Whether it holds just this.
+    pub(super) fn holds(&self, data: &BTreeMap<String, Vec<u8>>) -> bool {
+        digest(data.iter().map(|(key, value)| (0, key.as_str(), value.as_slice()))) == self.digest
+    }
+
+    /// Of a version: what all have in common, and which it is.
+    fn version_of(&self) -> Option<(&str, u64)> {
+        self.marks()?;
+        let base = base(&self.name)?;
+        Some((base, self.name[base.len() + 2..].parse().ok()?))
+    }
+
+    /// What is looked for by those who refer to it.
+    pub(super) fn referred_as(&self) -> (Kind, Arc<str>) {
+        let name = match self.version_of() {
+            Some((base, _)) => base.into(),
+            None => Arc::clone(&self.name),
+        };
+        (self.kind, name)
+    }
+}
+
+fn marks(
+    labels: Option<&BTreeMap<String, String>>,
+    annotations: Option<&BTreeMap<String, String>>,
+) -> Digest {
+    let part = |part, marks: Option<&'_ BTreeMap<String, String>>| {
+        let marks = marks.cloned().unwrap_or_default();
+        marks.into_iter().map(move |(key, value)| (part, key, value)).collect::<Vec<_>>()
+    };
+    let all = [part(0, labels), part(1, annotations)].concat();
+    digest(all.iter().map(|(part, key, value)| (*part, key.as_str(), value.as_bytes())))
+}
+
+/// Of which nobody can tell what was digested: names and lengths are in it.
+fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
+    let mut hash = Context::new(&SHA256);
+    for (part, key, value) in data {
+        hash.update(&[part]);
+        for piece in [key.as_bytes(), value] {
+            hash.update(&(piece.len() as u64).to_be_bytes());
+            hash.update(piece);
+        }
+    }
+    let mut digest = Digest::default();
+    digest.copy_from_slice(&hash.finish().as_ref()[..16]);
+    digest
+}
+
+impl Objects {
+    /// Takes what was seen, unless something newer was. Whether its data is other than before.
+    pub(super) fn learn(&mut self, object: Object) -> bool {
+        let namespace = self.namespaces.entry(Arc::clone(&object.namespace)).or_default();
+        let key = (object.kind, Arc::clone(&object.name));
+        let known = namespace.objects.get(&key);
+        if known.is_some_and(|known| known.version > object.version) {
+            return false;
+        }
+        let same = known.is_some_and(|known| known.digest == object.digest);
+        namespace.unlist(&key);
+        if let Some((base, version)) = object.version_of() {
+            let versions = namespace.versions.entry(base.into()).or_default();
+            versions.insert(version, Arc::clone(&object.name));
+        }
+        namespace.objects.insert(key, object);
+        !same
+    }
+
+    /// It is not there any more.
+    pub(super) fn forget(&mut self, object: &Object) -> bool {
+        let Some(namespace) = self.namespaces.get_mut(&object.namespace) else { return false };
+        let key = (object.kind, Arc::clone(&object.name));
+        if namespace.objects.get(&key).is_some_and(|known| known.version > object.version) {
+            return false;
+        }
+        namespace.unlist(&key);
+        namespace.objects.remove(&key).is_some()
+    }
+
+    /// A list of a namespace, or of all, has no others of a kind than these. Those that are gone.
+    pub(super) fn keep(
+        &mut self,
+        of: Option<&str>,
+        kind: Kind,
+        listed: &HashSet<(Arc<str>, Arc<str>)>,
+    ) -> Vec<Object> {
+        let mut gone = Vec::new();
+        let ours = |name: &Arc<str>| of.is_none_or(|of| of == &**name);
+        for (_, namespace) in self.namespaces.iter_mut().filter(|(name, _)| ours(name)) {
+            let missing = namespace.objects.values().filter(|object| {
+                object.kind == kind
+                    && !listed.contains(&(Arc::clone(&object.namespace), Arc::clone(&object.name)))
+            });
+            let missing: Vec<Object> = missing.cloned().collect();
+            for object in missing {
+                let key = (kind, Arc::clone(&object.name));
+                namespace.unlist(&key);
+                namespace.objects.remove(&key);
+                gone.push(object);
+            }
+        }
+        gone
+    }
+
+    /// Forgets a namespace.
+    pub(super) fn leave(&mut self, namespace: &str) {
+        self.namespaces.remove(namespace);
+    }
+
+    pub(super) fn get(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Object> {
+        self.namespaces.get(namespace)?.objects.get(&(kind, name.into()))
+    }
+
+    /// The newest version under a name that all have in common.
+    pub(super) fn newest(&self, namespace: &str, base: &str) -> Option<(u64, &Object)> {
+        let namespace = self.namespaces.get(namespace)?;
+        let (version, name) = namespace.versions.get(base)?.last_key_value()?;
+        Some((*version, namespace.objects.get(&(Kind::Secret, Arc::clone(name)))?))
+    }
+
+    /// How a reference is remembered, and what it holds; nothing if it is not there.
+    pub(super) fn held(&self, namespace: &str, kind: Kind, name: &str) -> (String, Held) {
+        if kind == Kind::Secret
+            && let Some(base) = base(name)
+            && let Some((version, _)) = self.newest(namespace, base)
+        {
+            return (format!("{}/{base}", kind.word()), Held::Version(version));
+        }
+        let held = match self.get(namespace, kind, name) {
+            Some(object) => Held::Data(HEXLOWER.encode(&object.digest)),
+            None => Held::Nothing(()),
+        };
+        (format!("{}/{name}", kind.word()), held)
+    }
+}
+
+impl Namespace {
+    fn unlist(&mut self, key: &(Kind, Arc<str>)) {
+        let Some((base, version)) = self.objects.get(key).and_then(Object::version_of) else {
+            return;
+        };
+        let base: Box<str> = base.into();
+        if let Some(versions) = self.versions.get_mut(&base) {
+            versions.remove(&version);
+            if versions.is_empty() {
+                self.versions.remove(&base);
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! QuarksJob: Jobs that run when something happens, and whose output is kept.
+//!
+//! ```text
+//! watches ──▶ Table ── state ──▶ engine::trigger::decide ──▶ one call each ──▶ Table
+//!               ▲                                                               │
+//!               └──────────────── what the API server answered ─────────────────┘
+//! ```
+//!
+//! A run costs five writes: its record, its Job, its Secret, its outcome, and the removal of the Job. It is
+//! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,
+//! and each step can be done again by whoever comes after: no trigger is lost, none makes two runs.
+
+mod capture;
+mod counts;
+mod definition;
+mod held;
+mod install;
+mod keep;
+mod manifest;
+mod naming;
+mod output;
+mod queue;
+mod reference;
+mod report;
+mod resource;
+mod seen;
+mod status;
+mod step;
+mod table;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::Api;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use self::counts::Counters;
+pub use self::counts::Counts;
+pub use self::definition::{GROUP, KIND, VERSION, definition};
+pub use self::install::install;
+use self::queue::Queue;
+use self::table::Table;
+use crate::lease::Lead;
+use crate::runner::Delivery;
+use crate::runner::keys::{KeyError, Keys};
+use crate::server_time::ServerTime;
+
+/// How many are worked on at a time, unless said otherwise.
+pub const WORKERS: usize = 16;
+/// The first minor version of Kubernetes 1 whose kubelets end sidecars by themselves.
+const NATIVE_SIDECARS: u32 = 29;
+
+/// How QuarksJobs are run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where what is ours is kept: the keys of reports.
+    pub namespace: String,
+    /// What has to be told from others of its kind in that namespace.
+    pub name: String,
+    /// Which namespaces are monitored.
+    pub monitored: Monitored,
+    /// How the agent comes into pods.
+    pub delivery: Delivery,
+    /// For how long a configuration has to be unchanged before its change counts.
+    pub settle: Duration,
+    /// How many QuarksJobs are worked on at a time.
+    pub workers: usize,
+    /// How often a new key for reports is made; longer than any run.
+    pub key_rotation: Duration,
+    /// Whether containers whose command is known are wrapped, instead of having a sidecar.
+    pub wraps: bool,
+}
+
+/// Which namespaces are monitored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Monitored {
+    /// Those with this value of the label `quarks.cloudfoundry.org/monitored`, and one of
+    /// `quarks.cloudfoundry.org/qjob-service-account`, as in the original.
+    Labelled(String),
+    /// The same, with or without the latter: nothing here needs it.
+    Marked(String),
+    /// All.
+    All,
+}
+
+impl Monitored {
+    /// What the namespaces are selected by.
+    fn selector(&self) -> Option<String> {
+        match self {
+            Self::Labelled(id) => {
+                Some(format!("{GROUP}/monitored={id},{GROUP}/qjob-service-account"))
+            }
+            Self::Marked(id) => Some(format!("{GROUP}/monitored={id}")),
+            Self::All => None,
+        }
+    }
+}
+
+/// Why there is no controller.
+#[derive(Debug, thiserror::Error)]
+pub enum QuarksError {
+    /// The keys of reports cannot be had.
+    #[error("the keys of reports: {0}")]
+    Keys(String),
+    /// The API server does not say which version it is.
+    #[error("the API server does not answer: {0}")]
+    Version(String),
+}
+
+impl From<KeyError> for QuarksError {
+    fn from(error: KeyError) -> Self {
+        Self::Keys(error.to_string())
+    }
+}
+
+/// Runs QuarksJobs while it leads, and knows of them before.
+pub struct Controller {
+    client: Client,
+    time: Arc<ServerTime>,
+    settings: Settings,
+    keys: Keys,
+    native_sidecars: bool,
+    table: Mutex<Table>,
+    queue: Queue,
+    counters: Counters,
+    /// Where the agent's ConfigMap is known to be.
+    agents: tokio::sync::Mutex<std::collections::HashSet<Arc<str>>>,
+}
+
+impl Controller {
+    /// Reads what has to be known before anything is run.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or does not let us.
+    pub async fn open(client: Client, settings: Settings) -> Result<Arc<Self>, QuarksError> {
+        let (client, time) = ServerTime::of(&client, &settings.namespace);
+        let keys = Keys::open(client.clone(), &settings.namespace, &settings.name).await?;
+        let version = client.apiserver_version().await;
+        let version = version.map_err(|error| QuarksError::Version(error.to_string()))?;
+        let native_sidecars = knows_sidecars(&version.major, &version.minor);
+        tracing::info!(version = version.git_version, native_sidecars, "the API server");
+        Ok(Arc::new(Self {
+            client,
+            time,
+            settings,
+            keys,
+            native_sidecars,
+            table: Mutex::default(),
+            queue: Queue::default(),
+            counters: Counters::default(),
+            agents: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// Watches for ever, and acts while `lead` says that it leads. To be spawned; ends when it is dropped.
+    pub async fn run(self: Arc<Self>, lead: Arc<Lead>) {
+        let mut tasks = JoinSet::new();
+        match self.settings.monitored.selector() {
+            Some(selector) => {
+                tasks.spawn(Arc::clone(&self).follow_namespaces(selector));
+            }
+            None => {
+                tasks = self.watch(&None);
+                self.table().knows_scopes = true;
+            }
+        }
+        let keys = Arc::clone(&self);
+        tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
+        let mut held = lead.held();
+        let woken = Arc::clone(&self);
+        tasks.spawn(async move {
+            while held.changed().await.is_ok() {
+                if *held.borrow_and_update() {
+                    let keys = woken.table().keys(None);
+                    woken.queue.push(keys);
+                }
+            }
+        });
+        let workers = Arc::new(Semaphore::new(self.settings.workers.max(1)));
+        let mut steps = JoinSet::new();
+        loop {
+            while steps.try_join_next().is_some() {}
+            let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
+            let key = self.queue.next().await;
+            if !*lead.held().borrow() {
+                self.queue.done(key, Ok(None));
+                continue;
+            }
+            let controller = Arc::clone(&self);
+            steps.spawn(async move {
+                let looked = controller.step(&key).await;
+                controller.queue.done(key, looked);
+                drop(permit);
+            });
+        }
+    }
+
+    /// Whether everything that is to be watched was listed.
+    pub fn is_ready(&self) -> bool {
+        self.table().is_ready()
+    }
+
+    /// What has happened since the start, and how it stands.
+    pub fn counts(&self) -> Counts {
+        let (known, going) = self.table().count();
+        self.counters.with(known, going)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+/// Providers write `29+`.
+fn knows_sidecars(major: &str, minor: &str) -> bool {
+    let number = |text: &str| -> Option<u32> {
+        text.trim_end_matches(|character: char| !character.is_ascii_digit()).parse().ok()
+    };
+    match (number(major), number(minor)) {
+        (Some(1), Some(minor)) => minor >= NATIVE_SIDECARS,
+        (Some(major), Some(_)) => major > 1,
+        _ => false,
+    }
+}

@@ -1,0 +1,107 @@
+//! Names that derive from what users wrote, as the original derived them; where it made names that no API
+//! server takes, ours are taken.
+
+use data_encoding::HEXLOWER;
+use ring::digest::{Context, SHA256};
+
+/// The longest label value, and name of a container or a volume.
+const LABEL: usize = 63;
+/// The longest name of most objects.
+const SUBDOMAIN: usize = 253;
+/// How much of a job's name its Jobs' names begin with.
+const STEM: usize = 39;
+
+/// The name of the Job of a run: as many of the first 39 characters as can stand there, and 16 hexadecimal
+/// digits that only this run has.
+pub(super) fn job(name: &str, uid: &str, run: u64) -> String {
+    let stem = cut(name, STEM).trim_end_matches(['.', '-']);
+    format!("{stem}-{}", hash([uid, &run.to_string()]))
+}
+
+/// A name as a label's value.
+pub(super) fn label(name: &str) -> String {
+    bounded(name, LABEL)
+}
+
+/// Lower case letters, digits and dashes: of a volume, and of what becomes a label.
+pub(super) fn sanitize(text: &str) -> String {
+    bounded(&kept(text, |character| character == '-'), LABEL)
+}
+
+/// The same with dots: of a Secret.
+pub(super) fn sanitize_subdomain(text: &str) -> String {
+    bounded(&kept(text, |character| matches!(character, '-' | '.')), SUBDOMAIN)
+}
+
+fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
+    let text = text.replace('_', "-").to_lowercase();
+    let good = |character: &char| {
+        character.is_ascii_lowercase() || character.is_ascii_digit() || also(*character)
+    };
+    let text: String = text.chars().filter(good).collect();
+    text.trim_matches(['-', '.']).to_owned()
+}
+
+/// One that is too long keeps its beginning, and what tells it from others.
+fn bounded(text: &str, most: usize) -> String {
+    match text.len() <= most {
+        true => text.to_owned(),
+        false => {
+            let stem = cut(text, most - 17).trim_end_matches(['.', '-']);
+            format!("{stem}-{}", hash([text]))
+        }
+    }
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or_default()]
+}
+
+fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Context::new(&SHA256);
+    for part in parts {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    HEXLOWER.encode(&hash.finish().as_ref()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_has_a_name_of_its_own_for_each_run() {
+        let first = job("errand", "uid", 1);
+        assert!(first.starts_with("errand-") && first.len() == "errand-".len() + 16, "{first}");
+        assert_eq!(first, job("errand", "uid", 1));
+        assert_ne!(first, job("errand", "uid", 2));
+        assert_ne!(first, job("errand", "other", 1));
+    }
+
+    #[test]
+    fn d17_a_cut_name_does_not_end_in_a_dot() {
+        let name = format!("{}.{}", "a".repeat(38), "b".repeat(30));
+        let job = job(&name, "uid", 1);
+        assert!(job.starts_with(&format!("{}-", "a".repeat(38))), "{job}");
+        assert!(job.len() <= 56);
+    }
+
+    #[test]
+    fn d17_a_long_name_is_a_label() {
+        let (one, other) = ("a".repeat(80), format!("{}b", "a".repeat(79)));
+        assert_eq!(label(&one).len(), 63);
+        assert_ne!(label(&one), label(&other));
+        assert_eq!(label("short"), "short");
+    }
+
+    #[test]
+    fn what_becomes_a_name_is_sanitized_as_before() {
+        for (text, expected) in [("1.0", "10"), ("Value_A", "value-a"), ("-x-", "x"), ("ü", "")] {
+            assert_eq!(sanitize(text), expected, "{text}");
+        }
+        assert_eq!(sanitize_subdomain("Foo_bar.baz"), "foo-bar.baz");
+        assert_eq!(sanitize_subdomain(&"x".repeat(300)).len(), 253);
+    }
+}

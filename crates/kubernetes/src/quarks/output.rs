@@ -1,0 +1,227 @@
+//! What a run left, as the Secrets that it is to become: pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::{Content, Gathered};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::definition::GROUP;
+use super::naming::{sanitize, sanitize_subdomain};
+use super::resource::pod_spec;
+
+/// The variable of a container whose value its Secrets carry as a label.
+const REMOTE_ID: &str = "REMOTE_ID";
+/// What the keys of a Secret hold together, in bytes.
+pub(super) const MAX_SECRET_BYTES: usize = 1024 * 1024;
+/// The longest key of a Secret.
+const MAX_KEY_BYTES: usize = 253;
+
+/// `spec.output.outputMap`: by container and file.
+#[derive(Debug, Default)]
+pub(super) struct OutputMap(BTreeMap<String, BTreeMap<String, SecretOptions>>);
+
+/// What becomes of a file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SecretOptions {
+    name: String,
+    secret_labels: BTreeMap<String, String>,
+    secret_annotations: BTreeMap<String, String>,
+    versioned: bool,
+    /// `fan-out`; anything else is one Secret.
+    #[serde(rename = "persistencemethod")]
+    persistence_method: String,
+}
+
+impl OutputMap {
+    /// Of `spec.output`. What is no map is passed over, as the original did.
+    pub(super) fn of(output: &Value) -> Self {
+        let of_container = |files: &Value| -> BTreeMap<String, SecretOptions> {
+            let files = files.as_object().into_iter().flatten();
+            let read = files.map(|(file, options)| {
+                (file.clone(), SecretOptions::deserialize(options).unwrap_or_default())
+            });
+            read.collect()
+        };
+        let containers = output["outputMap"].as_object().into_iter().flatten();
+        let read = containers.map(|(name, files)| (name.clone(), of_container(files)));
+        Self(read.filter(|(_, files)| !files.is_empty()).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The containers of which something is kept.
+    pub(super) fn containers(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The files of a container, if any of it are kept.
+    pub(super) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
+        Some(self.0.get(container)?.keys().map(String::as_str))
+    }
+}
+
+/// A Secret that is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wanted {
+    /// Of a versioned one, what all versions have in common.
+    pub(super) name: String,
+    pub(super) data: BTreeMap<String, Vec<u8>>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) versioned: bool,
+}
+
+/// What is to be kept of a run.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) wanted: Vec<Wanted>,
+    /// Why something is not, for people: the reason in one word, and the words. Nothing of what is in files.
+    pub(super) faults: Vec<(&'static str, String)>,
+}
+
+/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not.
+pub(super) fn kept(spec: &Value, gathered: &BTreeMap<String, BTreeMap<String, Content>>) -> Kept {
+    let output = &spec["output"];
+    let general: BTreeMap<String, String> =
+        Deserialize::deserialize(&output["secretLabels"]).unwrap_or_default();
+    let containers = pod_spec(spec)["containers"].as_array();
+    let mut kept = Kept::default();
+    for (container, files) in &OutputMap::of(output).0 {
+        let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
+        let Some(spec) = spec else { continue };
+        for (file, options) in files {
+            let found = gathered.get(container).and_then(|files| files.get(file));
+            match read(options, found.unwrap_or(&Content::Missing)) {
+                Ok(secrets) => kept.wanted.extend(secrets.into_iter().map(|(name, data)| Wanted {
+                    name,
+                    data,
+                    labels: labels(&general, options, container, spec),
+                    annotations: options.secret_annotations.clone(),
+                    versioned: options.versioned,
+                })),
+                Err((reason, why)) => {
+                    kept.faults.push((reason, format!("container {container}: {file}: {why}")));
+                }
+            }
+        }
+    }
+    let mut names = BTreeSet::new();
+    for wanted in &kept.wanted {
+        if !names.insert(&wanted.name) {
+            let why = format!("several files go into the Secret {}: the last is kept", wanted.name);
+            kept.faults.push(("OutputInvalid", why));
+        }
+    }
+    kept
+}
+
+/// Those of one file take precedence over those of all.
+fn labels(
+    general: &BTreeMap<String, String>,
+    options: &SecretOptions,
+    container: &str,
+    spec: &Value,
+) -> BTreeMap<String, String> {
+    let users = general.iter().chain(&options.secret_labels);
+    let mut labels: BTreeMap<String, String> =
+        users.map(|(name, value)| (name.clone(), sanitize(value))).collect();
+    labels.insert(format!("{GROUP}/container-name"), sanitize(container));
+    let env = spec["env"].as_array().into_iter().flatten();
+    let remote = env.filter(|it| it["name"] == REMOTE_ID).find_map(|it| it["value"].as_str());
+    labels.extend(remote.map(|id| (format!("{GROUP}/remote-id"), id.to_owned())));
+    labels
+}
+
+type Fault = (&'static str, String);
+type Data = BTreeMap<String, Vec<u8>>;
+
+/// The Secrets of a file, by name.
+fn read(options: &SecretOptions, content: &Content) -> Result<Vec<(String, Data)>, Fault> {
+    let invalid = |why: String| ("OutputInvalid", why);
+    let text = match content {
+        Content::Text(text) => text,
+        Content::Missing => {
+            return Err(("OutputMissing", "it was not there when the container ended".to_owned()));
+        }
+        Content::TooLarge(bytes) => {
+            let why = format!("it has {bytes} bytes, of which a Secret holds {MAX_SECRET_BYTES}");
+            return Err(("OutputTooLarge", why));
+        }
+        Content::NotText => return Err(invalid("it is not UTF-8".to_owned())),
+        Content::Unreadable(why) => return Err(("OutputUnreadable", why.clone())),
+    };
+    let name = sanitize_subdomain(&options.name);
+    if name.is_empty() {
+        let why = format!("outputMap names no Secret for it: {:?} leaves no name", options.name);
+        return Err(invalid(why));
+    }
+    let flat = object(text).map_err(invalid)?;
+    if options.persistence_method != "fan-out" {
+        return Ok(vec![(name, data(flat).map_err(invalid)?)]);
+    }
+    let fanned = flat.into_iter().map(|(key, value)| {
+        let within = |why: String| invalid(format!("key {key:?}: {why}"));
+        let text = value.as_str().ok_or_else(|| within(not_text(&value)))?;
+        let data = object(text).and_then(data).map_err(within)?;
+        Ok((sanitize_subdomain(&format!("{name}-{key}")), data))
+    });
+    fanned.collect()
+}
+
+/// Its words name places, never what stands there.
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    let parsed: Result<Value, _> = serde_json::from_str(text);
+    match parsed {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err("it is JSON, and has to be one object".to_owned()),
+        Err(error) => {
+            Err(format!("it is not JSON (line {}, column {})", error.line(), error.column()))
+        }
+    }
+}
+
+fn data(flat: Map<String, Value>) -> Result<Data, String> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let mut data = Data::new();
+    let mut bytes = 0;
+    for (key, value) in flat {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES || !key.bytes().all(good) {
+            return Err(format!(
+                "{key:?} cannot be a key of a Secret: up to {MAX_KEY_BYTES} letters, digits, '-', '_' and '.'"
+            ));
+        }
+        let text = match value {
+            Value::String(text) => text,
+            // As the original read it.
+            Value::Null => String::new(),
+            other => return Err(format!("key {key:?}: {}", not_text(&other))),
+        };
+        bytes += text.len();
+        data.insert(key, text.into_bytes());
+    }
+    if bytes > MAX_SECRET_BYTES {
+        return Err(format!("it has {bytes} bytes, of which a Secret holds {MAX_SECRET_BYTES}"));
+    }
+    Ok(data)
+}
+
+fn not_text(value: &Value) -> String {
+    let what = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    format!("the value is {what}, and has to be a string: print it as one")
+}
+
+/// Of several reports, everything.
+pub(super) fn merged(reports: Vec<Gathered>) -> BTreeMap<String, BTreeMap<String, Content>> {
+    reports.into_iter().flat_map(|report| report.outputs).collect()
+}

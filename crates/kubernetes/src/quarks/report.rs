@@ -1,0 +1,87 @@
+//! What the agents of a run's pods left: found in what was seen, opened, and read from a log where it is large.
+
+use std::collections::BTreeMap;
+
+use agent::{Content, Error, Gathered, KeySet, Message, Sealed};
+use serde_json::Value;
+
+use super::capture::SIDECAR;
+use super::output::OutputMap;
+use super::seen::SeenPod;
+
+/// What a container's message says.
+pub(super) enum Found {
+    /// It is here.
+    Here(Sealed),
+    /// It is in the log of this container.
+    InLog(String, agent::Logged),
+    /// There is none, and why.
+    Not(String),
+}
+
+/// The pod whose output counts: of those that ended well the last, else the last that ended.
+pub(super) fn chosen<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p SeenPod> {
+    pods.filter(|pod| pod.over).max_by_key(|pod| (pod.succeeded, pod.ended, pod.uid.clone()))
+}
+
+/// The reports of a pod, by who left them: each mapped container, or the sidecar.
+pub(super) fn find(pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
+    let map = OutputMap::of(&spec["output"]);
+    let of = |container: &str| {
+        let Some(end) = pod.containers.get(container) else {
+            return Found::Not("the container has not ended".to_owned());
+        };
+        match Message::parse(&end.message) {
+            Ok(Message::Sealed(sealed)) => Found::Here(sealed),
+            Ok(Message::Logged(logged)) => Found::InLog(container.to_owned(), logged),
+            Ok(Message::Broken(_)) => {
+                Found::Not("the agent could not read what it was told".to_owned())
+            }
+            Err(_) => Found::Not(format!(
+                "no report was left (it ended with {}, {})",
+                end.code, end.reason
+            )),
+        }
+    };
+    if pod.containers.contains_key(SIDECAR) {
+        return BTreeMap::from([(SIDECAR.to_owned(), of(SIDECAR))]);
+    }
+    map.containers().map(|name| (name.to_owned(), of(name))).collect()
+}
+
+/// What is in a report that was found, with a log for one that is there.
+pub(super) fn open(
+    found: &Found,
+    log: Option<&str>,
+    keys: &KeySet,
+    run: &str,
+) -> Result<Gathered, Error> {
+    match found {
+        Found::Here(sealed) => sealed.gathered(keys, run),
+        Found::InLog(_, logged) => logged.gathered(log.unwrap_or_default(), keys, run),
+        Found::Not(_) => Err(Error::NotOurs),
+    }
+}
+
+/// Why nothing of a container is there, as what is found of each of its files.
+pub(super) fn lost(spec: &Value, reporter: &str, why: &str) -> Gathered {
+    let map = OutputMap::of(&spec["output"]);
+    let concerns = |container: &&str| reporter == SIDECAR || *container == reporter;
+    let files = |container: &str| -> BTreeMap<String, Content> {
+        let files = map.files(container).into_iter().flatten();
+        files.map(|file| (file.to_owned(), Content::Unreadable(why.to_owned()))).collect()
+    };
+    let outputs = map.containers().filter(concerns).map(|it| (it.to_owned(), files(it))).collect();
+    Gathered { run: String::new(), outputs }
+}
+
+/// How the containers of a pod ended that did not end well, for people.
+pub(super) fn ends(pod: &SeenPod) -> String {
+    let bad = pod.containers.iter().filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
+    let words = bad.map(|(name, end)| match end.reason.as_str() {
+        "" | "Error" => format!("container {name} exited with {}", end.code),
+        reason => format!("container {name} exited with {} ({reason})", end.code),
+    });
+    let words: Vec<String> = words.chain(pod.trouble.clone()).collect();
+    words.join("; ")
+}

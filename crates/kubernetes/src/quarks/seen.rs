@@ -1,0 +1,215 @@
+//! What is seen of Jobs and pods, in few words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kube::api::ObjectMeta;
+
+use super::capture::{CONTAINERS, ENDED, SIDECAR};
+
+/// The run that a Job or a pod is of, by its number: an annotation.
+pub(super) const RUN_ID: &str = "manciple.dev/run-id";
+
+/// A Job of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SeenJob {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+    pub(super) uid: Arc<str>,
+    pub(super) version: u64,
+    /// The QuarksJob that it belongs to.
+    pub(super) owner: Arc<str>,
+    /// The name of that.
+    pub(super) owner_name: Arc<str>,
+    pub(super) run: u64,
+    pub(super) end: Option<JobEnd>,
+    /// One pod that ends well makes it end well.
+    pub(super) single: bool,
+    /// Somebody deletes it.
+    pub(super) deleting: bool,
+    /// A list was without it, which may have been an old one.
+    pub(super) unsure: bool,
+    /// Whether its pods go with it.
+    pub(super) takes_pods: bool,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum JobEnd {
+    Complete,
+    /// The reason and the message of its condition.
+    Failed(String, String),
+}
+
+impl SeenJob {
+    /// `None`: not of ours.
+    pub(super) fn of(job: &Job, kind: &str) -> Option<Self> {
+        let metadata = &job.metadata;
+        let mut owners = metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.kind == kind && owner.controller == Some(true))?;
+        let spec = job.spec.as_ref()?;
+        let pod_labels = spec.template.metadata.as_ref().and_then(|it| it.labels.as_ref());
+        Some(Self {
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            owner: owner.uid.as_str().into(),
+            owner_name: owner.name.as_str().into(),
+            run: run_id(metadata)?,
+            end: end(job),
+            single: spec.completions.unwrap_or(1) == 1,
+            deleting: metadata.deletion_timestamp.is_some(),
+            unsure: false,
+            takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
+        })
+    }
+}
+
+fn run_id(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.annotations.as_ref()?.get(RUN_ID)?.parse().ok()
+}
+
+fn end(job: &Job) -> Option<JobEnd> {
+    let conditions = job.status.as_ref()?.conditions.iter().flatten();
+    let mut holding = conditions.filter(|condition| condition.status == "True");
+    holding.find_map(|condition| match condition.type_.as_str() {
+        "Complete" => Some(JobEnd::Complete),
+        "Failed" => {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            Some(JobEnd::Failed(text(&condition.reason), text(&condition.message)))
+        }
+        _ => None,
+    })
+}
+
+/// A pod of a Job of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SeenPod {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+    pub(super) uid: Arc<str>,
+    pub(super) version: u64,
+    /// The uid of its Job.
+    pub(super) job: Arc<str>,
+    /// All containers of the template have ended well.
+    pub(super) succeeded: bool,
+    /// They are over, well or not.
+    pub(super) over: bool,
+    /// Something that is not of the template goes on in it.
+    pub(super) lingers: bool,
+    /// Its sidecar waits to be told that the others have ended.
+    pub(super) waits_for_us: bool,
+    /// In seconds since 1970.
+    pub(super) ended: i64,
+    /// By container, those that have ended; our sidecar too.
+    pub(super) containers: BTreeMap<Arc<str>, SeenEnd>,
+    /// Why it does not begin, or was ended.
+    pub(super) trouble: Option<String>,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SeenEnd {
+    pub(super) code: i32,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl SeenPod {
+    /// `None`: of no Job; one that was left behind when its Job went, for one.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let mut owners = metadata.owner_references.iter().flatten();
+        let job = owners.find(|owner| owner.kind == "Job" && owner.controller == Some(true))?;
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
+        let containers = status.map(ends).unwrap_or_default();
+        let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
+        let named = annotation(CONTAINERS).map(|it| it.split(',').collect::<Vec<_>>());
+        let ended_well = |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0);
+        let all_well = named.as_ref().is_some_and(|named| named.iter().all(ended_well));
+        let succeeded = phase == "Succeeded" || all_well;
+        let restarts =
+            pod.spec.as_ref().and_then(|it| it.restart_policy.as_deref()) != Some("Never");
+        let over =
+            |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0 || !restarts);
+        let others = named.iter().flatten().filter(|name| **name != SIDECAR);
+        let waits_for_us = named.iter().flatten().any(|name| *name == SIDECAR)
+            && !containers.contains_key(SIDECAR)
+            && annotation(ENDED).is_none()
+            && others.copied().all(|name| over(&name));
+        Some(Self {
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            job: job.uid.as_str().into(),
+            succeeded,
+            over: succeeded || phase == "Failed",
+            lingers: succeeded && phase == "Running",
+            waits_for_us,
+            ended: status.map(last_end).unwrap_or_default(),
+            containers,
+            trouble: status.and_then(trouble),
+        })
+    }
+}
+
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let first = status.init_container_statuses.iter().flatten();
+    first.chain(status.container_statuses.iter().flatten())
+}
+
+fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
+    let ended = statuses(status).filter_map(|container| {
+        let ended = container.state.as_ref()?.terminated.as_ref()?;
+        let seen = SeenEnd {
+            code: ended.exit_code,
+            reason: ended.reason.clone().unwrap_or_default(),
+            message: ended.message.clone().unwrap_or_default(),
+        };
+        Some((Arc::from(container.name.as_str()), seen))
+    });
+    ended.collect()
+}
+
+fn last_end(status: &PodStatus) -> i64 {
+    let ends = statuses(status).filter_map(|container| {
+        container
+            .state
+            .as_ref()?
+            .terminated
+            .as_ref()?
+            .finished_at
+            .as_ref()
+            .map(|at| at.0.as_second())
+    });
+    ends.max().unwrap_or_default()
+}
+
+/// Why a pod does not begin, or was ended, in words.
+fn trouble(status: &PodStatus) -> Option<String> {
+    let waiting = statuses(status).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting
+            .reason
+            .as_deref()
+            .filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+        let why = waiting.message.as_deref().unwrap_or_default();
+        Some(format!("container {}: {reason}: {why}", container.name))
+    });
+    let ended = || {
+        let reason = status.reason.as_deref()?;
+        Some(format!("{reason}: {}", status.message.as_deref().unwrap_or_default()))
+    };
+    let unschedulable = || {
+        let conditions = status.conditions.iter().flatten();
+        let mut refused =
+            conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
+        refused.find_map(|it| Some(format!("Unschedulable: {}", it.message.as_deref()?)))
+    };
+    waiting.or_else(ended).or_else(unschedulable)
+}

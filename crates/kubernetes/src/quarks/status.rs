@@ -1,0 +1,91 @@
+//! What the status says, as patches: of a run that has ended, and of what a trigger waits for.
+
+use engine::trigger::{Outcome, Run};
+use serde_json::{Value, json};
+
+use super::resource::{Ended, Resource};
+use crate::resources::time;
+
+/// How many runs that have ended are shown; those that the record still names stay beyond that.
+const HISTORY: usize = 10;
+
+/// A run has ended, by this outcome; `job` is the name of its Job, `now` in milliseconds since 1970.
+pub(super) fn settled(
+    resource: &Resource,
+    run: &Run,
+    job: &str,
+    outcome: &Outcome,
+    now: u64,
+) -> Value {
+    let ended = Ended {
+        id: run.id,
+        trigger: run.trigger,
+        job: job.to_owned(),
+        outcome: outcome.clone(),
+        started_at: run.at.clone(),
+        ended_at: time(now),
+        seconds: seconds(&run.at, now),
+    };
+    let record = &resource.record;
+    let open = record.open.iter().filter(|it| it.id != run.id && resource.is_open(it.id)).count();
+    let mut history = vec![ended.clone()];
+    history.extend(resource.status.history.iter().filter(|it| it.id != run.id).cloned());
+    history.sort_by_key(|it| std::cmp::Reverse(it.id));
+    let named = |id: u64| record.open.iter().any(|run| run.id == id);
+    let mut place = 0;
+    history.retain(|it| {
+        place += 1;
+        place <= HISTORY || named(it.id)
+    });
+    json!({
+        "completed": outcome.succeeded && open == 0,
+        "lastReconcile": time(now),
+        "lastRun": ended,
+        "history": history,
+        "conditions": [
+            succeeded(&ended.outcome, now),
+            waiting(resource.status.waits.as_deref(), now),
+        ],
+    })
+}
+
+/// Another run comes: it is not completed.
+pub(super) fn reopened() -> Value {
+    json!({"completed": false})
+}
+
+/// A trigger waits for something, or for nothing any more.
+pub(super) fn waits(resource: &Resource, waits: Option<&str>, now: u64) -> Value {
+    let last = resource.status.history.first().map(|run| succeeded(&run.outcome, now));
+    let conditions: Vec<Value> = last.into_iter().chain([waiting(waits, now)]).collect();
+    json!({"conditions": conditions})
+}
+
+fn succeeded(outcome: &Outcome, now: u64) -> Value {
+    condition("Succeeded", outcome.succeeded, &outcome.reason, &outcome.message, now)
+}
+
+fn waiting(waits: Option<&str>, now: u64) -> Value {
+    let reason = if waits.is_some() { "Waits" } else { "None" };
+    condition("Waiting", waits.is_some(), reason, waits.unwrap_or_default(), now)
+}
+
+fn condition(kind: &str, holds: bool, reason: &str, message: &str, now: u64) -> Value {
+    let mut condition = json!({
+        "type": kind,
+        "status": if holds { "True" } else { "False" },
+        "reason": reason,
+        "lastTransitionTime": time(now),
+    });
+    // Kubernetes 1.20 takes an empty string for null, and refuses it.
+    if !message.is_empty() {
+        condition["message"] = json!(message);
+    }
+    condition
+}
+
+fn seconds(since: &str, now: u64) -> Option<u64> {
+    let since: jiff::Timestamp = since.parse().ok()?;
+    let now = i64::try_from(now / 1000).ok()?;
+    u64::try_from(now - since.as_second()).ok()
+}

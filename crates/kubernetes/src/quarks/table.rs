@@ -1,0 +1,382 @@
+//! Everything that is known without asking: plain state, changed by what is seen and by what we do.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::trigger::{Held, Outcome, REPLACED, References, State, Work};
+
+use super::held::{Object, Objects};
+use super::reference::{Kind, base};
+use super::resource::Resource;
+use super::seen::{SeenJob, SeenPod};
+
+/// A QuarksJob, by its namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+}
+
+/// What is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Watched {
+    Resources,
+    Jobs,
+    Pods,
+    ConfigMaps,
+    Secrets,
+}
+
+impl Watched {
+    const COUNT: usize = 5;
+}
+
+/// Of all namespaces that are watched.
+#[derive(Default)]
+pub(super) struct Table {
+    entries: HashMap<Key, Entry>,
+    pub(super) objects: Objects,
+    /// Who refers to what, by how it is referred to.
+    referrers: HashMap<(Arc<str>, Kind, Arc<str>), BTreeSet<Key>>,
+    /// By the uid of their Job, then by their own.
+    pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
+    /// Whose a Job is, by its uid.
+    owners: HashMap<Arc<str>, Key>,
+    /// What was listed, by namespace; `None`: of all.
+    listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
+    /// Whether it is known which namespaces are monitored.
+    pub(super) knows_scopes: bool,
+}
+
+/// What is known of one.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) resource: Option<Arc<Resource>>,
+    /// By run.
+    pub(super) jobs: BTreeMap<u64, SeenJob>,
+    /// Runs that were seen to lose their Job.
+    gone: BTreeSet<u64>,
+    /// Runs whose output is kept.
+    kept: BTreeMap<u64, Outcome>,
+    /// Runs that this process has recorded: nobody else can have carried them out.
+    recorded: BTreeSet<u64>,
+    /// What it refers to as it was last seen, and since when.
+    references: Option<(References, Instant)>,
+    /// Why the API server did not let us, lately.
+    pub(super) trouble: Option<String>,
+}
+
+impl Table {
+    pub(super) fn get(&self, key: &Key) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// Whether everything of a namespace was listed.
+    pub(super) fn is_complete(&self, namespace: &str) -> bool {
+        let of = |scope: Option<Arc<str>>| self.listed.get(&scope);
+        let all = of(None).or_else(|| of(Some(namespace.into())));
+        all.is_some_and(|all| all.len() == Watched::COUNT)
+    }
+
+    /// From now on this is watched.
+    pub(super) fn watches(&mut self, scope: &Option<Arc<str>>) {
+        self.listed.entry(scope.clone()).or_default();
+    }
+
+    /// Whether everything that is to be watched was listed.
+    pub(super) fn is_ready(&self) -> bool {
+        self.knows_scopes && self.listed.values().all(|listed| listed.len() == Watched::COUNT)
+    }
+
+    /// How many QuarksJobs there are, and how many runs that have not ended.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let resources = self.entries.values().filter_map(|entry| entry.resource.as_ref());
+        let open =
+            |it: &Arc<Resource>| it.record.open.iter().filter(|run| it.is_open(run.id)).count();
+        resources.fold((0, 0), |(known, going), it| (known + 1, going + open(it)))
+    }
+
+    /// A list has ended. Whether it was the last of a scope.
+    pub(super) fn listed(&mut self, scope: Option<&Arc<str>>, what: Watched) -> bool {
+        let listed = self.listed.entry(scope.cloned()).or_default();
+        listed.insert(what) && listed.len() == Watched::COUNT
+    }
+
+    /// All of a namespace, or of all.
+    pub(super) fn keys(&self, scope: Option<&str>) -> Vec<Key> {
+        let ours = |key: &&Key| scope.is_none_or(|scope| scope == &*key.namespace);
+        self.entries.keys().filter(ours).cloned().collect()
+    }
+
+    /// Forgets a namespace.
+    pub(super) fn leave(&mut self, namespace: &Arc<str>) {
+        self.listed.remove(&Some(Arc::clone(namespace)));
+        self.entries.retain(|key, _| key.namespace != *namespace);
+        self.referrers.retain(|(of, _, _), _| of != namespace);
+        self.pods.retain(|_, pods| pods.values().all(|pod| pod.namespace != *namespace));
+        self.owners.retain(|_, key| key.namespace != *namespace);
+        self.objects.leave(namespace);
+    }
+
+    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            change(entry);
+        }
+    }
+
+    /// Takes a QuarksJob as it is, unless something newer is known.
+    pub(super) fn learn(&mut self, resource: Resource) -> Key {
+        let key =
+            Key { namespace: Arc::clone(&resource.namespace), name: Arc::clone(&resource.name) };
+        let entry = self.entries.entry(key.clone()).or_default();
+        let known = entry.resource.clone();
+        if known.as_ref().is_some_and(|known| known.version > resource.version) {
+            return key;
+        }
+        if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
+            *entry = Entry::default();
+        }
+        let settled = resource.settled();
+        let over = |id: &u64| settled.contains(id);
+        entry.gone.retain(|id| !over(id));
+        entry.kept.retain(|id, _| !over(id));
+        entry.recorded.retain(|id| !over(id));
+        for job in entry.jobs.values().filter(|job| over(&job.run)) {
+            self.pods.remove(&job.uid);
+        }
+        let resource = Arc::new(resource);
+        entry.resource = Some(Arc::clone(&resource));
+        let same = known.as_ref().is_some_and(|known| known.references == resource.references);
+        if !same {
+            known.into_iter().for_each(|known| self.refer(&known, &key, false));
+            self.refer(&resource, &key, true);
+        }
+        key
+    }
+
+    /// It is not there any more.
+    pub(super) fn forget(&mut self, key: &Key) {
+        let Some(entry) = self.entries.remove(key) else { return };
+        entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
+        for job in entry.jobs.values() {
+            self.pods.remove(&job.uid);
+            self.owners.remove(&job.uid);
+        }
+    }
+
+    fn refer(&mut self, resource: &Resource, key: &Key, refers: bool) {
+        for reference in resource.references.iter() {
+            for name in [Some(&*reference.name), base(&reference.name)].into_iter().flatten() {
+                let place = (Arc::clone(&key.namespace), reference.kind, Arc::from(name));
+                if refers {
+                    self.referrers.entry(place).or_default().insert(key.clone());
+                } else if let Some(keys) = self.referrers.get_mut(&place) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        self.referrers.remove(&place);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those who refer to something.
+    pub(super) fn referrers(&self, object: &Object) -> Vec<Key> {
+        let (kind, name) = object.referred_as();
+        let of = |name: Arc<str>| self.referrers.get(&(Arc::clone(&object.namespace), kind, name));
+        of(name).into_iter().flatten().cloned().collect()
+    }
+
+    /// Takes a Job as it is, unless something newer is known.
+    pub(super) fn learn_job(&mut self, job: SeenJob) -> Key {
+        let key = job_key(&job);
+        let entry = self.entries.entry(key.clone()).or_default();
+        let other = entry.resource.as_ref().is_some_and(|resource| resource.uid != job.owner);
+        let known = entry.jobs.get(&job.run);
+        if other || known.is_some_and(|known| known.version > job.version) {
+            return key;
+        }
+        let uid = Arc::clone(&job.uid);
+        entry.jobs.insert(job.run, job);
+        self.owners.insert(Arc::clone(&uid), key.clone());
+        if self.is_over(&key, &uid) {
+            self.pods.remove(&uid);
+        }
+        key
+    }
+
+    /// A Job is not there any more.
+    pub(super) fn forget_job(&mut self, job: &SeenJob) -> Key {
+        let key = job_key(job);
+        self.pods.remove(&job.uid);
+        self.owners.remove(&job.uid);
+        self.change(&key, |entry| {
+            if entry.jobs.get(&job.run).is_some_and(|known| known.uid == job.uid) {
+                entry.jobs.remove(&job.run);
+                let open = entry.resource.as_ref().is_some_and(|it| it.is_open(job.run));
+                if open && job.end.is_none() {
+                    entry.gone.insert(job.run);
+                }
+            }
+        });
+        self.drop_empty(&key);
+        key
+    }
+
+    /// A list of Jobs has no others than these: it may be an old one, so they are to be asked after.
+    pub(super) fn doubt(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) -> Vec<Key> {
+        let mut doubted = Vec::new();
+        for (key, entry) in &mut self.entries {
+            if scope.is_some_and(|scope| scope != &*key.namespace) {
+                continue;
+            }
+            for job in entry.jobs.values_mut().filter(|job| !listed.contains(&job.uid)) {
+                job.unsure = true;
+                doubted.push(key.clone());
+            }
+        }
+        doubted
+    }
+
+    /// Takes a pod; the QuarksJob that it is for, if that is known yet.
+    pub(super) fn learn_pod(&mut self, pod: SeenPod) -> Option<Key> {
+        let key = self.owners.get(&pod.job).cloned();
+        // Pods of runs that are over may stay for as long as their logs are wanted.
+        if key.as_ref().is_some_and(|key| self.is_over(key, &pod.job)) {
+            return None;
+        }
+        let pods = self.pods.entry(Arc::clone(&pod.job)).or_default();
+        if pods.get(&pod.uid).is_none_or(|known| known.version <= pod.version) {
+            pods.insert(Arc::clone(&pod.uid), pod);
+        }
+        key
+    }
+
+    fn is_over(&self, key: &Key, job: &str) -> bool {
+        let Some(entry) = self.entries.get(key) else { return false };
+        let job = entry.jobs.values().find(|known| &*known.uid == job);
+        let resource = entry.resource.as_ref();
+        job.is_some_and(|job| resource.is_some_and(|it| it.ended(job.run).is_some()))
+    }
+
+    /// The sidecar of a pod was told that the others have ended.
+    pub(super) fn told(&mut self, uid: &str) {
+        let pods = self.pods.values_mut().filter_map(|pods| pods.get_mut(uid));
+        pods.for_each(|pod| pod.waits_for_us = false);
+    }
+
+    /// The pods of a Job.
+    pub(super) fn pods(&self, job: &SeenJob) -> impl Iterator<Item = &SeenPod> {
+        self.pods.get(&job.uid).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// A resource that is no longer wanted has no entry.
+    fn drop_empty(&mut self, key: &Key) {
+        if self.entries.get(key).is_some_and(|it| it.resource.is_none() && it.jobs.is_empty()) {
+            self.entries.remove(key);
+        }
+    }
+
+    /// Lists of QuarksJobs: those of a scope that are not among these are gone.
+    pub(super) fn keep(&mut self, scope: Option<&str>, listed: &HashSet<Key>) {
+        for key in self.keys(scope) {
+            if !listed.contains(&key) {
+                self.forget(&key);
+            }
+        }
+    }
+
+    /// We have recorded a run.
+    pub(super) fn recorded(&mut self, key: &Key, run: u64) {
+        self.change(key, |entry| {
+            entry.recorded.insert(run);
+        });
+    }
+
+    pub(super) fn was_recorded_here(&self, key: &Key, run: u64) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.recorded.contains(&run))
+    }
+
+    /// What a run has left is kept, or it will come to nothing.
+    pub(super) fn kept(&mut self, key: &Key, run: u64, outcome: Outcome) {
+        self.change(key, |entry| drop(entry.kept.insert(run, outcome)));
+    }
+
+    /// What the API server said, or that it let us.
+    pub(super) fn trouble(&mut self, key: &Key, trouble: Option<String>) {
+        self.change(key, |entry| entry.trouble = trouble);
+    }
+
+    /// Somebody deletes the Job of a run: we, mostly.
+    pub(super) fn goes(&mut self, key: &Key, run: u64) {
+        self.change(key, |entry| {
+            entry.jobs.get_mut(&run).into_iter().for_each(|job| job.deleting = true);
+        });
+    }
+
+    /// Everything that is decided by.
+    pub(super) fn state(&mut self, key: &Key, settle: Duration) -> Option<State> {
+        let entry = self.entries.get(key)?;
+        let resource = Arc::clone(entry.resource.as_ref()?);
+        let (references, missing) = self.look(&resource);
+        let work = |job: &SeenJob| self.work(job);
+        let mut runs: BTreeMap<u64, Work> =
+            entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
+        runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
+        runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
+        let left = entry.jobs.values().filter(|job| {
+            let goes = |outcome: &Outcome| outcome.succeeded || outcome.reason == REPLACED;
+            !job.deleting && resource.ended(job.run).is_some_and(|run| goes(&run.outcome))
+        });
+        let left = left.map(|job| job.run).collect();
+        let entry = self.entries.get_mut(key)?;
+        let now = Instant::now();
+        let since = match &entry.references {
+            Some((known, since)) if *known == references => *since,
+            _ => {
+                entry.references = Some((references.clone(), now));
+                now
+            }
+        };
+        Some(State {
+            strategy: resource.strategy,
+            follows_config: resource.follows_config,
+            concurrency: resource.concurrency,
+            missing,
+            references,
+            unchanged: now.duration_since(since),
+            settle,
+            record: resource.record.clone(),
+            settled: resource.settled(),
+            completed: resource.status.completed,
+            runs,
+            left,
+        })
+    }
+
+    fn look(&self, resource: &Resource) -> (References, Vec<String>) {
+        let mut references = References::new();
+        let mut missing = Vec::new();
+        for reference in resource.references.iter() {
+            let (name, held) =
+                self.objects.held(&resource.namespace, reference.kind, &reference.name);
+            if held == Held::Nothing(()) && !reference.optional {
+                missing.push(format!("{}/{}", reference.kind.word(), reference.name));
+            }
+            references.insert(name, held);
+        }
+        (references, missing)
+    }
+
+    fn work(&self, job: &SeenJob) -> Work {
+        // One pod is all of it: its end is that of the Job, which is told of a moment later.
+        let has_ended =
+            job.end.is_some() || (job.single && self.pods(job).any(|pod| pod.succeeded));
+        if has_ended { Work::Ended } else { Work::Going }
+    }
+}
+
+fn job_key(job: &SeenJob) -> Key {
+    Key { namespace: Arc::clone(&job.namespace), name: Arc::clone(&job.owner_name) }
+}

@@ -1,0 +1,5 @@
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+mod outputs;

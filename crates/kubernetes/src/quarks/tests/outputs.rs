@@ -1,0 +1,107 @@
+use serde_json::json;
+
+use super::*;
+use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
+use agent::Content;
+
+fn spec(options: &Value) -> Value {
+    let containers = json!([
+        {"name": "c", "env": [{"name": "REMOTE_ID", "value": "r-1"}]},
+        {"name": "other"},
+    ]);
+    json!({
+        "template": {"spec": {"template": {"spec": {"containers": containers}}}},
+        "output": {
+            "outputMap": {"c": {"o.json": options}, "absent": {"o.json": {"name": "never"}}},
+            "secretLabels": {"key": "value", "both": "general"},
+        },
+    })
+}
+
+fn of(options: &Value, content: Content) -> Kept {
+    let files = BTreeMap::from([("o.json".to_owned(), content)]);
+    kept(&spec(options), &BTreeMap::from([("c".to_owned(), files)]))
+}
+
+fn text(text: &str) -> Content {
+    Content::Text(text.to_owned())
+}
+
+#[test]
+fn a_file_becomes_a_secret_with_labels_and_annotations() {
+    let options = json!({
+        "name": "Foo_Bar",
+        "secretLabels": {"both": "Of_File", "version": "1.0"},
+        "secretAnnotations": {"note": "As It Is"},
+    });
+    let kept = of(&options, text(r#"{"foo": "1", "bar": "baz"}"#));
+    assert_eq!(kept.faults, []);
+    let [secret] = kept.wanted.as_slice() else { panic!("{kept:?}") };
+    assert_eq!(secret.name, "foo-bar");
+    let expected = [("bar", "baz"), ("foo", "1")];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
+    assert_eq!(secret.data, BTreeMap::from(expected));
+    let expected = [
+        ("both", "of-file"),
+        ("key", "value"),
+        ("quarks.cloudfoundry.org/container-name", "c"),
+        ("quarks.cloudfoundry.org/remote-id", "r-1"),
+        ("version", "10"),
+    ];
+    let labels: Vec<_> = secret.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(labels, expected);
+    assert_eq!(secret.annotations["note"], "As It Is");
+    assert!(!secret.versioned);
+}
+
+#[test]
+fn fan_out_makes_a_secret_of_each_key() {
+    let options = json!({"name": "fan", "persistencemethod": "fan-out", "versioned": true});
+    let kept = of(&options, text(r#"{"a": "{\"k\": \"1\"}", "b": "{\"k\": \"2\"}"}"#));
+    assert_eq!(kept.faults, []);
+    let names: Vec<_> = kept.wanted.iter().map(|wanted| wanted.name.as_str()).collect();
+    assert_eq!(names, ["fan-a", "fan-b"]);
+    assert!(kept.wanted.iter().all(|wanted| wanted.versioned && wanted.data.contains_key("k")));
+}
+
+#[test]
+fn what_cannot_be_a_secret_is_said_and_never_shown() {
+    let fan_out = json!({"name": "s", "persistencemethod": "fan-out"});
+    let plain = json!({"name": "s"});
+    let large = format!(r#"{{"a": "{}"}}"#, "x".repeat(MAX_SECRET_BYTES + 1));
+    for (options, content, reason, words) in [
+        (&plain, Content::Missing, "OutputMissing", "not there"),
+        (&plain, Content::TooLarge(2_097_152), "OutputTooLarge", "2097152 bytes"),
+        (&plain, Content::NotText, "OutputInvalid", "UTF-8"),
+        (&plain, text("{\"planted\": "), "OutputInvalid", "not JSON (line 1"),
+        (&plain, text("[\"planted\"]"), "OutputInvalid", "one object"),
+        (&plain, text("{\"k\": 271828}"), "OutputInvalid", "key \"k\": the value is a number"),
+        (&plain, text("{\"k\": {\"planted\": \"planted\"}}"), "OutputInvalid", "an object"),
+        (&plain, text("{\"a b\": \"planted\"}"), "OutputInvalid", "\"a b\" cannot be a key"),
+        (&plain, text(&large), "OutputInvalid", "1048577 bytes"),
+        (&fan_out, text("{\"k\": \"planted\"}"), "OutputInvalid", "key \"k\": it is not JSON"),
+        (&fan_out, text("{\"k\": true}"), "OutputInvalid", "a boolean"),
+        (&json!({}), text("{}"), "OutputInvalid", "names no Secret"),
+    ] {
+        let kept = of(options, content);
+        let [(found, why)] = kept.faults.as_slice() else { panic!("{kept:?}") };
+        assert_eq!((*found, kept.wanted.len()), (reason, 0), "{why}");
+        assert!(why.starts_with("container c: o.json: ") && why.contains(words), "{why}");
+        assert!(!why.contains("planted") && !why.contains("271828"), "{why}");
+    }
+}
+
+#[test]
+fn null_is_nothing_as_in_the_original() {
+    let kept = of(&json!({"name": "s"}), text(r#"{"k": null}"#));
+    assert_eq!(kept.wanted[0].data["k"], b"");
+}
+
+#[test]
+fn what_is_good_is_kept_though_something_else_is_not() {
+    let mut spec = spec(&json!({"name": "good"}));
+    spec["output"]["outputMap"]["other"] = json!({"x.json": {"name": "bad"}});
+    let files = BTreeMap::from([("o.json".to_owned(), text("{}"))]);
+    let kept = kept(&spec, &BTreeMap::from([("c".to_owned(), files)]));
+    assert_eq!((kept.wanted.len(), kept.faults.len()), (1, 1));
+}

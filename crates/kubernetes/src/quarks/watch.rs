@@ -1,0 +1,296 @@
+//! Follows what is in a namespace, or in all of them, and tells who may have something to do.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, pin_mut};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use kube::Resource as _;
+use kube::api::{Api, DynamicObject};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use super::Controller;
+use super::definition::{GROUP, KIND, resource};
+use super::held::Object;
+use super::reference::Kind;
+use super::resource::Resource;
+use super::seen::{SeenJob, SeenPod};
+use super::table::{Key, Table, Watched};
+use crate::calls::Again;
+
+const PAGE: u32 = 500;
+
+/// Where something is watched: a namespace, or everywhere.
+pub(super) type Scope = Option<Arc<str>>;
+
+/// How one kind is taken into the table.
+trait Follows<K> {
+    const WHAT: Watched;
+    /// What tells the objects of a list apart.
+    type Id: Eq + std::hash::Hash + Send;
+
+    /// Takes an object as it is; who may have something to do.
+    fn learn(table: &mut Table, object: &K) -> (Option<Self::Id>, Vec<Key>);
+    /// It is not there any more.
+    fn forget(table: &mut Table, object: &K) -> Vec<Key>;
+    /// A list of a scope has no others than these.
+    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
+}
+
+struct OfResources;
+struct OfJobs;
+struct OfPods;
+struct OfConfigMaps;
+struct OfSecrets;
+
+impl Follows<DynamicObject> for OfResources {
+    const WHAT: Watched = Watched::Resources;
+    type Id = Key;
+
+    fn learn(table: &mut Table, object: &DynamicObject) -> (Option<Key>, Vec<Key>) {
+        let key = Resource::of(object).map(|resource| table.learn(resource));
+        (key.clone(), key.into_iter().collect())
+    }
+
+    fn forget(table: &mut Table, object: &DynamicObject) -> Vec<Key> {
+        let key = Resource::of(object)
+            .map(|resource| Key { namespace: resource.namespace, name: resource.name });
+        key.into_iter().for_each(|key| table.forget(&key));
+        Vec::new()
+    }
+
+    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Key>) -> Vec<Key> {
+        table.keep(scope.as_deref(), &listed);
+        Vec::new()
+    }
+}
+
+impl Follows<Job> for OfJobs {
+    const WHAT: Watched = Watched::Jobs;
+    type Id = Arc<str>;
+
+    fn learn(table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(job) = SeenJob::of(job, KIND) else { return (None, Vec::new()) };
+        let uid = Arc::clone(&job.uid);
+        (Some(uid), vec![table.learn_job(job)])
+    }
+
+    fn forget(table: &mut Table, job: &Job) -> Vec<Key> {
+        SeenJob::of(job, KIND).map(|job| table.forget_job(&job)).into_iter().collect()
+    }
+
+    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+        table.doubt(scope.as_deref(), &listed)
+    }
+}
+
+impl Follows<Pod> for OfPods {
+    const WHAT: Watched = Watched::Pods;
+    type Id = ();
+
+    fn learn(table: &mut Table, pod: &Pod) -> (Option<()>, Vec<Key>) {
+        let key = SeenPod::of(pod).and_then(|pod| table.learn_pod(pod));
+        (None, key.into_iter().collect())
+    }
+
+    /// What it left stays known until its run is settled.
+    fn forget(table: &mut Table, pod: &Pod) -> Vec<Key> {
+        Self::learn(table, pod).1
+    }
+
+    fn finish(_: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
+        Vec::new()
+    }
+}
+
+/// A namespace and a name.
+type Place = (Arc<str>, Arc<str>);
+
+fn learn(table: &mut Table, object: Option<Object>) -> (Option<Place>, Vec<Key>) {
+    let Some(object) = object else { return (None, Vec::new()) };
+    let id = (Arc::clone(&object.namespace), Arc::clone(&object.name));
+    let changed = table.objects.learn(object.clone());
+    (Some(id), if changed { table.referrers(&object) } else { Vec::new() })
+}
+
+fn forget(table: &mut Table, object: Option<Object>) -> Vec<Key> {
+    let Some(object) = object else { return Vec::new() };
+    let gone = table.objects.forget(&object);
+    if gone { table.referrers(&object) } else { Vec::new() }
+}
+
+fn finish(table: &mut Table, scope: &Scope, kind: Kind, listed: &HashSet<Place>) -> Vec<Key> {
+    let gone = table.objects.keep(scope.as_deref(), kind, listed);
+    gone.iter().flat_map(|object| table.referrers(object)).collect()
+}
+
+impl Follows<ConfigMap> for OfConfigMaps {
+    const WHAT: Watched = Watched::ConfigMaps;
+    type Id = Place;
+
+    fn learn(table: &mut Table, map: &ConfigMap) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, Object::of_config_map(map))
+    }
+
+    fn forget(table: &mut Table, map: &ConfigMap) -> Vec<Key> {
+        forget(table, Object::of_config_map(map))
+    }
+
+    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        finish(table, scope, Kind::ConfigMap, &listed)
+    }
+}
+
+impl Follows<Secret> for OfSecrets {
+    const WHAT: Watched = Watched::Secrets;
+    type Id = Place;
+
+    fn learn(table: &mut Table, secret: &Secret) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, Object::of_secret(secret))
+    }
+
+    fn forget(table: &mut Table, secret: &Secret) -> Vec<Key> {
+        forget(table, Object::of_secret(secret))
+    }
+
+    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        finish(table, scope, Kind::Secret, &listed)
+    }
+}
+
+impl Controller {
+    /// Watches everything of a scope for as long as the tasks live.
+    pub(super) fn watch(self: &Arc<Self>, scope: &Scope) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        self.table().watches(scope);
+        let ours = format!("{GROUP}/qjob-name");
+        let all = || watcher::Config::default().page_size(PAGE);
+        let resources: Api<DynamicObject> = match scope {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource()),
+            None => Api::all_with(self.client.clone(), &resource()),
+        };
+        tasks.spawn(Arc::clone(self).follow::<_, OfResources>(scope.clone(), resources, all()));
+        let jobs = all().labels(&ours);
+        tasks.spawn(Arc::clone(self).follow::<_, OfJobs>(scope.clone(), self.all(scope), jobs));
+        let pods = all().labels(&ours);
+        tasks.spawn(Arc::clone(self).follow::<_, OfPods>(scope.clone(), self.all(scope), pods));
+        let (maps, secrets) = (self.all(scope), self.all(scope));
+        tasks.spawn(Arc::clone(self).follow::<_, OfConfigMaps>(scope.clone(), maps, all()));
+        tasks.spawn(Arc::clone(self).follow::<_, OfSecrets>(scope.clone(), secrets, all()));
+        tasks
+    }
+
+    fn all<K>(&self, scope: &Scope) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        match scope {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    async fn follow<K, F: Follows<K>>(
+        self: Arc<Self>,
+        scope: Scope,
+        api: Api<K>,
+        of: watcher::Config,
+    ) where
+        K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let events = watcher(api, of).backoff(Again::default());
+        pin_mut!(events);
+        let mut listing = HashSet::new();
+        while let Some(event) = events.next().await {
+            let keys = match event {
+                Ok(Event::Init) => {
+                    listing = HashSet::new();
+                    continue;
+                }
+                Ok(Event::InitApply(object)) => {
+                    let (id, _) = F::learn(&mut self.table(), &object);
+                    listing.extend(id);
+                    continue;
+                }
+                Ok(Event::InitDone) => self.listed::<K, F>(&scope, std::mem::take(&mut listing)),
+                Ok(Event::Apply(object)) => F::learn(&mut self.table(), &object).1,
+                Ok(Event::Delete(object)) => F::forget(&mut self.table(), &object),
+                Err(error) => {
+                    let of = scope.as_deref().unwrap_or("all namespaces");
+                    tracing::warn!(what = ?F::WHAT, of, %error, "a watch was interrupted");
+                    continue;
+                }
+            };
+            self.queue.push(keys);
+        }
+    }
+
+    /// Once everything was listed, everyone may have something to do; after that too, for a list that is read
+    /// again stands for all that was missed.
+    fn listed<K, F: Follows<K>>(&self, scope: &Scope, listed: HashSet<F::Id>) -> Vec<Key> {
+        let mut table = self.table();
+        let mut keys = F::finish(&mut table, scope, listed);
+        let first = table.listed(scope.as_ref(), F::WHAT);
+        if first || table.is_complete(scope.as_deref().unwrap_or_default()) {
+            keys = table.keys(scope.as_deref());
+        }
+        keys
+    }
+
+    /// Follows which namespaces are monitored, for as long as it is polled.
+    pub(super) async fn follow_namespaces(self: Arc<Self>, selector: String) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let config = watcher::Config::default().labels(&selector);
+        let events = watcher(namespaces, config).backoff(Again::default());
+        pin_mut!(events);
+        let mut watched: std::collections::HashMap<Arc<str>, JoinSet<()>> = Default::default();
+        let mut listing = HashSet::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listing.clear(),
+                Ok(Event::Apply(namespace) | Event::InitApply(namespace)) => {
+                    let Some(name) = namespace.meta().name.as_deref().map(Arc::<str>::from) else {
+                        continue;
+                    };
+                    listing.insert(Arc::clone(&name));
+                    let begin = || {
+                        tracing::info!(namespace = &*name, "it is monitored");
+                        self.watch(&Some(Arc::clone(&name)))
+                    };
+                    watched.entry(Arc::clone(&name)).or_insert_with(begin);
+                }
+                Ok(Event::Delete(namespace)) => {
+                    let name = namespace.meta().name.as_deref().unwrap_or_default();
+                    self.leave(&mut watched, |known| known == name);
+                }
+                Ok(Event::InitDone) => {
+                    self.leave(&mut watched, |known| !listing.contains(known));
+                    self.table().knows_scopes = true;
+                }
+                Err(error) => tracing::warn!(%error, "the watch of namespaces was interrupted"),
+            }
+        }
+    }
+
+    fn leave(
+        &self,
+        watched: &mut std::collections::HashMap<Arc<str>, JoinSet<()>>,
+        gone: impl Fn(&str) -> bool,
+    ) {
+        watched.retain(|name, tasks| {
+            let goes = gone(name);
+            if goes {
+                tracing::info!(namespace = &**name, "it is no longer monitored");
+                tasks.abort_all();
+                self.table().leave(name);
+            }
+            !goes
+        });
+    }
+}

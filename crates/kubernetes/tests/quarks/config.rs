@@ -1,0 +1,154 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::harness::{Town, pod, spec};
+
+/// Runs again when `config` or `secret` changes.
+fn follows(strategy: &str) -> Value {
+    let mut pod = pod("true");
+    pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "config"}}]);
+    pod["initContainers"] = json!([{
+        "name": "first", "image": testkit::cluster::SHELL_IMAGE, "command": ["true"],
+        "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "key"}}}],
+    }]);
+    let mut spec = spec(strategy, &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    spec
+}
+
+fn secret(name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name}, "stringData": {"key": value},
+    })
+}
+
+fn version(base: &str, version: u64) -> Value {
+    let mut secret = secret(&format!("{base}-v{version}"), &version.to_string());
+    secret["metadata"]["labels"] = json!({
+        "quarks.cloudfoundry.org/secret-kind": "versionedSecret",
+        "quarks.cloudfoundry.org/secret-version": version.to_string(),
+    });
+    secret
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_waits_for_what_comes_late_and_says_so() {
+    let town = Town::new("late").await;
+    town.create("a", follows("once")).await;
+    let waits = |object: &Value| {
+        let conditions = object["status"]["conditions"].as_array();
+        let mut waiting = conditions.into_iter().flatten().filter(|it| it["type"] == "Waiting");
+        waiting.find(|it| it["status"] == "True").map(|it| it["message"].clone())
+    };
+    let object = town.until("a", "waiting", |object| waits(object).is_some()).await;
+    let words = "it refers to what is not there: configmap/config, secret/secret";
+    assert_eq!(waits(&object).unwrap(), words);
+    town.config_map("config", "1").await;
+    town.make_secret(secret("secret", "1")).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    assert_eq!(waits(&town.get("a").await), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
+    let town = Town::new("burst").await;
+    town.config_map("config", "0").await;
+    town.make_secret(secret("secret", "0")).await;
+    town.create("a", follows("once")).await;
+    town.ended("a", 1).await;
+    for change in 1..=8 {
+        town.config_map("config", &change.to_string()).await;
+        town.make_secret(secret("secret", &change.to_string())).await;
+    }
+    let run = town.ended("a", 2).await;
+    assert_eq!(run["trigger"], "config-change");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(town.runs("a").await, 2);
+    // One that comes during a run is seen after it.
+    let slow = json!({"spec": {"template": {"spec": {"template": {"spec": {
+        "containers": [{
+            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["sleep", "3"],
+            "envFrom": [{"configMapRef": {"name": "config"}}],
+        }],
+    }}}}}});
+    town.patch("a", slow).await;
+    town.config_map("config", "9").await;
+    town.until("a", "running", |it| it["metadata"].is_null() && it["status"]["completed"] == false)
+        .await;
+    town.config_map("config", "10").await;
+    town.ended("a", 4).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(town.runs("a").await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_again_as_it_was_is_no_change() {
+    let town = Town::new("same").await;
+    town.config_map("config", "0").await;
+    town.make_secret(secret("secret", "0")).await;
+    town.create("a", follows("once")).await;
+    town.ended("a", 1).await;
+    let labelled = json!({"metadata": {"labels": {"new": "label"}}});
+    let maps = town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>();
+    let patch = kube::api::Patch::Merge(labelled);
+    maps.patch("config", &Default::default(), &patch).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(town.runs("a").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d9_d11_a_restart_runs_for_what_has_changed_meanwhile_and_for_nothing_else() {
+    let mut town = Town::new("restart").await;
+    town.config_map("config", "0").await;
+    town.make_secret(secret("secret", "0")).await;
+    town.make_secret(version("versioned", 2)).await;
+    let versioned = {
+        let mut pod = pod("cat /v/key");
+        pod["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+        pod["volumes"] = json!([{"name": "v", "secret": {"secretName": "versioned-v1"}}]);
+        let mut spec = spec("once", &pod);
+        spec["updateOnConfigChange"] = json!(true);
+        spec
+    };
+    town.create("versioned", versioned).await;
+    town.create("a", follows("once")).await;
+    town.ended("a", 1).await;
+    town.ended("versioned", 1).await;
+    town.kill();
+    town.start().await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!((town.runs("a").await, town.runs("versioned").await), (1, 1), "nothing has changed");
+    town.kill();
+    town.config_map("config", "1").await;
+    town.make_secret(version("versioned", 3)).await;
+    town.start().await;
+    town.ended("a", 2).await;
+    town.ended("versioned", 2).await;
+    let jobs = town.pods().await;
+    let mounts = |name: &str| jobs.iter().any(|pod| format!("{:?}", pod.spec).contains(name));
+    assert!(mounts("versioned-v2") && mounts("versioned-v3") && !mounts("versioned-v1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d7_d8_d10_what_happens_while_nobody_looks_is_not_lost() {
+    let mut town = Town::new("away").await;
+    town.create("ends", spec("once", &pod("sleep 2"))).await;
+    town.until("ends", "triggered", |it| it["spec"]["trigger"]["strategy"] == "done").await;
+    while town.batch_jobs().await.is_empty() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    town.kill();
+    town.create("once", spec("once", &pod("true"))).await;
+    town.create("errand", spec("manual", &pod("true"))).await;
+    town.trigger("errand", "now").await;
+    sleep(Duration::from_secs(5)).await;
+    town.start().await;
+    for name in ["ends", "once", "errand"] {
+        assert_eq!(town.ended(name, 1).await["succeeded"], true, "{name}");
+    }
+    town.no_jobs().await;
+    assert_eq!(town.pods().await.len(), 3);
+}

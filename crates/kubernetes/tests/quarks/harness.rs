@@ -1,0 +1,242 @@
+//! A monitored namespace, a controller, and what a test asks of both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::discovery::ApiResource;
+use kubernetes::quarks::{Controller, GROUP, KIND, Monitored, Settings, VERSION, WORKERS};
+use kubernetes::{Client, Lead};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::support::{Cluster, packed_agent};
+
+/// The longest that anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) struct Town {
+    pub(crate) cluster: Cluster,
+    pub(crate) settings: Settings,
+    controller: Option<JoinSet<()>>,
+}
+
+impl Town {
+    /// With a controller that runs.
+    pub(crate) async fn new(test: &str) -> Self {
+        let mut town = Self::still(test).await;
+        town.start().await;
+        town
+    }
+
+    /// Without one.
+    pub(crate) async fn still(test: &str) -> Self {
+        let cluster = Cluster::new(test).await;
+        let id = cluster.namespace.clone();
+        let labels = json!({"metadata": {"labels": {
+            format!("{GROUP}/monitored"): id, format!("{GROUP}/qjob-service-account"): "default",
+        }}});
+        let namespaces = Api::<Namespace>::all(cluster.client.clone());
+        let params = PatchParams::default();
+        namespaces.patch(&id, &params, &Patch::Merge(labels)).await.unwrap();
+        let settings = Settings {
+            namespace: id.clone(),
+            name: "quarks".to_owned(),
+            monitored: Monitored::Labelled(id),
+            delivery: packed_agent().into(),
+            settle: Duration::from_millis(500),
+            workers: WORKERS,
+            key_rotation: Duration::from_secs(3600),
+            wraps: true,
+        };
+        Self { cluster, settings, controller: None }
+    }
+
+    pub(crate) async fn start(&mut self) {
+        let client = self.cluster.client.clone();
+        self.start_with(client).await;
+    }
+
+    pub(crate) async fn start_with(&mut self, client: Client) {
+        let namespace = &self.cluster.namespace;
+        let lead = Arc::new(Lead::new(self.cluster.client.clone(), namespace, "quarks", "test"));
+        let controller = Controller::open(client, self.settings.clone()).await.unwrap();
+        let mut tasks = JoinSet::new();
+        let keeps = Arc::clone(&lead);
+        tasks.spawn(async move { keeps.keep().await });
+        tasks.spawn(controller.run(lead));
+        self.controller = Some(tasks);
+    }
+
+    /// As a process that is killed: what it has not done is not done.
+    pub(crate) fn kill(&mut self) {
+        self.controller = None;
+    }
+
+    pub(crate) fn jobs(&self) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: GROUP.to_owned(),
+            version: VERSION.to_owned(),
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: KIND.to_owned(),
+            plural: "quarksjobs".to_owned(),
+        };
+        Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &resource)
+    }
+
+    /// Creates one with this spec.
+    pub(crate) async fn create(&self, name: &str, spec: Value) {
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND,
+            "metadata": {"name": name}, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.jobs().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    pub(crate) async fn patch(&self, name: &str, patch: Value) {
+        self.jobs().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// `kubectl patch` of the strategy.
+    pub(crate) async fn trigger(&self, name: &str, strategy: &str) {
+        self.patch(name, json!({"spec": {"trigger": {"strategy": strategy}}})).await;
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Value {
+        self.jobs().get(name).await.unwrap().data
+    }
+
+    /// Waits until it is so.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let begin = Instant::now();
+        loop {
+            let object = self.get(name).await;
+            if holds(&object) {
+                return object;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{name} is never {what}: {object:#}");
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until the run of this number has ended; how.
+    pub(crate) async fn ended(&self, name: &str, run: u64) -> Value {
+        let of = |object: &Value| {
+            let history = object["status"]["history"].as_array();
+            history.into_iter().flatten().find(|it| it["id"] == run).cloned()
+        };
+        let object = self.until(name, "that far", |object| of(object).is_some()).await;
+        of(&object).unwrap()
+    }
+
+    /// How many runs have ended.
+    pub(crate) async fn runs(&self, name: &str) -> usize {
+        self.get(name).await["status"]["history"].as_array().map_or(0, Vec::len)
+    }
+
+    pub(crate) async fn list<K>(&self) -> Vec<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        self.cluster.api::<K>().list(&ListParams::default()).await.unwrap().items
+    }
+
+    pub(crate) async fn batch_jobs(&self) -> Vec<Job> {
+        self.list().await
+    }
+
+    /// Waits until no Job is there.
+    pub(crate) async fn no_jobs(&self) {
+        let begin = Instant::now();
+        while !self.batch_jobs().await.is_empty() {
+            assert!(begin.elapsed() < PATIENCE, "Jobs stay");
+            sleep(LOOK).await;
+        }
+    }
+
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
+        self.list().await
+    }
+
+    pub(crate) async fn secret(&self, name: &str) -> Option<Secret> {
+        self.cluster.api::<Secret>().get_opt(name).await.unwrap()
+    }
+
+    /// The data of a Secret, as text.
+    pub(crate) async fn data(&self, name: &str) -> BTreeMap<String, String> {
+        let secret = self.secret(name).await.unwrap_or_else(|| panic!("no Secret {name}"));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        secret.data.unwrap_or_default().into_iter().map(|(key, it)| (key, text(it.0))).collect()
+    }
+
+    pub(crate) async fn config_map(&self, name: &str, value: &str) {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name}, "data": {"key": value},
+        });
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        self.apply(name, &map).await;
+    }
+
+    pub(crate) async fn make_secret(&self, object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let secret: Secret = serde_json::from_value(object).unwrap();
+        self.apply(&name, &secret).await;
+    }
+
+    async fn apply<K>(&self, name: &str, object: &K)
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + serde::Serialize
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let params = PatchParams::apply("test").force();
+        self.cluster.api::<K>().patch(name, &params, &Patch::Apply(object)).await.unwrap();
+    }
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        self.controller = None;
+        self.cluster.abandon();
+    }
+}
+
+/// A pod whose one container runs this.
+pub(crate) fn pod(script: &str) -> Value {
+    json!({
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "c",
+            "image": testkit::cluster::SHELL_IMAGE,
+            "command": ["/bin/sh"],
+            "args": ["-c", script],
+        }],
+    })
+}
+
+/// A spec whose Job runs this pod, once for each trigger.
+pub(crate) fn spec(strategy: &str, pod: &Value) -> Value {
+    json!({
+        "trigger": {"strategy": strategy},
+        // Where the official examples have it, and where it belongs.
+        "template": {"backoffLimit": 2, "spec": {"backoffLimit": 0, "template": {"spec": pod}}},
+    })
+}

@@ -1,0 +1,12 @@
+//! QuarksJobs on a real cluster.
+
+#[path = "../support/calls.rs"]
+mod calls;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod budget;
+mod config;
+mod harness;
+mod output;
+mod triggers;

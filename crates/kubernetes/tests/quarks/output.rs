@@ -1,0 +1,256 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::harness::{Town, pod, spec};
+
+/// Once, with what the script leaves as `o.json` in this Secret.
+fn makes(script: &str, options: Value) -> Value {
+    let mut spec = spec("once", &pod(script));
+    spec["output"] = json!({"outputMap": {"c": {"o.json": options}}});
+    spec
+}
+
+const WELL: &str = r#"echo '{"foo": "1", "bar": "baz"}' > /mnt/quarks/o.json"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_in_its_secret_before_it_is_completed() {
+    let town = Town::new("output").await;
+    let mut spec = makes(WELL, json!({"name": "made", "secretLabels": {"tier": "One"}}));
+    spec["output"]["secretLabels"] = json!({"key": "value"});
+    town.create("a", spec).await;
+    let object = town.until("a", "completed", |it| it["status"]["completed"] == true).await;
+    let data = town.data("made").await;
+    assert_eq!(data, BTreeMap::from([("foo".into(), "1".into()), ("bar".into(), "baz".into())]));
+    assert_eq!(object["status"]["lastRun"]["made"], json!(["made"]));
+    let secret = town.secret("made").await.unwrap();
+    assert_eq!(secret.metadata.owner_references, None, "it stays when its maker goes");
+    let labels = secret.metadata.labels.unwrap();
+    let expected =
+        [("key", "value"), ("quarks.cloudfoundry.org/container-name", "c"), ("tier", "one")];
+    assert_eq!(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(), expected);
+    // Again: what is there is replaced.
+    let mut changed = makes(r#"echo '{"new": "2"}' > /mnt/quarks/o.json"#, json!({"name": "made"}));
+    changed["trigger"]["strategy"] = json!("once");
+    town.patch("a", json!({"spec": changed})).await;
+    assert_eq!(town.ended("a", 2).await["succeeded"], true);
+    assert_eq!(town.data("made").await, BTreeMap::from([("new".into(), "2".into())]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_count_up_and_are_made_for_what_is_new() {
+    let town = Town::new("versions").await;
+    let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
+    let options = json!({"name": "v", "versioned": true, "secretAnnotations": {"note": "Kept"}});
+    town.create("a", makes(&script("1"), options.clone())).await;
+    for (run, value, made) in [(1, "1", "v-v1"), (2, "1", "v-v1"), (3, "2", "v-v2")] {
+        if run > 1 {
+            town.patch("a", json!({"spec": makes(&script(value), options.clone())})).await;
+        }
+        let ended = town.ended("a", run).await;
+        assert_eq!(ended["made"], json!([made]), "{ended}");
+    }
+    assert!(town.secret("v-v3").await.is_none());
+    let secret = town.secret("v-v2").await.unwrap();
+    assert_eq!(secret.immutable, Some(true));
+    let labels = secret.metadata.labels.unwrap();
+    assert_eq!(labels["quarks.cloudfoundry.org/secret-kind"], "versionedSecret");
+    assert_eq!(labels["quarks.cloudfoundry.org/secret-version"], "2");
+    let annotations = secret.metadata.annotations.unwrap();
+    assert_eq!(annotations["quarks.cloudfoundry.org/source-description"], "created by quarksJob");
+    assert_eq!(annotations["note"], "Kept");
+    let owner = secret.metadata.owner_references.unwrap().remove(0);
+    assert_eq!((owner.kind.as_str(), owner.controller), ("QuarksJob", Some(true)));
+    assert_eq!(owner.block_owner_deletion, Some(false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_runs_whoever_refers_to_it() {
+    let town = Town::new("chain").await;
+    let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
+    let options = json!({"name": "link", "versioned": true});
+    let mut reader = spec("once", &{
+        let mut pod = pod(r#"echo "{\"read\": \"$k\"}" > /mnt/quarks/o.json"#);
+        pod["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "link-v1"}}]);
+        pod
+    });
+    reader["updateOnConfigChange"] = json!(true);
+    reader["output"] = json!({"outputMap": {"c": {"o.json": {"name": "read"}}}});
+    town.create("reader", reader).await;
+    town.create("writer", makes(&script("1"), options.clone())).await;
+    town.ended("reader", 1).await;
+    assert_eq!(town.data("read").await["read"], "1");
+    town.patch("writer", json!({"spec": makes(&script("2"), options)})).await;
+    let run = town.ended("reader", 2).await;
+    assert_eq!(run["trigger"], "config-change");
+    assert_eq!(town.data("read").await["read"], "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_key_fans_out_into_a_secret() {
+    let town = Town::new("fan-out").await;
+    let script =
+        r#"echo '{"one": "{\"k\": \"1\"}", "two": "{\"k\": \"2\"}"}' > /mnt/quarks/o.json"#;
+    town.create("a", makes(script, json!({"name": "f", "persistencemethod": "fan-out"}))).await;
+    assert_eq!(town.ended("a", 1).await["made"], json!(["f-one", "f-two"]));
+    assert_eq!(town.data("f-two").await["k"], "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_containers_outside_the_map_hang_nothing() {
+    let town = Town::new("d1").await;
+    let mut spec = makes(WELL, json!({"name": "made"}));
+    let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
+    let mut other = containers[0].clone();
+    (other["name"], other["args"]) = (json!("other"), json!(["-c", "true"]));
+    containers.as_array_mut().unwrap().push(other);
+    town.create("a", spec).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    assert_eq!(town.data("made").await["bar"], "baz");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_what_dies_before_it_has_written_fails() {
+    let town = Town::new("d2").await;
+    town.create("a", makes("exit 1", json!({"name": "made"}))).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(
+        (&run["succeeded"], &run["reason"]),
+        (&json!(false), &json!("BackoffLimitExceeded"))
+    );
+    assert!(town.secret("made").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d3_files_may_come_in_pieces_or_be_renamed_into_place() {
+    let town = Town::new("d3").await;
+    let pieces = r#"cd /mnt/quarks; printf '{"k"' > o.json; sleep 1; printf ': "v"}' >> o.json"#;
+    let renamed = r#"cd /mnt/quarks; echo '{"k": "v"}' > .new; sleep 1; mv .new o.json"#;
+    town.create("pieces", makes(pieces, json!({"name": "pieces"}))).await;
+    town.create("renamed", makes(renamed, json!({"name": "renamed"}))).await;
+    for name in ["pieces", "renamed"] {
+        assert_eq!(town.ended(name, 1).await["succeeded"], true, "{name}");
+        assert_eq!(town.data(name).await["k"], "v");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_output_of_any_failure_is_kept_where_that_is_asked_for() {
+    let town = Town::new("d6").await;
+    for code in [1, 2, 137] {
+        let name = format!("exit-{code}");
+        let mut spec = makes(&format!("{WELL}; exit {code}"), json!({"name": name}));
+        spec["output"]["writeOnFailure"] = json!(true);
+        town.create(&name, spec).await;
+    }
+    town.create("not", makes(&format!("{WELL}; exit 1"), json!({"name": "not"}))).await;
+    for code in [1, 2, 137] {
+        let name = format!("exit-{code}");
+        let run = town.ended(&name, 1).await;
+        assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!([name])), "{run}");
+        assert_eq!(town.data(&name).await["foo"], "1");
+    }
+    town.ended("not", 1).await;
+    assert!(town.secret("not").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_an_output_is_said_and_the_job_is_kept() {
+    let town = Town::new("wrong").await;
+    for (name, script, reason, words) in [
+        ("missing", "true", "OutputMissing", "o.json"),
+        ("broken", "echo '{' > /mnt/quarks/o.json", "OutputInvalid", "not JSON"),
+        ("typed", "echo '{\"k\": 1}' > /mnt/quarks/o.json", "OutputInvalid", "a number"),
+        ("large", "head -c 2097152 /dev/zero > /mnt/quarks/o.json", "OutputTooLarge", "2097152"),
+    ] {
+        town.create(name, makes(script, json!({"name": name}))).await;
+        let run = town.ended(name, 1).await;
+        assert_eq!((&run["succeeded"], &run["reason"]), (&json!(false), &json!(reason)), "{run}");
+        let message = run["message"].as_str().unwrap();
+        assert!(message.contains("container c: o.json") && message.contains(words), "{run}");
+        assert!(town.secret(name).await.is_none());
+    }
+    assert_eq!(town.batch_jobs().await.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_of_somebody_else_is_left_alone_and_that_is_said() {
+    let town = Town::new("foreign").await;
+    town.config_map("owner", "1").await;
+    let owner =
+        town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>().get("owner").await.unwrap();
+    town.make_secret(json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": {"theirs": "1"},
+        "metadata": {"name": "owned", "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": true,
+            "uid": owner.metadata.uid,
+        }]},
+    }))
+    .await;
+    town.make_secret(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fixed"},
+        "immutable": true, "stringData": {"theirs": "1"},
+    }))
+    .await;
+    for (name, words) in [("owned", "belongs to another controller"), ("fixed", "immutable")] {
+        town.create(name, makes(WELL, json!({"name": name}))).await;
+        let run = town.ended(name, 1).await;
+        assert_eq!(run["reason"], "SecretRefused", "{run}");
+        assert!(run["message"].as_str().unwrap().contains(words), "{run}");
+        assert_eq!(town.data(name).await["theirs"], "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_output_comes_by_the_log_and_nobody_can_read_it_there() {
+    let town = Town::new("large").await;
+    let script = r#"p=$(head -c 300000 /dev/zero | tr '\0' p)
+        echo "{\"k\": \"planted-$p\"}" > /mnt/quarks/o.json; echo done"#;
+    town.create("a", makes(script, json!({"name": "large"}))).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+    assert_eq!(town.data("large").await["k"].len(), 300_008);
+    let pod = town.pods().await.remove(0);
+    let log = town.cluster.api::<k8s_openapi::api::core::v1::Pod>();
+    let log = log.logs(&pod.metadata.name.clone().unwrap(), &Default::default()).await.unwrap();
+    assert!(log.starts_with("done\n") && !log.contains("planted"), "{}", &log[..200]);
+    assert!(!serde_json::to_string(&pod.status).unwrap().contains("planted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_begins_by_itself_has_a_sidecar() {
+    let mut town = Town::still("sidecar").await;
+    town.settings.wraps = false;
+    town.start().await;
+    town.create("well", makes(&format!("sleep 2; {WELL}"), json!({"name": "well"}))).await;
+    town.create("missing", makes("true", json!({"name": "missing"}))).await;
+    let mut fails = makes(&format!("{WELL}; exit 3"), json!({"name": "fails"}));
+    fails["output"]["writeOnFailure"] = json!(true);
+    town.create("fails", fails).await;
+    assert_eq!(town.ended("well", 1).await["succeeded"], true);
+    assert_eq!(town.data("well").await["bar"], "baz");
+    assert_eq!(town.ended("missing", 1).await["reason"], "OutputMissing");
+    let run = town.ended("fails", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!(["fails"])), "{run}");
+    for pod in town.pods().await {
+        let containers = pod.spec.unwrap().containers;
+        assert!(containers.iter().any(|container| container.name == "output-persist"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_into_a_pod_and_never_ends_hangs_nothing() {
+    let town = Town::new("mesh").await;
+    // As a mesh does, after the Job was made: here the pod is made to have it from the beginning.
+    let mut spec = makes(WELL, json!({"name": "made"}));
+    let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
+    let mut mesh = containers[0].clone();
+    (mesh["name"], mesh["args"]) = (json!("mesh"), json!(["-c", "sleep 600"]));
+    containers.as_array_mut().unwrap().push(mesh);
+    spec["template"]["spec"]["template"]["metadata"] =
+        json!({"annotations": {"manciple.dev/containers": "c"}});
+    town.create("a", spec).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    assert_eq!(town.data("made").await["bar"], "baz");
+    town.no_jobs().await;
+}

@@ -1,0 +1,204 @@
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::harness::{Town, pod, spec};
+
+fn is_completed(object: &Value) -> bool {
+    object["status"]["completed"] == true
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_to_run_once_runs_at_once_and_is_done() {
+    let town = Town::new("once").await;
+    town.create("a", spec("once", &pod("echo hello"))).await;
+    let object = town.until("a", "completed", is_completed).await;
+    assert_eq!(object["spec"]["trigger"]["strategy"], "done");
+    let last = &object["status"]["lastRun"];
+    assert_eq!(
+        (&last["id"], &last["trigger"], &last["reason"]),
+        (&json!(1), &json!("once"), &json!("Completed"))
+    );
+    assert!(object["status"]["lastReconcile"].is_string());
+    assert_eq!(object["spec"]["template"]["backoffLimit"], 2, "what is not known stays");
+    town.no_jobs().await;
+    let pods = town.pods().await;
+    assert_eq!(pods.len(), 1, "it stays, for its log");
+    assert_eq!(pods[0].metadata.labels.as_ref().unwrap()["quarks.cloudfoundry.org/qjob-name"], "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_errand_runs_each_time_that_it_is_told_to() {
+    let town = Town::new("errand").await;
+    town.create("a", spec("manual", &pod("true"))).await;
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(town.batch_jobs().await.len(), 0, "nobody has told it to");
+    for run in 1..=2 {
+        town.trigger("a", "now").await;
+        assert_eq!(town.ended("a", run).await["succeeded"], true);
+        let object = town
+            .until("a", "manual again", |it| it["spec"]["trigger"]["strategy"] == "manual")
+            .await;
+        assert!(is_completed(&object));
+    }
+    town.no_jobs().await;
+    assert_eq!(town.pods().await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_runs_in_whatever_way_its_strategy_comes_to_be() {
+    let town = Town::new("ways").await;
+    town.create("created-now", spec("now", &pod("true"))).await;
+    town.create("done-once", spec("done", &pod("true"))).await;
+    town.create("done-now", spec("done", &pod("true"))).await;
+    town.create("stays-done", spec("done", &pod("true"))).await;
+    town.trigger("done-once", "once").await;
+    town.trigger("done-now", "now").await;
+    for (name, strategy) in
+        [("created-now", "manual"), ("done-once", "done"), ("done-now", "manual")]
+    {
+        assert_eq!(town.ended(name, 1).await["succeeded"], true, "{name}");
+        assert_eq!(town.get(name).await["spec"]["trigger"]["strategy"], strategy, "{name}");
+    }
+    assert_eq!(town.runs("stays-done").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_is_kept_and_says_why() {
+    let town = Town::new("fails").await;
+    town.create("a", spec("once", &pod("exit 3"))).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(
+        (&run["succeeded"], &run["reason"]),
+        (&json!(false), &json!("BackoffLimitExceeded"))
+    );
+    assert!(run["message"].as_str().unwrap().starts_with("container c exited with 3; "), "{run}");
+    let object = town.get("a").await;
+    assert!(!is_completed(&object));
+    let jobs = town.batch_jobs().await;
+    assert_eq!(jobs.len(), 1, "for somebody to look at");
+    assert_eq!(jobs[0].metadata.name.as_deref(), run["job"].as_str());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_one_that_was_completed_takes_that_back() {
+    let town = Town::new("again").await;
+    town.create("a", spec("once", &pod("true"))).await;
+    town.until("a", "completed", is_completed).await;
+    let script = json!({"spec": {"template": {"spec": {"template": {"spec": pod("sleep 2")}}}}});
+    town.patch("a", script).await;
+    town.trigger("a", "now").await;
+    let object =
+        town.until("a", "triggered", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
+    assert!(!is_completed(&object), "{object:#}");
+    town.until("a", "completed", is_completed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_pods_go_with_a_job_that_says_so() {
+    let town = Town::new("pods-go").await;
+    let mut spec = spec("once", &pod("true"));
+    spec["template"]["spec"]["template"]["metadata"] = json!({"labels": {"delete": "pod"}});
+    town.create("a", spec).await;
+    town.until("a", "completed", is_completed).await;
+    town.no_jobs().await;
+    for _ in 0..100 {
+        if town.pods().await.is_empty() {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("its pod stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_a_job_of_several_completions_ends_with_the_last() {
+    let town = Town::new("d12").await;
+    let mut spec = spec("once", &pod("true"));
+    spec["template"]["spec"]["completions"] = json!(3);
+    town.create("a", spec).await;
+    town.until("a", "completed", is_completed).await;
+    assert_eq!(town.pods().await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d17_long_and_dotted_names_run() {
+    let town = Town::new("d17").await;
+    let dotted = format!("{}.{}", "a".repeat(38), "b".repeat(60));
+    town.create(&dotted, spec("once", &pod("true"))).await;
+    town.until(&dotted, "completed", is_completed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_is_none_is_said_to_be_none() {
+    let town = Town::new("refused").await;
+    let mut refused = pod("true");
+    refused["restartPolicy"] = json!("Always");
+    town.create("refused", spec("once", &refused)).await;
+    town.create("empty", json!({"trigger": {"strategy": "once"}})).await;
+    town.create("typed", spec("once", &json!({"containers": [{"name": 1}]}))).await;
+    for (name, reason, words) in [
+        ("refused", "JobRefused", "restartPolicy"),
+        ("empty", "TemplateInvalid", "spec.template.spec"),
+        ("typed", "TemplateInvalid", "spec.template"),
+    ] {
+        let run = town.ended(name, 1).await;
+        assert_eq!(run["reason"], reason, "{run}");
+        assert!(run["message"].as_str().unwrap().contains(words), "{run}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_deleted_in_mid_run_takes_its_job_along() {
+    let town = Town::new("deleted").await;
+    town.create("a", spec("once", &pod("sleep 600"))).await;
+    town.until("a", "triggered", |it| it["spec"]["trigger"]["strategy"] == "done").await;
+    while town.pods().await.is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    town.jobs().delete("a", &DeleteParams::background()).await.unwrap();
+    town.no_jobs().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_somebody_deletes_is_lost_and_not_run_again() {
+    let town = Town::new("lost").await;
+    town.create("a", spec("once", &pod("sleep 600"))).await;
+    while town.pods().await.is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    let job = town.batch_jobs().await.remove(0).metadata.name.unwrap();
+    let jobs = town.cluster.api::<k8s_openapi::api::batch::v1::Job>();
+    jobs.delete(&job, &DeleteParams::background()).await.unwrap();
+    assert_eq!(town.ended("a", 1).await["reason"], "Lost");
+    assert_eq!(town.batch_jobs().await.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_that_meet_a_run_do_as_the_policy_says() {
+    let town = Town::new("policy").await;
+    for policy in ["Allow", "Forbid", "Queue", "Replace"] {
+        let name = policy.to_lowercase();
+        let mut spec = spec("now", &pod("sleep 4"));
+        spec["concurrencyPolicy"] = json!(policy);
+        town.create(&name, spec).await;
+        town.until(&name, "triggered", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
+        town.trigger(&name, "now").await;
+    }
+    for (name, expected) in [
+        ("allow", vec!["Completed", "Completed"]),
+        ("forbid", vec!["Completed"]),
+        ("queue", vec!["Completed", "Completed"]),
+        ("replace", vec!["Completed", "Replaced"]),
+    ] {
+        town.ended(name, expected.len() as u64).await;
+        let object = town.until(name, "completed", is_completed).await;
+        let history = object["status"]["history"].as_array().unwrap();
+        let reasons: Vec<_> = history.iter().map(|run| run["reason"].as_str().unwrap()).collect();
+        assert_eq!(reasons, expected, "{name}");
+        assert_eq!(object["spec"]["trigger"]["strategy"], "manual", "{name}");
+    }
+    town.no_jobs().await;
+}

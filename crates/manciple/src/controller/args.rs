@@ -1,0 +1,138 @@
+//! The command line of `manciple controller`, the original operator's with it.
+
+use std::path::PathBuf;
+
+use kubernetes::quarks::{Monitored, WORKERS};
+
+use crate::serve::{AgentDelivery, Cluster, Format, Log, Period};
+
+/// Runs QuarksJobs: Jobs that run when something happens, and whose output is kept.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ControllerArgs {
+    /// The cluster, where this does not run in a pod of it
+    #[arg(short = 'c', long, env = "KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Where the Lease and the keys of reports are [default: that of the pod]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    namespace: Option<String>,
+    /// Namespaces with this value of the label quarks.cloudfoundry.org/monitored are monitored
+    #[arg(long, env = "MONITORED_ID", default_value = "default", value_name = "ID")]
+    pub(crate) monitored_id: String,
+    /// Which namespaces are monitored
+    #[arg(long, env = "MANCIPLE_MONITORED", default_value = "labelled", value_name = "WHICH")]
+    monitored: Which,
+    /// How many QuarksJobs are worked on at a time
+    #[arg(long, env = "MAX_WORKERS", default_value_t = WORKERS, value_name = "N")]
+    pub(crate) max_workers: usize,
+    /// For how long a configuration has to be unchanged before its change is a trigger
+    #[arg(long, env = "MANCIPLE_SETTLE", default_value = "1s", value_name = "PERIOD")]
+    pub(crate) settle: Period,
+    /// How often the key that output is sealed to is made anew; longer than any run
+    #[arg(long, env = "MANCIPLE_KEY_ROTATION", default_value = "30d", value_name = "PERIOD")]
+    pub(crate) key_rotation: Period,
+    /// Never wrap a container's command: a sidecar reads what it writes
+    #[arg(long, env = "MANCIPLE_ALWAYS_SIDECAR")]
+    pub(crate) always_sidecar: bool,
+    /// How the agent comes into pods
+    #[arg(long, env = "MANCIPLE_AGENT_DELIVERY", default_value = "config-map", value_name = "WAY")]
+    agent_delivery: AgentDelivery,
+    /// For a ConfigMap: the packed agent [default: beside this program]
+    #[arg(long, env = "MANCIPLE_AGENT_FILE", value_name = "FILE")]
+    agent_file: Option<PathBuf>,
+    /// For an init container: the image that has the agent [default: that of the pod that this runs in]
+    #[arg(long, env = "MANCIPLE_IMAGE", value_name = "IMAGE")]
+    agent_image: Option<String>,
+    /// Install the definition of QuarksJob before anything else
+    #[arg(
+        long, env = "APPLY_CRD", value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true"
+    )]
+    pub(crate) apply_crd: bool,
+    /// Where probes and metrics are answered
+    #[arg(
+        long,
+        env = "MANCIPLE_LISTEN",
+        default_value = "0.0.0.0:8080",
+        value_name = "ADDRESS:PORT"
+    )]
+    pub(crate) listen: String,
+    /// How lines of the log are written
+    #[arg(long, env = "MANCIPLE_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<Format>,
+    /// What is logged: off, error, warn, info, debug, trace, or a list of target=level
+    #[arg(short = 'l', long, env = "LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<String>,
+    #[command(flatten)]
+    original: Original,
+}
+
+/// Flags of the original operator without a meaning here: nothing of it is in the pods.
+#[derive(Debug, clap::Args)]
+struct Original {
+    #[arg(long, env = "CTX_TIMEOUT", hide = true)]
+    ctx_timeout: Option<String>,
+    #[arg(short = 'o', long, env = "DOCKER_IMAGE_ORG", hide = true)]
+    docker_image_org: Option<String>,
+    #[arg(short = 'r', long, env = "DOCKER_IMAGE_REPOSITORY", hide = true)]
+    docker_image_repository: Option<String>,
+    #[arg(short = 't', long, env = "DOCKER_IMAGE_TAG", hide = true)]
+    docker_image_tag: Option<String>,
+    #[arg(long, env = "DOCKER_IMAGE_PULL_POLICY", hide = true)]
+    docker_image_pull_policy: Option<String>,
+    #[arg(long, env = "MELTDOWN_DURATION", hide = true)]
+    meltdown_duration: Option<String>,
+    #[arg(long, env = "MELTDOWN_REQUEUE_AFTER", hide = true)]
+    meltdown_requeue_after: Option<String>,
+}
+
+/// Which namespaces are monitored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Which {
+    /// Those with the label monitored and the label qjob-service-account, as in the original
+    Labelled,
+    /// Those with the label monitored
+    Marked,
+    /// All
+    All,
+}
+
+impl ControllerArgs {
+    pub(crate) fn log(&self) -> Log {
+        Log { format: self.log_format, level: self.log_level.clone() }
+    }
+
+    pub(crate) fn monitored(&self) -> Monitored {
+        match self.monitored {
+            Which::Labelled => Monitored::Labelled(self.monitored_id.clone()),
+            Which::Marked => Monitored::Marked(self.monitored_id.clone()),
+            Which::All => Monitored::All,
+        }
+    }
+
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster {
+            namespace: self.namespace.clone(),
+            kubeconfig: self.kubeconfig.clone().filter(|path| !path.as_os_str().is_empty()),
+            agent_delivery: self.agent_delivery,
+            agent_file: self.agent_file.clone(),
+            agent_image: self.agent_image.clone(),
+            ..Cluster::default()
+        }
+    }
+
+    /// What was given and does nothing.
+    pub(crate) fn passed_over(&self) -> impl Iterator<Item = &'static str> {
+        let original = &self.original;
+        [
+            ("ctx-timeout", &original.ctx_timeout),
+            ("docker-image-org", &original.docker_image_org),
+            ("docker-image-repository", &original.docker_image_repository),
+            ("docker-image-tag", &original.docker_image_tag),
+            ("docker-image-pull-policy", &original.docker_image_pull_policy),
+            ("meltdown-duration", &original.meltdown_duration),
+            ("meltdown-requeue-after", &original.meltdown_requeue_after),
+        ]
+        .into_iter()
+        .filter_map(|(flag, given)| given.as_ref().map(|_| flag))
+    }
+}
