@@ -156,7 +156,7 @@ fn status() -> Value {
         [
             ("completed", flag_of("Whether the last run succeeded, and none goes on.")),
             ("lastReconcile", last),
-            ("lastRun", run("The run that ended last.")),
+            ("lastRun", run("The newest run that has ended.")),
             ("history", described(history, "Runs that have ended, the newest first.")),
             ("conditions", condition_list("Succeeded or Waiting.", [])),
         ],

@@ -241,6 +241,18 @@ impl Objects {
         Some((*version, namespace.objects.get(&(Kind::Secret, Arc::clone(name)))?))
     }
 
+    /// The version that was written for a run, by the name of its Job.
+    pub(super) fn written_by(&self, namespace: &str, base: &str, job: &str) -> Option<Arc<str>> {
+        let namespace = self.namespaces.get(namespace)?;
+        let mut names = namespace.versions.get(base)?.values().rev();
+        let is_its = |name: &&Arc<str>| {
+            let object = namespace.objects.get(&(Kind::Secret, Arc::clone(name)));
+            let marks = object.and_then(Object::marks);
+            marks.is_some_and(|it| it.annotations.get(WRITTEN_BY).is_some_and(|by| by == job))
+        };
+        names.find(is_its).cloned()
+    }
+
     /// How a reference is remembered, and what it holds; nothing if it is not there.
     pub(super) fn held(&self, namespace: &str, kind: Kind, name: &str) -> (String, Held) {
         if kind == Kind::Secret

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::definition::GROUP;
-use super::held::{Object, WRITTEN_BY};
+use super::held::{Marks, Object, WRITTEN_BY};
 use super::manifest;
 use super::output::{Kept, Wanted, kept, merged};
 use super::reference::Kind;
@@ -239,14 +239,15 @@ impl Controller {
     ) -> Result<(String, Step), Refusal> {
         let base = &wanted.name;
         let table = self.table();
+        // Another may have kept this run, and a newer one after it.
+        if let Some(name) = table.objects.written_by(&resource.namespace, base, &job.name) {
+            return Ok((name.to_string(), Step::Nothing));
+        }
         let newest = table.objects.newest(&resource.namespace, base);
         if let Some((version, known)) = newest {
-            let name = format!("{base}-v{version}");
-            if known.marks().is_some_and(|marks| {
-                marks.annotations.get(WRITTEN_BY).is_some_and(|by| **by == *job.name)
-                    || (known.holds(&wanted.data) && is_subset(&marks.labels, &wanted.labels))
-            }) {
-                return Ok((name, Step::Nothing));
+            let marked = |marks: &Marks| is_subset(&marks.labels, &wanted.labels);
+            if known.holds(&wanted.data) && known.marks().is_some_and(marked) {
+                return Ok((format!("{base}-v{version}"), Step::Nothing));
             }
         }
         let mut version = newest.map_or(1, |(version, _)| version + 1);

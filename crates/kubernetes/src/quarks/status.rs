@@ -28,7 +28,7 @@ pub(super) fn settled(
     };
     let record = &resource.record;
     let open = record.open.iter().filter(|it| it.id != run.id && resource.is_open(it.id)).count();
-    let mut history = vec![ended.clone()];
+    let mut history = vec![ended];
     history.extend(resource.status.history.iter().filter(|it| it.id != run.id).cloned());
     history.sort_by_key(|it| std::cmp::Reverse(it.id));
     let named = |id: u64| record.open.iter().any(|run| run.id == id);
@@ -37,16 +37,32 @@ pub(super) fn settled(
         place += 1;
         place <= HISTORY || named(it.id)
     });
+    // Runs that go on beside each other may end in any order: the newest counts.
+    let newest = history.first().map(|newest| newest.outcome.clone());
+    let newest = newest.unwrap_or_else(|| outcome.clone());
     json!({
-        "completed": outcome.succeeded && open == 0,
+        "completed": newest.succeeded && open == 0,
         "lastReconcile": time(now),
-        "lastRun": ended,
+        "lastRun": history.first().map(whole),
         "history": history,
         "conditions": [
-            succeeded(&ended.outcome, now),
+            succeeded(&newest, now),
             waiting(resource.status.waits.as_deref(), now),
         ],
     })
+}
+
+/// A patch leaves what it does not name: what this run has not, another may have had.
+fn whole(run: &Ended) -> Value {
+    let mut whole = json!({
+        "message": null, "made": null, "startedAt": null, "endedAt": null, "seconds": null,
+    });
+    if let (Some(whole), Ok(Value::Object(run))) =
+        (whole.as_object_mut(), serde_json::to_value(run))
+    {
+        whole.extend(run);
+    }
+    whole
 }
 
 /// Another run comes: it is not completed.
