@@ -187,7 +187,11 @@ pub(crate) fn time(milliseconds: u64) -> String {
 
 /// The definitions of all kinds, for any API server from 1.16 on.
 pub fn definitions() -> Vec<Value> {
-    let further = [brokers::definition(), quarks::definition()];
+    let further = [
+        brokers::definition(),
+        quarks::definition(quarks::Dialect::QuarksJob),
+        quarks::definition(quarks::Dialect::ExtendedJob),
+    ];
     Kind::ALL.into_iter().map(definition).chain(further).collect()
 }
 

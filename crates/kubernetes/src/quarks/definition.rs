@@ -1,59 +1,36 @@
-//! The definition of QuarksJob, spelled as its users have it.
+//! The definitions of QuarksJob and ExtendedJob, spelled as their users have them.
 //!
 //! Everything that the schema does not know is kept: the official examples carry members at wrong levels, and
 //! what somebody wrote is not ours to drop.
 
-use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
+use super::dialect::{Dialect, VERSION};
 use crate::resources::{condition_list, described, object, text};
 
-/// The group of QuarksJobs, and the prefix of their labels and annotations.
-pub const GROUP: &str = "quarks.cloudfoundry.org";
-/// Their version.
-pub const VERSION: &str = "v1alpha1";
-/// Their kind.
-pub const KIND: &str = "QuarksJob";
-const PLURAL: &str = "quarksjobs";
-
-/// For the client.
-pub(crate) fn resource() -> ApiResource {
-    ApiResource {
-        group: GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        api_version: api_version(),
-        kind: KIND.to_owned(),
-        plural: PLURAL.to_owned(),
-    }
-}
-
-/// `quarks.cloudfoundry.org/v1alpha1`.
-pub(crate) fn api_version() -> String {
-    format!("{GROUP}/{VERSION}")
-}
-
 /// For any API server from 1.16 on.
-pub fn definition() -> Value {
+pub fn definition(dialect: Dialect) -> Value {
+    let (group, kind, plural) = (dialect.group(), dialect.kind(), dialect.plural());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{PLURAL}.{GROUP}")},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": GROUP,
+            "group": group,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": format!("{KIND}List"),
-                "plural": PLURAL,
-                "singular": KIND.to_lowercase(),
-                "shortNames": ["qjob", "qjobs"],
+                "kind": kind,
+                "listKind": format!("{kind}List"),
+                "plural": plural,
+                "singular": kind.to_lowercase(),
+                "shortNames": dialect.short_names(),
             },
             "versions": [{
                 "name": VERSION,
                 "served": true,
                 "storage": true,
                 "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema()},
+                "schema": {"openAPIV3Schema": schema(dialect)},
                 "additionalPrinterColumns": columns(),
             }],
         },
@@ -75,7 +52,7 @@ fn columns() -> Value {
     Value::Array(shown.into_iter().map(column).collect())
 }
 
-fn schema() -> Value {
+fn schema(dialect: Dialect) -> Value {
     let trigger = {
         let strategy = described(
             json!({"type": "string", "enum": ["manual", "once", "now", "done"]}),
@@ -87,15 +64,33 @@ fn schema() -> Value {
     };
     let map = |says: &str| open(described(json!({"type": "object"}), says));
     let flag = |says: &str| described(json!({"type": "boolean"}), says);
-    let output = object(
-        "What is kept of what its containers write to /mnt/quarks.",
-        [
-            ("outputMap", map("By container and file: the Secret that it goes into.")),
-            ("outputType", text("json.")),
-            ("secretLabels", map("Labels of all Secrets.")),
-            ("writeOnFailure", flag("Whether it is kept though the Job failed.")),
-        ],
-    );
+    let (kept, template) = match dialect {
+        Dialect::QuarksJob => (
+            object(
+                "What is kept of what its containers write to /mnt/quarks.",
+                [("outputMap", map("By container and file: the Secret that it goes into."))],
+            ),
+            "The Job: batch/v1 JobTemplateSpec.",
+        ),
+        Dialect::ExtendedJob => (
+            object(
+                "What is kept of what its containers print: each one's as a Secret.",
+                [
+                    ("namePrefix", text("What the names of the Secrets begin with.")),
+                    ("versioned", flag("Whether each output is a new version.")),
+                ],
+            ),
+            "The pod: PodTemplateSpec.",
+        ),
+    };
+    let mut output = kept;
+    for (name, schema) in [
+        ("outputType", text("json.")),
+        ("secretLabels", map("Labels of all Secrets.")),
+        ("writeOnFailure", flag("Whether it is kept though the Job failed.")),
+    ] {
+        output["properties"][name] = schema;
+    }
     let concurrency = described(
         json!({"type": "string", "enum": ["Allow", "Forbid", "Queue", "Replace"]}),
         "What happens to a trigger while a run goes on: another run beside it (the default), nothing, \
@@ -105,7 +100,7 @@ fn schema() -> Value {
         "What runs, when, and what is kept of it.",
         [
             ("trigger", trigger),
-            ("template", map("The Job: batch/v1 JobTemplateSpec.")),
+            ("template", map(template)),
             (
                 "updateOnConfigChange",
                 flag(

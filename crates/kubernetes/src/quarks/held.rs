@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use ring::digest::{Context, SHA256};
 
-use super::definition::GROUP;
+use super::dialect::Dialect;
 use super::reference::{Kind, base};
 
 /// The run that a Secret was written for, by the name of its Job: an annotation.
@@ -64,8 +64,9 @@ impl Object {
     pub(super) fn of_secret(secret: &Secret) -> Option<Self> {
         let data = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), &*value.0));
         let labels = secret.metadata.labels.as_ref();
-        let kind = labels.and_then(|labels| labels.get(&format!("{GROUP}/secret-kind")));
-        let versioned = kind.is_some_and(|kind| kind == "versionedSecret").then(|| {
+        let kind = |dialect: Dialect| labels?.get(&dialect.label("secret-kind"));
+        let is_version = |dialect| kind(dialect).is_some_and(|kind| kind == "versionedSecret");
+        let versioned = Dialect::ALL.into_iter().any(is_version).then(|| {
             Arc::new(Marks {
                 labels: labels.cloned().unwrap_or_default(),
                 annotations: secret.metadata.annotations.clone().unwrap_or_default(),

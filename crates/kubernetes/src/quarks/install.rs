@@ -1,13 +1,15 @@
-//! Installs the definition of QuarksJob.
+//! Installs the definitions of what is run, and finds out which are.
 
 use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::discovery::ApiResource;
+use serde_json::Value;
 
 use super::definition::definition;
-use crate::calls::call;
+use super::dialect::Dialect;
+use crate::calls::{CallError, call, find};
 use crate::names;
 
 /// How long the API server may take to serve it.
@@ -16,10 +18,23 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Why it is not installed.
 #[derive(Debug, thiserror::Error)]
-#[error("the definition of QuarksJob cannot be installed: {0}")]
+#[error("the definitions of QuarksJob and ExtendedJob cannot be installed: {0}")]
 pub struct InstallError(String);
 
-/// Applies the definition, and waits until it is served.
+/// Those that the API server knows.
+pub(super) async fn installed(client: &Client) -> Result<Vec<Dialect>, CallError> {
+    let mut installed = Vec::new();
+    for dialect in Dialect::ALL {
+        let known = find(client.list_api_group_resources(&dialect.api_version())).await?;
+        let resources = known.into_iter().flat_map(|known| known.resources);
+        if resources.into_iter().any(|resource| resource.name == dialect.plural()) {
+            installed.push(dialect);
+        }
+    }
+    Ok(installed)
+}
+
+/// Applies the definitions, and waits until they are served.
 ///
 /// # Errors
 /// If the API server does not take it, or does not serve it within 15 s.
@@ -32,13 +47,19 @@ pub async fn install(client: Client) -> Result<(), InstallError> {
         plural: "customresourcedefinitions".to_owned(),
     };
     let api: Api<DynamicObject> = Api::all_with(client, &kind);
-    let definition = definition();
+    for dialect in Dialect::ALL {
+        install_one(&api, &definition(dialect)).await?;
+    }
+    Ok(())
+}
+
+async fn install_one(api: &Api<DynamicObject>, definition: &Value) -> Result<(), InstallError> {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let failed = |error: crate::calls::CallError| InstallError(error.to_string());
+    let failed = |error: CallError| InstallError(error.to_string());
     // One that the original operator has made is taken over.
     let apply = PatchParams::apply(names::MANAGED_BY.1).force();
     let mut made =
-        call(api.patch(&name, &apply, &Patch::Apply(&definition))).await.map_err(failed)?;
+        call(api.patch(&name, &apply, &Patch::Apply(definition))).await.map_err(failed)?;
     let served = async {
         while !is_established(&made) {
             tokio::time::sleep(LOOK).await;

@@ -9,18 +9,16 @@ use kube::api::{ListParams, LogParams, PostParams};
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::definition::GROUP;
+use super::dialect::Dialect;
 use super::held::{Marks, Object, WRITTEN_BY};
 use super::manifest;
-use super::output::{Kept, Wanted, kept, merged};
+use super::output::{Kept, OutputMap, Wanted, kept, merged};
 use super::reference::Kind;
 use super::report::{self, Found};
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
 use crate::calls::{CallError, call, find};
 
-/// What an annotation says of where a version comes from, as the original said it.
-const SOURCE: &str = "created by quarksJob";
 /// How often a name that is taken is looked at again.
 const TRIES: u32 = 10;
 
@@ -39,7 +37,7 @@ impl Controller {
             Some(JobEnd::Failed(reason, message)) => Some((reason.clone(), message.clone())),
             Some(JobEnd::Complete) | None => None,
         };
-        let has_output = !super::output::OutputMap::of(&spec["output"]).is_empty();
+        let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let pod = self.pod(job, has_output && (failed.is_none() || on_failure)).await?;
         let mut outcome = match failed {
@@ -62,7 +60,10 @@ impl Controller {
             return Ok(outcome);
         }
         let mut kept = match &pod {
-            Some(pod) => kept(&spec, &merged(self.reports(&spec, job, pod).await?)),
+            Some(pod) => {
+                let reports = self.reports(resource.dialect, &spec, job, pod).await?;
+                kept(resource.dialect, &spec, &merged(reports))
+            }
             None => {
                 let why = "no pod that ended is there any more: its output went with it".to_owned();
                 Kept { wanted: Vec::new(), faults: vec![("OutputLost", why)] }
@@ -107,14 +108,17 @@ impl Controller {
     /// What a pod's agents left, each container's or why not.
     async fn reports(
         &self,
+        dialect: Dialect,
         spec: &Value,
         job: &SeenJob,
         pod: &SeenPod,
     ) -> Result<Vec<agent::Gathered>, CallError> {
         let mut reports = Vec::new();
-        for (reporter, found) in report::find(pod, spec) {
+        for (reporter, found) in report::find(dialect, pod, spec) {
             let log = match &found {
-                Found::InLog(container, _) => Some(self.log(pod, container).await?),
+                Found::InLog(container, _) | Found::Printed(container) => {
+                    Some(self.log(pod, container).await?)
+                }
                 _ => None,
             };
             let open = || report::open(&found, log.as_deref(), &self.keys.all(), &job.name);
@@ -130,7 +134,7 @@ impl Controller {
                 (_, Err(error)) => error.to_string(),
                 (_, Ok(_)) => String::new(),
             };
-            reports.push(opened.unwrap_or_else(|_| report::lost(spec, &reporter, &why)));
+            reports.push(opened.unwrap_or_else(|_| report::lost(dialect, spec, &reporter, &why)));
         }
         Ok(reports)
     }
@@ -261,9 +265,11 @@ impl Controller {
         }
         let name = format!("{base}-v{version}");
         let mut marked = wanted.clone();
-        marked.labels.insert(format!("{GROUP}/secret-kind"), "versionedSecret".to_owned());
-        marked.labels.insert(format!("{GROUP}/secret-version"), version.to_string());
-        marked.annotations.insert(format!("{GROUP}/source-description"), SOURCE.to_owned());
+        let own = |name: &str| resource.dialect.label(name);
+        marked.labels.insert(own("secret-kind"), "versionedSecret".to_owned());
+        marked.labels.insert(own("secret-version"), version.to_string());
+        let source = resource.dialect.source().to_owned();
+        marked.annotations.insert(own("source-description"), source);
         marked.annotations.insert(WRITTEN_BY.to_owned(), job.name.to_string());
         let secret = secret(&name, &marked, Some(resource))?;
         Ok((name, Step::Create(secret)))
@@ -301,8 +307,12 @@ fn secret(name: &str, wanted: &Wanted, owner: Option<&Resource>) -> Result<Secre
 /// Whether the labels of a version, but for those that each has of its own, are among those that are wanted.
 fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     let own = |name: &str| {
-        name.strip_prefix(GROUP)
-            .is_some_and(|rest| matches!(rest, "/secret-kind" | "/secret-version"))
+        let of = |dialect: Dialect| {
+            [dialect.label("secret-kind"), dialect.label("secret-version")]
+                .iter()
+                .any(|it| it == name)
+        };
+        Dialect::ALL.into_iter().any(of)
     };
     known.iter().all(|(name, value)| own(name) || wanted.get(name) == Some(value))
 }

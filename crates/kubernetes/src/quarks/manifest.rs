@@ -4,13 +4,16 @@ use engine::trigger::{Outcome, Run};
 use serde_json::{Value, json};
 
 use super::capture::{CONTAINERS, Means, capture, containers};
-use super::definition::{GROUP, KIND, api_version};
+use super::dialect::{Dialect, TRIGGERED};
 use super::naming;
 use super::output::OutputMap;
 use super::reference::resolve;
 use super::resource::Resource;
 use super::seen::RUN_ID;
 use crate::runner::agents::AGENT;
+
+/// How often the Job of an ExtendedJob tries again.
+const BACKOFF: u32 = 2;
 
 /// The Job of a run.
 ///
@@ -22,50 +25,83 @@ pub(super) fn of_run(
     means: &Means<'_>,
     newest: impl Fn(&str) -> Option<u64>,
 ) -> Result<Value, Outcome> {
-    let mut spec = resource.spec();
-    let map = OutputMap::of(&spec["output"]);
-    let template = spec["template"].take();
+    let dialect = resource.dialect;
+    let spec = resource.spec();
+    let map = OutputMap::of(dialect, &spec);
     let invalid = |path: &str, what: &str| {
         Outcome::failed("TemplateInvalid", format!("{path}: {what}; mend it, then trigger again"))
     };
-    let Value::Object(mut job) = template["spec"].clone() else {
-        return Err(invalid("spec.template.spec", "has to be a Job's spec"));
+    let (mut job, mut metadata) = match dialect {
+        Dialect::QuarksJob => {
+            (spec["template"]["spec"].clone(), spec["template"]["metadata"].clone())
+        }
+        Dialect::ExtendedJob => {
+            (json!({"backoffLimit": BACKOFF, "template": spec["template"]}), Value::Null)
+        }
     };
     let pod = job.get_mut("template").and_then(|template| template.get_mut("spec"));
-    let Some(pod) = pod.filter(|pod| pod["containers"].as_array().is_some_and(|it| !it.is_empty()))
-    else {
-        return Err(invalid(
-            "spec.template.spec.template.spec.containers",
-            "has to name a container",
-        ));
+    let named = |pod: &&mut Value| pod["containers"].as_array().is_some_and(|it| !it.is_empty());
+    let Some(pod) = pod.filter(named) else {
+        return Err(invalid(dialect.pod_path(), "has to be a pod's, with a container"));
     };
     resolve(pod, newest);
     let name = naming::job(&resource.name, &resource.uid, run.id);
-    capture(pod, &name, &map, means);
-    let label = json!({format!("{GROUP}/qjob-name"): naming::label(&resource.name)});
-    let mut metadata = template["metadata"].clone();
+    match dialect {
+        Dialect::QuarksJob => capture(pod, &name, &map, means),
+        Dialect::ExtendedJob => one_of_one(pod),
+    }
+    let label = naming::label(&resource.name);
+    let (of_job, of_pod) = match dialect {
+        Dialect::QuarksJob => {
+            let label = json!({dialect.label("qjob-name"): label});
+            (label.clone(), label)
+        }
+        Dialect::ExtendedJob => (
+            json!({dialect.label("extendedjob"): "true"}),
+            json!({dialect.label("ejob-name"): label}),
+        ),
+    };
+    let triggered = json!({TRIGGERED: dialect.kind()});
     keep_only(&mut metadata, &["labels", "annotations"]);
-    merge(&mut metadata, "labels", &label);
+    merge(&mut metadata, "labels", &of_job);
+    merge(&mut metadata, "labels", &triggered);
     merge(&mut metadata, "annotations", &json!({RUN_ID: run.id.to_string()}));
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
     }
     metadata["name"] = json!(name);
     metadata["ownerReferences"] = json!([owner(resource, true)]);
-    let mut of_pod = job["template"]["metadata"].take();
-    let says = of_pod["annotations"][CONTAINERS].as_str();
+    let mut pods = job["template"]["metadata"].take();
+    let says = pods["annotations"][CONTAINERS].as_str();
     let containers = json!({CONTAINERS: containers(&job["template"]["spec"], says)});
-    merge(&mut of_pod, "labels", &label);
-    merge(&mut of_pod, "annotations", &containers);
-    job["template"]["metadata"] = of_pod;
+    merge(&mut pods, "labels", &of_pod);
+    merge(&mut pods, "labels", &triggered);
+    merge(&mut pods, "annotations", &containers);
+    job["template"]["metadata"] = pods;
     Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}))
 }
 
-/// What refers to a QuarksJob as an owner.
+/// What an ExtendedJob's containers are told, those of the beginning too: that they are the one of one.
+fn one_of_one(pod: &mut Value) {
+    for member in ["initContainers", "containers"] {
+        for container in pod[member].as_array_mut().into_iter().flatten() {
+            if !container["env"].is_array() {
+                container["env"] = json!([]);
+            }
+            let Some(env) = container["env"].as_array_mut() else { continue };
+            for (name, value) in [("AZ_INDEX", "1"), ("REPLICAS", "1"), ("POD_ORDINAL", "0")] {
+                env.retain(|variable| variable["name"] != name);
+                env.push(json!({"name": name, "value": value}));
+            }
+        }
+    }
+}
+
+/// What refers to it as an owner.
 pub(super) fn owner(resource: &Resource, block: bool) -> Value {
     json!({
-        "apiVersion": api_version(),
-        "kind": KIND,
+        "apiVersion": resource.dialect.api_version(),
+        "kind": resource.dialect.kind(),
         "name": &*resource.name,
         "uid": &*resource.uid,
         "controller": true,

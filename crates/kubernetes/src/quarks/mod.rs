@@ -1,4 +1,4 @@
-//! QuarksJob: Jobs that run when something happens, and whose output is kept.
+//! QuarksJob and its ancestor ExtendedJob: Jobs that run when something happens, and whose output is kept.
 //!
 //! ```text
 //! watches ──▶ Table ── state ──▶ engine::trigger::decide ──▶ one call each ──▶ Table
@@ -13,6 +13,7 @@
 mod capture;
 mod counts;
 mod definition;
+mod dialect;
 mod held;
 mod install;
 mod keep;
@@ -42,7 +43,8 @@ use tokio::task::JoinSet;
 
 use self::counts::Counters;
 pub use self::counts::Counts;
-pub use self::definition::{GROUP, KIND, VERSION, definition};
+pub use self::definition::definition;
+pub use self::dialect::{Dialect, VERSION};
 pub use self::install::install;
 use self::queue::Queue;
 use self::table::Table;
@@ -92,11 +94,12 @@ pub enum Monitored {
 impl Monitored {
     /// What the namespaces are selected by.
     fn selector(&self) -> Option<String> {
+        let label = |name| Dialect::QuarksJob.label(name);
         match self {
             Self::Labelled(id) => {
-                Some(format!("{GROUP}/monitored={id},{GROUP}/qjob-service-account"))
+                Some(format!("{}={id},{}", label("monitored"), label("qjob-service-account")))
             }
-            Self::Marked(id) => Some(format!("{GROUP}/monitored={id}")),
+            Self::Marked(id) => Some(format!("{}={id}", label("monitored"))),
             Self::All => None,
         }
     }
@@ -108,9 +111,15 @@ pub enum QuarksError {
     /// The keys of reports cannot be had.
     #[error("the keys of reports: {0}")]
     Keys(String),
-    /// The API server does not say which version it is.
+    /// The API server does not say which version it is, or what it knows.
     #[error("the API server does not answer: {0}")]
     Version(String),
+    /// It knows neither kind.
+    #[error(
+        "the API server knows neither QuarksJob nor ExtendedJob: apply their definitions, \
+         `manciple crds`, or say --apply-crd"
+    )]
+    NotInstalled,
 }
 
 impl From<KeyError> for QuarksError {
@@ -126,6 +135,8 @@ pub struct Controller {
     settings: Settings,
     keys: Keys,
     native_sidecars: bool,
+    /// Those that the API server knows.
+    dialects: Vec<Dialect>,
     table: Mutex<Table>,
     queue: Queue,
     counters: Counters,
@@ -145,13 +156,20 @@ impl Controller {
         let version = version.map_err(|error| QuarksError::Version(error.to_string()))?;
         let native_sidecars = knows_sidecars(&version.major, &version.minor);
         tracing::info!(version = version.git_version, native_sidecars, "the API server");
+        let dialects = install::installed(&client).await;
+        let dialects = dialects.map_err(|error| QuarksError::Version(error.to_string()))?;
+        if dialects.is_empty() {
+            return Err(QuarksError::NotInstalled);
+        }
+        let table = Mutex::new(Table::new(dialects.len()));
         Ok(Arc::new(Self {
             client,
             time,
             settings,
             keys,
             native_sidecars,
-            table: Mutex::default(),
+            dialects,
+            table,
             queue: Queue::default(),
             counters: Counters::default(),
             agents: tokio::sync::Mutex::default(),

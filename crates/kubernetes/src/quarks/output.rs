@@ -6,12 +6,11 @@ use agent::{Content, Gathered};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::definition::GROUP;
+use super::dialect::Dialect;
 use super::naming::{sanitize, sanitize_subdomain};
-use super::resource::pod_spec;
 
-/// The variable of a container whose value its Secrets carry as a label.
-const REMOTE_ID: &str = "REMOTE_ID";
+/// What an ExtendedJob's container prints, as if it was a file.
+pub(super) const PRINTED: &str = "stdout";
 /// What the keys of a Secret hold together, in bytes.
 pub(super) const MAX_SECRET_BYTES: usize = 1024 * 1024;
 /// The longest key of a Secret.
@@ -35,8 +34,15 @@ struct SecretOptions {
 }
 
 impl OutputMap {
-    /// Of `spec.output`. What is no map is passed over, as the original did.
-    pub(super) fn of(output: &Value) -> Self {
+    /// Of a spec. What is no map is passed over, as the originals did.
+    pub(super) fn of(dialect: Dialect, spec: &Value) -> Self {
+        match dialect {
+            Dialect::QuarksJob => Self::of_files(&spec["output"]),
+            Dialect::ExtendedJob => Self::of_prints(dialect, spec),
+        }
+    }
+
+    fn of_files(output: &Value) -> Self {
         let of_container = |files: &Value| -> BTreeMap<String, SecretOptions> {
             let files = files.as_object().into_iter().flatten();
             let read = files.map(|(file, options)| {
@@ -47,6 +53,24 @@ impl OutputMap {
         let containers = output["outputMap"].as_object().into_iter().flatten();
         let read = containers.map(|(name, files)| (name.clone(), of_container(files)));
         Self(read.filter(|(_, files)| !files.is_empty()).collect())
+    }
+
+    /// What each container prints becomes `<namePrefix>-<container>`. The original made no dash, so those who
+    /// knew wrote one at the end of the prefix: there is one in any case.
+    fn of_prints(dialect: Dialect, spec: &Value) -> Self {
+        let output = &spec["output"];
+        let Some(prefix) = output["namePrefix"].as_str() else { return Self::default() };
+        let prefix = prefix.trim_end_matches('-');
+        let containers = dialect.pod_spec(spec)["containers"].as_array().into_iter().flatten();
+        let names = containers.filter_map(|container| container["name"].as_str());
+        let options = |name: &str| SecretOptions {
+            name: if prefix.is_empty() { name.to_owned() } else { format!("{prefix}-{name}") },
+            versioned: output["versioned"] == true,
+            ..SecretOptions::default()
+        };
+        let of =
+            |name: &str| (name.to_owned(), BTreeMap::from([(PRINTED.to_owned(), options(name))]));
+        Self(names.map(of).collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,13 +108,17 @@ pub(super) struct Kept {
 }
 
 /// Of a spec and of what its containers left. Whatever is good is kept, though something else is not.
-pub(super) fn kept(spec: &Value, gathered: &BTreeMap<String, BTreeMap<String, Content>>) -> Kept {
+pub(super) fn kept(
+    dialect: Dialect,
+    spec: &Value,
+    gathered: &BTreeMap<String, BTreeMap<String, Content>>,
+) -> Kept {
     let output = &spec["output"];
     let general: BTreeMap<String, String> =
         Deserialize::deserialize(&output["secretLabels"]).unwrap_or_default();
-    let containers = pod_spec(spec)["containers"].as_array();
+    let containers = dialect.pod_spec(spec)["containers"].as_array();
     let mut kept = Kept::default();
-    for (container, files) in &OutputMap::of(output).0 {
+    for (container, files) in &OutputMap::of(dialect, spec).0 {
         let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
         let Some(spec) = spec else { continue };
         for (file, options) in files {
@@ -99,7 +127,7 @@ pub(super) fn kept(spec: &Value, gathered: &BTreeMap<String, BTreeMap<String, Co
                 Ok(secrets) => kept.wanted.extend(secrets.into_iter().map(|(name, data)| Wanted {
                     name,
                     data,
-                    labels: labels(&general, options, container, spec),
+                    labels: labels(dialect, &general, options, container, spec),
                     annotations: options.secret_annotations.clone(),
                     versioned: options.versioned,
                 })),
@@ -121,6 +149,7 @@ pub(super) fn kept(spec: &Value, gathered: &BTreeMap<String, BTreeMap<String, Co
 
 /// Those of one file take precedence over those of all.
 fn labels(
+    dialect: Dialect,
     general: &BTreeMap<String, String>,
     options: &SecretOptions,
     container: &str,
@@ -129,10 +158,11 @@ fn labels(
     let users = general.iter().chain(&options.secret_labels);
     let mut labels: BTreeMap<String, String> =
         users.map(|(name, value)| (name.clone(), sanitize(value))).collect();
-    labels.insert(format!("{GROUP}/container-name"), sanitize(container));
+    labels.insert(dialect.label("container-name"), sanitize(container));
     let env = spec["env"].as_array().into_iter().flatten();
-    let remote = env.filter(|it| it["name"] == REMOTE_ID).find_map(|it| it["value"].as_str());
-    labels.extend(remote.map(|id| (format!("{GROUP}/remote-id"), id.to_owned())));
+    let (variable, label) = dialect.marked_by();
+    let value = env.filter(|it| it["name"] == variable).find_map(|it| it["value"].as_str());
+    labels.extend(value.map(|value| (dialect.label(label), value.to_owned())));
     labels
 }
 

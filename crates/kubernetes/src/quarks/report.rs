@@ -6,7 +6,8 @@ use agent::{Content, Error, Gathered, KeySet, Message, Sealed};
 use serde_json::Value;
 
 use super::capture::SIDECAR;
-use super::output::OutputMap;
+use super::dialect::Dialect;
+use super::output::{MAX_SECRET_BYTES, OutputMap, PRINTED};
 use super::seen::SeenPod;
 
 /// What a container's message says.
@@ -15,6 +16,8 @@ pub(super) enum Found {
     Here(Sealed),
     /// It is in the log of this container.
     InLog(String, agent::Logged),
+    /// It is what this container has printed.
+    Printed(String),
     /// There is none, and why.
     Not(String),
 }
@@ -25,8 +28,14 @@ pub(super) fn chosen<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p 
 }
 
 /// The reports of a pod, by who left them: each mapped container, or the sidecar.
-pub(super) fn find(pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
-    let map = OutputMap::of(&spec["output"]);
+pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
+    let map = OutputMap::of(dialect, spec);
+    if dialect == Dialect::ExtendedJob {
+        return map
+            .containers()
+            .map(|name| (name.to_owned(), Found::Printed(name.to_owned())))
+            .collect();
+    }
     let of = |container: &str| {
         let Some(end) = pod.containers.get(container) else {
             return Found::Not("the container has not ended".to_owned());
@@ -59,13 +68,24 @@ pub(super) fn open(
     match found {
         Found::Here(sealed) => sealed.gathered(keys, run),
         Found::InLog(_, logged) => logged.gathered(log.unwrap_or_default(), keys, run),
+        Found::Printed(container) => Ok(printed(container, log.unwrap_or_default())),
         Found::Not(_) => Err(Error::NotOurs),
     }
 }
 
+fn printed(container: &str, log: &str) -> Gathered {
+    let content = match log.trim() {
+        "" => Content::Missing,
+        text if text.len() > MAX_SECRET_BYTES => Content::TooLarge(text.len() as u64),
+        text => Content::Text(text.to_owned()),
+    };
+    let files = BTreeMap::from([(PRINTED.to_owned(), content)]);
+    Gathered { run: String::new(), outputs: BTreeMap::from([(container.to_owned(), files)]) }
+}
+
 /// Why nothing of a container is there, as what is found of each of its files.
-pub(super) fn lost(spec: &Value, reporter: &str, why: &str) -> Gathered {
-    let map = OutputMap::of(&spec["output"]);
+pub(super) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) -> Gathered {
+    let map = OutputMap::of(dialect, spec);
     let concerns = |container: &&str| reporter == SIDECAR || *container == reporter;
     let files = |container: &str| -> BTreeMap<String, Content> {
         let files = map.files(container).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What of a QuarksJob matters: read tolerantly, for what the API server let in is to run.
+//! What of a QuarksJob or an ExtendedJob matters: read tolerantly, for what the API server let in is to run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,15 +8,18 @@ use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::dialect::Dialect;
 use super::reference::{Reference, references};
+use super::table::Key;
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.
 pub(super) const RUNS: &str = "manciple.dev/runs";
 
-/// A QuarksJob, as it was last seen.
+/// One, as it was last seen.
 #[derive(Debug, Clone)]
 pub(super) struct Resource {
+    pub(super) dialect: Dialect,
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
@@ -64,7 +67,7 @@ pub(super) struct Ended {
 
 impl Resource {
     /// `None` for what has no name or identity, which no server sends.
-    pub(super) fn of(object: &DynamicObject) -> Option<Self> {
+    pub(super) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let metadata = &object.metadata;
         let spec = &object.data["spec"];
         let record = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
@@ -72,6 +75,7 @@ impl Resource {
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
         status.waits = waits(&object.data["status"]);
         Some(Self {
+            dialect,
             namespace: metadata.namespace.as_deref()?.into(),
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
@@ -82,9 +86,14 @@ impl Resource {
             concurrency: Concurrency::deserialize(&spec["concurrencyPolicy"]).unwrap_or_default(),
             record: record.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default(),
             status,
-            references: references(pod_spec(spec)).into(),
+            references: references(dialect.pod_spec(spec)).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
         })
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let (namespace, name) = (Arc::clone(&self.namespace), Arc::clone(&self.name));
+        Key { dialect: self.dialect, namespace, name }
     }
 
     /// Its spec.
@@ -105,11 +114,6 @@ impl Resource {
     pub(super) fn is_open(&self, id: u64) -> bool {
         self.record.open.iter().any(|run: &Run| run.id == id) && self.ended(id).is_none()
     }
-}
-
-/// The pod that a spec describes.
-pub(super) fn pod_spec(spec: &Value) -> &Value {
-    &spec["template"]["spec"]["template"]["spec"]
 }
 
 fn strategy(value: &Value) -> Strategy {

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::api::ObjectMeta;
 
 use super::capture::{CONTAINERS, ENDED, SIDECAR};
+use super::dialect::Dialect;
 
 /// The run that a Job or a pod is of, by its number: an annotation.
 pub(super) const RUN_ID: &str = "manciple.dev/run-id";
@@ -19,7 +20,8 @@ pub(super) struct SeenJob {
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
     pub(super) version: u64,
-    /// The QuarksJob that it belongs to.
+    pub(super) dialect: Dialect,
+    /// The uid of what it belongs to.
     pub(super) owner: Arc<str>,
     /// The name of that.
     pub(super) owner_name: Arc<str>,
@@ -45,10 +47,10 @@ pub(super) enum JobEnd {
 
 impl SeenJob {
     /// `None`: not of ours.
-    pub(super) fn of(job: &Job, kind: &str) -> Option<Self> {
+    pub(super) fn of(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
         let mut owners = metadata.owner_references.iter().flatten();
-        let owner = owners.find(|owner| owner.kind == kind && owner.controller == Some(true))?;
+        let owner = owners.find(|owner| owner.controller == Some(true))?;
         let spec = job.spec.as_ref()?;
         let pod_labels = spec.template.metadata.as_ref().and_then(|it| it.labels.as_ref());
         Some(Self {
@@ -56,6 +58,7 @@ impl SeenJob {
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
+            dialect: Dialect::of_owner(&owner.api_version, &owner.kind)?,
             owner: owner.uid.as_str().into(),
             owner_name: owner.name.as_str().into(),
             run: run_id(metadata)?,

@@ -13,7 +13,6 @@ use kube::api::{
 use serde_json::{Value, json};
 
 use super::capture::{ENDED, Means};
-use super::definition::{KIND, resource};
 use super::resource::{RUNS, Resource, word};
 use super::seen::SeenJob;
 use super::table::Key;
@@ -103,7 +102,7 @@ impl Controller {
     ) -> Result<Option<Duration>, ()> {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.calls_failed.add();
-        tracing::warn!(namespace, name, %error, "a QuarksJob cannot go on now");
+        tracing::warn!(namespace, name, %error, "it cannot go on now");
         if let CallError::Refused(why) = &error {
             self.table().trouble(key, Some(why.clone()));
             self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
@@ -146,11 +145,11 @@ impl Controller {
     }
 
     fn resources(&self, key: &Key) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &key.namespace, &resource())
+        Api::namespaced_with(self.client.clone(), &key.namespace, &key.dialect.resource())
     }
 
-    fn learn(&self, object: &DynamicObject) {
-        if let Some(resource) = Resource::of(object) {
+    fn learn(&self, key: &Key, object: &DynamicObject) {
+        if let Some(resource) = Resource::of(key.dialect, object) {
             self.table().learn(resource);
         }
     }
@@ -158,7 +157,7 @@ impl Controller {
     /// Reads it as it is now.
     async fn refresh(&self, key: &Key) -> Result<(), CallError> {
         match find(self.resources(key).get(&key.name)).await? {
-            Some(object) => self.learn(&object),
+            Some(object) => self.learn(key, &object),
             None => self.table().forget(key),
         }
         Ok(())
@@ -184,7 +183,7 @@ impl Controller {
         patched: Result<DynamicObject, CallError>,
     ) -> Result<(), CallError> {
         match patched {
-            Ok(object) => self.learn(&object),
+            Ok(object) => self.learn(key, &object),
             // It is gone, and so is all that was to be done.
             Err(CallError::NotFound) => self.table().forget(key),
             Err(error) => return Err(error),
@@ -256,7 +255,7 @@ impl Controller {
         match made {
             Ok(job) => {
                 self.counters.started.add();
-                SeenJob::of(&job, KIND).map(|job| self.table().learn_job(job));
+                SeenJob::of(&job).map(|job| self.table().learn_job(job));
             }
             Err(CallError::Exists) => self.adopt(key, resource, run).await?,
             Err(CallError::Invalid(why)) => {
@@ -282,7 +281,7 @@ impl Controller {
         let name = naming::job(&resource.name, &resource.uid, run.id);
         let found = find(self.api::<Job>(&key.namespace).get(&name)).await?;
         let Some(found) = found else { return Err(CallError::Conflict) };
-        match SeenJob::of(&found, KIND) {
+        match SeenJob::of(&found) {
             Some(job) if job.owner == resource.uid => {
                 self.table().learn_job(job);
             }
@@ -359,7 +358,7 @@ impl Controller {
         };
         for job in doubtful {
             let found = find(self.api::<Job>(&key.namespace).get(&job.name)).await?;
-            let found = found.as_ref().and_then(|found| SeenJob::of(found, KIND));
+            let found = found.as_ref().and_then(|found| SeenJob::of(found));
             match found.filter(|found| found.uid == job.uid) {
                 Some(found) => drop(self.table().learn_job(found)),
                 None => drop(self.table().forget_job(&job)),

@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use engine::trigger::{Held, Outcome, REPLACED, References, State, Work};
 
+use super::dialect::Dialect;
 use super::held::{Object, Objects};
 use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
 
-/// A QuarksJob, by its namespace and name.
+/// One of those that are run, by its kind, its namespace and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
+    pub(super) dialect: Dialect,
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
 }
@@ -21,16 +23,15 @@ pub(super) struct Key {
 /// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Watched {
-    Resources,
+    Resources(Dialect),
     Jobs,
     Pods,
     ConfigMaps,
     Secrets,
 }
 
-impl Watched {
-    const COUNT: usize = 5;
-}
+/// How many kinds are watched beside those that are run.
+const FURTHER: usize = 4;
 
 /// Of all namespaces that are watched.
 #[derive(Default)]
@@ -45,6 +46,8 @@ pub(super) struct Table {
     owners: HashMap<Arc<str>, Key>,
     /// What was listed, by namespace; `None`: of all.
     listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
+    /// How many kinds of things are watched in each.
+    kinds: usize,
     /// Whether it is known which namespaces are monitored.
     pub(super) knows_scopes: bool,
 }
@@ -68,6 +71,11 @@ pub(super) struct Entry {
 }
 
 impl Table {
+    /// For so many kinds that are run.
+    pub(super) fn new(dialects: usize) -> Self {
+        Self { kinds: dialects + FURTHER, ..Self::default() }
+    }
+
     pub(super) fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(key)
     }
@@ -76,7 +84,7 @@ impl Table {
     pub(super) fn is_complete(&self, namespace: &str) -> bool {
         let of = |scope: Option<Arc<str>>| self.listed.get(&scope);
         let all = of(None).or_else(|| of(Some(namespace.into())));
-        all.is_some_and(|all| all.len() == Watched::COUNT)
+        all.is_some_and(|all| all.len() == self.kinds)
     }
 
     /// From now on this is watched.
@@ -86,7 +94,7 @@ impl Table {
 
     /// Whether everything that is to be watched was listed.
     pub(super) fn is_ready(&self) -> bool {
-        self.knows_scopes && self.listed.values().all(|listed| listed.len() == Watched::COUNT)
+        self.knows_scopes && self.listed.values().all(|listed| listed.len() == self.kinds)
     }
 
     /// How many QuarksJobs there are, and how many runs that have not ended.
@@ -100,7 +108,7 @@ impl Table {
     /// A list has ended. Whether it was the last of a scope.
     pub(super) fn listed(&mut self, scope: Option<&Arc<str>>, what: Watched) -> bool {
         let listed = self.listed.entry(scope.cloned()).or_default();
-        listed.insert(what) && listed.len() == Watched::COUNT
+        listed.insert(what) && listed.len() == self.kinds
     }
 
     /// All of a namespace, or of all.
@@ -127,8 +135,7 @@ impl Table {
 
     /// Takes a QuarksJob as it is, unless something newer is known.
     pub(super) fn learn(&mut self, resource: Resource) -> Key {
-        let key =
-            Key { namespace: Arc::clone(&resource.namespace), name: Arc::clone(&resource.name) };
+        let key = resource.key();
         let entry = self.entries.entry(key.clone()).or_default();
         let known = entry.resource.clone();
         if known.as_ref().is_some_and(|known| known.version > resource.version) {
@@ -279,9 +286,9 @@ impl Table {
     }
 
     /// Lists of QuarksJobs: those of a scope that are not among these are gone.
-    pub(super) fn keep(&mut self, scope: Option<&str>, listed: &HashSet<Key>) {
+    pub(super) fn keep(&mut self, of: Dialect, scope: Option<&str>, listed: &HashSet<Key>) {
         for key in self.keys(scope) {
-            if !listed.contains(&key) {
+            if key.dialect == of && !listed.contains(&key) {
                 self.forget(&key);
             }
         }
@@ -378,5 +385,6 @@ impl Table {
 }
 
 fn job_key(job: &SeenJob) -> Key {
-    Key { namespace: Arc::clone(&job.namespace), name: Arc::clone(&job.owner_name) }
+    let (namespace, name) = (Arc::clone(&job.namespace), Arc::clone(&job.owner_name));
+    Key { dialect: job.dialect, namespace, name }
 }

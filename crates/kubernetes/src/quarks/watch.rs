@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::Controller;
-use super::definition::{GROUP, KIND, resource};
+use super::dialect::{Dialect, TRIGGERED};
 use super::held::Object;
 use super::reference::Kind;
 use super::resource::Resource;
@@ -29,81 +29,95 @@ const PAGE: u32 = 500;
 pub(super) type Scope = Option<Arc<str>>;
 
 /// How one kind is taken into the table.
-trait Follows<K> {
-    const WHAT: Watched;
+trait Follows<K>: Copy + Send + 'static {
+    /// What it follows.
+    fn what(self) -> Watched;
     /// What tells the objects of a list apart.
     type Id: Eq + std::hash::Hash + Send;
 
     /// Takes an object as it is; who may have something to do.
-    fn learn(table: &mut Table, object: &K) -> (Option<Self::Id>, Vec<Key>);
+    fn learn(self, table: &mut Table, object: &K) -> (Option<Self::Id>, Vec<Key>);
     /// It is not there any more.
-    fn forget(table: &mut Table, object: &K) -> Vec<Key>;
+    fn forget(self, table: &mut Table, object: &K) -> Vec<Key>;
     /// A list of a scope has no others than these.
-    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
 }
 
-struct OfResources;
+#[derive(Clone, Copy)]
+struct OfResources(Dialect);
+#[derive(Clone, Copy)]
 struct OfJobs;
+#[derive(Clone, Copy)]
 struct OfPods;
+#[derive(Clone, Copy)]
 struct OfConfigMaps;
+#[derive(Clone, Copy)]
 struct OfSecrets;
 
 impl Follows<DynamicObject> for OfResources {
-    const WHAT: Watched = Watched::Resources;
+    fn what(self) -> Watched {
+        Watched::Resources(self.0)
+    }
+
     type Id = Key;
 
-    fn learn(table: &mut Table, object: &DynamicObject) -> (Option<Key>, Vec<Key>) {
-        let key = Resource::of(object).map(|resource| table.learn(resource));
+    fn learn(self, table: &mut Table, object: &DynamicObject) -> (Option<Key>, Vec<Key>) {
+        let key = Resource::of(self.0, object).map(|resource| table.learn(resource));
         (key.clone(), key.into_iter().collect())
     }
 
-    fn forget(table: &mut Table, object: &DynamicObject) -> Vec<Key> {
-        let key = Resource::of(object)
-            .map(|resource| Key { namespace: resource.namespace, name: resource.name });
+    fn forget(self, table: &mut Table, object: &DynamicObject) -> Vec<Key> {
+        let key = Resource::of(self.0, object).map(|resource| resource.key());
         key.into_iter().for_each(|key| table.forget(&key));
         Vec::new()
     }
 
-    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Key>) -> Vec<Key> {
-        table.keep(scope.as_deref(), &listed);
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Key>) -> Vec<Key> {
+        table.keep(self.0, scope.as_deref(), &listed);
         Vec::new()
     }
 }
 
 impl Follows<Job> for OfJobs {
-    const WHAT: Watched = Watched::Jobs;
+    fn what(self) -> Watched {
+        Watched::Jobs
+    }
+
     type Id = Arc<str>;
 
-    fn learn(table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
-        let Some(job) = SeenJob::of(job, KIND) else { return (None, Vec::new()) };
+    fn learn(self, table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(job) = SeenJob::of(job) else { return (None, Vec::new()) };
         let uid = Arc::clone(&job.uid);
         (Some(uid), vec![table.learn_job(job)])
     }
 
-    fn forget(table: &mut Table, job: &Job) -> Vec<Key> {
-        SeenJob::of(job, KIND).map(|job| table.forget_job(&job)).into_iter().collect()
+    fn forget(self, table: &mut Table, job: &Job) -> Vec<Key> {
+        SeenJob::of(job).map(|job| table.forget_job(&job)).into_iter().collect()
     }
 
-    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
         table.doubt(scope.as_deref(), &listed)
     }
 }
 
 impl Follows<Pod> for OfPods {
-    const WHAT: Watched = Watched::Pods;
+    fn what(self) -> Watched {
+        Watched::Pods
+    }
+
     type Id = ();
 
-    fn learn(table: &mut Table, pod: &Pod) -> (Option<()>, Vec<Key>) {
+    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<()>, Vec<Key>) {
         let key = SeenPod::of(pod).and_then(|pod| table.learn_pod(pod));
         (None, key.into_iter().collect())
     }
 
     /// What it left stays known until its run is settled.
-    fn forget(table: &mut Table, pod: &Pod) -> Vec<Key> {
-        Self::learn(table, pod).1
+    fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
+        self.learn(table, pod).1
     }
 
-    fn finish(_: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
+    fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
         Vec::new()
     }
 }
@@ -130,35 +144,41 @@ fn finish(table: &mut Table, scope: &Scope, kind: Kind, listed: &HashSet<Place>)
 }
 
 impl Follows<ConfigMap> for OfConfigMaps {
-    const WHAT: Watched = Watched::ConfigMaps;
+    fn what(self) -> Watched {
+        Watched::ConfigMaps
+    }
+
     type Id = Place;
 
-    fn learn(table: &mut Table, map: &ConfigMap) -> (Option<Self::Id>, Vec<Key>) {
+    fn learn(self, table: &mut Table, map: &ConfigMap) -> (Option<Self::Id>, Vec<Key>) {
         learn(table, Object::of_config_map(map))
     }
 
-    fn forget(table: &mut Table, map: &ConfigMap) -> Vec<Key> {
+    fn forget(self, table: &mut Table, map: &ConfigMap) -> Vec<Key> {
         forget(table, Object::of_config_map(map))
     }
 
-    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
         finish(table, scope, Kind::ConfigMap, &listed)
     }
 }
 
 impl Follows<Secret> for OfSecrets {
-    const WHAT: Watched = Watched::Secrets;
+    fn what(self) -> Watched {
+        Watched::Secrets
+    }
+
     type Id = Place;
 
-    fn learn(table: &mut Table, secret: &Secret) -> (Option<Self::Id>, Vec<Key>) {
+    fn learn(self, table: &mut Table, secret: &Secret) -> (Option<Self::Id>, Vec<Key>) {
         learn(table, Object::of_secret(secret))
     }
 
-    fn forget(table: &mut Table, secret: &Secret) -> Vec<Key> {
+    fn forget(self, table: &mut Table, secret: &Secret) -> Vec<Key> {
         forget(table, Object::of_secret(secret))
     }
 
-    fn finish(table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
         finish(table, scope, Kind::Secret, &listed)
     }
 }
@@ -168,20 +188,22 @@ impl Controller {
     pub(super) fn watch(self: &Arc<Self>, scope: &Scope) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         self.table().watches(scope);
-        let ours = format!("{GROUP}/qjob-name");
         let all = || watcher::Config::default().page_size(PAGE);
-        let resources: Api<DynamicObject> = match scope {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource()),
-            None => Api::all_with(self.client.clone(), &resource()),
-        };
-        tasks.spawn(Arc::clone(self).follow::<_, OfResources>(scope.clone(), resources, all()));
-        let jobs = all().labels(&ours);
-        tasks.spawn(Arc::clone(self).follow::<_, OfJobs>(scope.clone(), self.all(scope), jobs));
-        let pods = all().labels(&ours);
-        tasks.spawn(Arc::clone(self).follow::<_, OfPods>(scope.clone(), self.all(scope), pods));
-        let (maps, secrets) = (self.all(scope), self.all(scope));
-        tasks.spawn(Arc::clone(self).follow::<_, OfConfigMaps>(scope.clone(), maps, all()));
-        tasks.spawn(Arc::clone(self).follow::<_, OfSecrets>(scope.clone(), secrets, all()));
+        let ours = || all().labels(TRIGGERED);
+        for &dialect in &self.dialects {
+            let resources: Api<DynamicObject> = match scope {
+                Some(namespace) => {
+                    Api::namespaced_with(self.client.clone(), namespace, &dialect.resource())
+                }
+                None => Api::all_with(self.client.clone(), &dialect.resource()),
+            };
+            let follows = OfResources(dialect);
+            tasks.spawn(Arc::clone(self).follow(follows, scope.clone(), resources, all()));
+        }
+        tasks.spawn(Arc::clone(self).follow(OfJobs, scope.clone(), self.all(scope), ours()));
+        tasks.spawn(Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours()));
+        tasks.spawn(Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), all()));
+        tasks.spawn(Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), all()));
         tasks
     }
 
@@ -198,6 +220,7 @@ impl Controller {
 
     async fn follow<K, F: Follows<K>>(
         self: Arc<Self>,
+        follows: F,
         scope: Scope,
         api: Api<K>,
         of: watcher::Config,
@@ -214,16 +237,16 @@ impl Controller {
                     continue;
                 }
                 Ok(Event::InitApply(object)) => {
-                    let (id, _) = F::learn(&mut self.table(), &object);
+                    let (id, _) = follows.learn(&mut self.table(), &object);
                     listing.extend(id);
                     continue;
                 }
-                Ok(Event::InitDone) => self.listed::<K, F>(&scope, std::mem::take(&mut listing)),
-                Ok(Event::Apply(object)) => F::learn(&mut self.table(), &object).1,
-                Ok(Event::Delete(object)) => F::forget(&mut self.table(), &object),
+                Ok(Event::InitDone) => self.listed(follows, &scope, std::mem::take(&mut listing)),
+                Ok(Event::Apply(object)) => follows.learn(&mut self.table(), &object).1,
+                Ok(Event::Delete(object)) => follows.forget(&mut self.table(), &object),
                 Err(error) => {
                     let of = scope.as_deref().unwrap_or("all namespaces");
-                    tracing::warn!(what = ?F::WHAT, of, %error, "a watch was interrupted");
+                    tracing::warn!(what = ?follows.what(), of, %error, "a watch was interrupted");
                     continue;
                 }
             };
@@ -233,10 +256,15 @@ impl Controller {
 
     /// Once everything was listed, everyone may have something to do; after that too, for a list that is read
     /// again stands for all that was missed.
-    fn listed<K, F: Follows<K>>(&self, scope: &Scope, listed: HashSet<F::Id>) -> Vec<Key> {
+    fn listed<K, F: Follows<K>>(
+        &self,
+        follows: F,
+        scope: &Scope,
+        listed: HashSet<F::Id>,
+    ) -> Vec<Key> {
         let mut table = self.table();
-        let mut keys = F::finish(&mut table, scope, listed);
-        let first = table.listed(scope.as_ref(), F::WHAT);
+        let mut keys = follows.finish(&mut table, scope, listed);
+        let first = table.listed(scope.as_ref(), follows.what());
         if first || table.is_complete(scope.as_deref().unwrap_or_default()) {
             keys = table.keys(scope.as_deref());
         }

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::discovery::ApiResource;
-use kubernetes::quarks::{Controller, GROUP, KIND, Monitored, Settings, VERSION, WORKERS};
+use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -23,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Town {
     pub(crate) cluster: Cluster,
     pub(crate) settings: Settings,
+    /// What is created and asked for.
+    pub(crate) dialect: Dialect,
     controller: Option<JoinSet<()>>,
 }
 
@@ -39,7 +40,8 @@ impl Town {
         let cluster = Cluster::new(test).await;
         let id = cluster.namespace.clone();
         let labels = json!({"metadata": {"labels": {
-            format!("{GROUP}/monitored"): id, format!("{GROUP}/qjob-service-account"): "default",
+            "quarks.cloudfoundry.org/monitored": id,
+            "quarks.cloudfoundry.org/qjob-service-account": "default",
         }}});
         let namespaces = Api::<Namespace>::all(cluster.client.clone());
         let params = PatchParams::default();
@@ -54,7 +56,7 @@ impl Town {
             key_rotation: Duration::from_secs(3600),
             wraps: true,
         };
-        Self { cluster, settings, controller: None }
+        Self { cluster, settings, dialect: Dialect::QuarksJob, controller: None }
     }
 
     pub(crate) async fn start(&mut self) {
@@ -79,20 +81,14 @@ impl Town {
     }
 
     pub(crate) fn jobs(&self) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: GROUP.to_owned(),
-            version: VERSION.to_owned(),
-            api_version: format!("{GROUP}/{VERSION}"),
-            kind: KIND.to_owned(),
-            plural: "quarksjobs".to_owned(),
-        };
+        let resource = self.dialect.resource();
         Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &resource)
     }
 
     /// Creates one with this spec.
     pub(crate) async fn create(&self, name: &str, spec: Value) {
         let object = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND,
+            "apiVersion": self.dialect.api_version(), "kind": self.dialect.kind(),
             "metadata": {"name": name}, "spec": spec,
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();

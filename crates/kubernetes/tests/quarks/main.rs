@@ -1,4 +1,4 @@
-//! QuarksJobs on a real cluster.
+//! QuarksJobs and ExtendedJobs on a real cluster.
 
 #[path = "../support/calls.rs"]
 mod calls;
@@ -7,6 +7,7 @@ mod support;
 
 mod budget;
 mod config;
+mod extended;
 mod harness;
 mod output;
 mod triggers;

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use kubernetes::Lead;
-use kubernetes::quarks::{Controller, GROUP, Monitored, Settings};
+use kubernetes::quarks::{Controller, Monitored, Settings};
 use serde_json::{Value, json};
 use testkit::kubelet::{JobAct, JobScript, Kubelet};
 use testkit::plane::ControlPlane;
@@ -85,7 +85,8 @@ impl Town {
         let name = format!("runs-{seed}");
         let client = kubernetes::client(Some(&place.kubeconfig)).await.unwrap();
         let labels = json!({
-            format!("{GROUP}/monitored"): name, format!("{GROUP}/qjob-service-account"): "default",
+            "quarks.cloudfoundry.org/monitored": name,
+            "quarks.cloudfoundry.org/qjob-service-account": "default",
         });
         let namespace = json!({"metadata": {"name": name, "labels": labels}});
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::discovery::ApiResource;
-use kubernetes::quarks::{GROUP, KIND, VERSION};
+use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
@@ -39,13 +38,7 @@ pub(crate) struct User {
 }
 
 pub(crate) fn resources(town: &Town) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        api_version: format!("{GROUP}/{VERSION}"),
-        kind: KIND.to_owned(),
-        plural: "quarksjobs".to_owned(),
-    };
+    let resource = Dialect::QuarksJob.resource();
     Api::namespaced_with(town.client.clone(), &town.namespace, &resource)
 }
 
@@ -84,7 +77,7 @@ impl User {
         let pod = json!({"restartPolicy": "Never", "containers": [container]});
         let options = json!({"name": format!("out-{}", self.name), "versioned": true});
         let object = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND,
+            "apiVersion": Dialect::QuarksJob.api_version(), "kind": Dialect::QuarksJob.kind(),
             "metadata": {"name": self.name},
             "spec": {
                 "trigger": {"strategy": strategy},

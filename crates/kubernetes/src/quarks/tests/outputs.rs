@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::quarks::Dialect;
 use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
 use agent::Content;
 
@@ -20,7 +21,7 @@ fn spec(options: &Value) -> Value {
 
 fn of(options: &Value, content: Content) -> Kept {
     let files = BTreeMap::from([("o.json".to_owned(), content)]);
-    kept(&spec(options), &BTreeMap::from([("c".to_owned(), files)]))
+    kept(Dialect::QuarksJob, &spec(options), &BTreeMap::from([("c".to_owned(), files)]))
 }
 
 fn text(text: &str) -> Content {
@@ -102,6 +103,40 @@ fn what_is_good_is_kept_though_something_else_is_not() {
     let mut spec = spec(&json!({"name": "good"}));
     spec["output"]["outputMap"]["other"] = json!({"x.json": {"name": "bad"}});
     let files = BTreeMap::from([("o.json".to_owned(), text("{}"))]);
-    let kept = kept(&spec, &BTreeMap::from([("c".to_owned(), files)]));
+    let kept = kept(Dialect::QuarksJob, &spec, &BTreeMap::from([("c".to_owned(), files)]));
     assert_eq!((kept.wanted.len(), kept.faults.len()), (1, 1));
+}
+
+#[test]
+fn what_a_container_prints_becomes_a_secret_of_its_own() {
+    let containers = json!([
+        {"name": "a", "env": [{"name": "INSTANCE_GROUP_NAME", "value": "group"}]},
+        {"name": "b"},
+    ]);
+    let of = |prefix: &str| {
+        let spec = json!({
+            "template": {"spec": {"containers": containers}},
+            "output": {"namePrefix": prefix, "secretLabels": {"key": "value"}},
+        });
+        let print = |name: &str| {
+            let files = BTreeMap::from([("stdout".to_owned(), text(r#"{"k": "v"}"#))]);
+            (name.to_owned(), files)
+        };
+        kept(Dialect::ExtendedJob, &spec, &[print("a"), print("b")].into())
+    };
+    for prefix in ["foo", "foo-"] {
+        let kept = of(prefix);
+        let names: Vec<_> = kept.wanted.iter().map(|wanted| wanted.name.as_str()).collect();
+        assert_eq!(names, ["foo-a", "foo-b"], "{prefix}");
+    }
+    let kept = of("foo");
+    let labels = |index: usize| &kept.wanted[index].labels;
+    assert_eq!(labels(0)["fissile.cloudfoundry.org/instance-group"], "group");
+    assert_eq!(
+        labels(1).get("fissile.cloudfoundry.org/instance-group"),
+        None,
+        "of one, not of all"
+    );
+    assert_eq!(labels(1)["fissile.cloudfoundry.org/container-name"], "b");
+    assert_eq!(labels(1)["key"], "value");
 }

@@ -1,0 +1,93 @@
+use kubernetes::quarks::Dialect;
+use serde_json::{Value, json};
+
+use super::harness::{Town, pod};
+
+async fn town(test: &str) -> Town {
+    let mut town = Town::new(test).await;
+    town.dialect = Dialect::ExtendedJob;
+    town
+}
+
+/// As people wrote it: the pod at `spec.template`, what it prints into Secrets of this prefix.
+fn prints(strategy: &str, script: &str) -> Value {
+    json!({
+        "trigger": {"strategy": strategy},
+        "template": {"metadata": {"labels": {"ours": "kept"}}, "spec": pod(script)},
+        "output": {"namePrefix": "foo", "outputType": "json", "secretLabels": {"key": "value"}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_its_containers_print_is_in_secrets_before_it_is_done() {
+    let town = town("ejob").await;
+    let mut spec = prints("once", r#"echo "{\"foo\": \"$AZ_INDEX-$REPLICAS-$POD_ORDINAL\"}""#);
+    let containers = &mut spec["template"]["spec"]["containers"];
+    let mut other = containers[0].clone();
+    (other["name"], other["args"]) = (json!("other"), json!(["-c", "echo '{\"bar\": \"baz\"}'"]));
+    other["env"] = json!([
+        {"name": "INSTANCE_GROUP_NAME", "value": "group"}, {"name": "REPLICAS", "value": "9"},
+    ]);
+    containers.as_array_mut().unwrap().push(other);
+    town.create("a", spec).await;
+    let object = town.until("a", "completed", |it| it["status"]["completed"] == true).await;
+    assert_eq!(object["spec"]["trigger"]["strategy"], "done");
+    assert_eq!(object["status"]["lastRun"]["made"], json!(["foo-c", "foo-other"]));
+    assert_eq!(town.data("foo-c").await["foo"], "1-1-0");
+    let secret = town.secret("foo-other").await.unwrap();
+    let labels = secret.metadata.labels.unwrap();
+    assert_eq!(labels["fissile.cloudfoundry.org/container-name"], "other");
+    assert_eq!(labels["fissile.cloudfoundry.org/instance-group"], "group");
+    assert_eq!(labels["key"], "value");
+    town.no_jobs().await;
+    let pods = town.pods().await;
+    let labels = pods[0].metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["fissile.cloudfoundry.org/ejob-name"], "a");
+    assert_eq!(labels["ours"], "kept");
+    let spec = pods[0].spec.as_ref().unwrap();
+    assert_eq!(spec.containers.len(), 2, "nothing of ours is in it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extended_job_tries_again_twice_and_keeps_output_of_a_failure_where_asked() {
+    let town = town("ejob-fails").await;
+    let mut spec = prints("now", "echo '{\"k\": \"v\"}'; exit 1");
+    spec["output"]["writeOnFailure"] = json!(true);
+    spec["output"]["versioned"] = json!(true);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!(["foo-c-v1"])), "{run}");
+    let secret = town.secret("foo-c-v1").await.unwrap();
+    let labels = secret.metadata.labels.unwrap();
+    assert_eq!(labels["fissile.cloudfoundry.org/secret-kind"], "versionedSecret");
+    assert_eq!(labels["fissile.cloudfoundry.org/secret-version"], "1");
+    let annotations = secret.metadata.annotations.unwrap();
+    assert_eq!(
+        annotations["fissile.cloudfoundry.org/source-description"],
+        "created by extendedJob"
+    );
+    let job = town.batch_jobs().await.remove(0);
+    assert_eq!(job.spec.unwrap().backoff_limit, Some(2));
+    assert_eq!(job.metadata.labels.unwrap()["fissile.cloudfoundry.org/extendedjob"], "true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_printed_and_is_not_json_is_said_and_not_shown() {
+    let town = town("ejob-wrong").await;
+    town.create("a", prints("once", "echo planted")).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["reason"], "OutputInvalid", "{run}");
+    assert!(run["message"].as_str().unwrap().contains("not JSON (line 1"), "{run}");
+    assert!(!town.get("a").await["status"].to_string().contains("planted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_kinds_may_have_the_same_name() {
+    let mut town = town("ejob-both").await;
+    town.create("a", prints("once", "echo '{\"of\": \"extended\"}'")).await;
+    town.dialect = Dialect::QuarksJob;
+    town.create("a", super::harness::spec("once", &pod("true"))).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    town.dialect = Dialect::ExtendedJob;
+    assert_eq!(town.ended("a", 1).await["made"], json!(["foo-c"]));
+}
