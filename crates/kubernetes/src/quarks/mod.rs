@@ -140,8 +140,8 @@ pub struct Controller {
     table: Mutex<Table>,
     queue: Queue,
     counters: Counters,
-    /// Where the agent's ConfigMap is known to be.
-    agents: tokio::sync::Mutex<std::collections::HashSet<Arc<str>>>,
+    /// Held by whoever makes the agent's ConfigMap.
+    agents: tokio::sync::Mutex<()>,
 }
 
 impl Controller {

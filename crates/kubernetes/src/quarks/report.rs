@@ -102,6 +102,6 @@ pub(super) fn ends(pod: &SeenPod) -> String {
         "" | "Error" => format!("container {name} exited with {}", end.code),
         reason => format!("container {name} exited with {} ({reason})", end.code),
     });
-    let words: Vec<String> = words.chain(pod.trouble.clone()).collect();
+    let words: Vec<String> = words.chain(pod.ended_for.clone()).collect();
     words.join("; ")
 }

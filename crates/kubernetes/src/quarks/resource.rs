@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::dialect::Dialect;
+use super::output::OutputMap;
 use super::reference::{Reference, references};
 use super::table::Key;
 
@@ -31,6 +32,8 @@ pub(super) struct Resource {
     pub(super) concurrency: Concurrency,
     pub(super) record: Record,
     pub(super) status: Status,
+    /// Whether anything is kept of what it leaves.
+    pub(super) has_output: bool,
     pub(super) references: Arc<[Reference]>,
     /// The whole spec, as JSON: thousands of them are kept, and few are run.
     spec: Box<[u8]>,
@@ -86,6 +89,7 @@ impl Resource {
             concurrency: Concurrency::deserialize(&spec["concurrencyPolicy"]).unwrap_or_default(),
             record: record.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default(),
             status,
+            has_output: !OutputMap::of(dialect, spec).is_empty(),
             references: references(dialect.pod_spec(spec)).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
         })

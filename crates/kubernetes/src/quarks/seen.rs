@@ -109,8 +109,10 @@ pub(super) struct SeenPod {
     pub(super) ended: i64,
     /// By container, those that have ended; our sidecar too.
     pub(super) containers: BTreeMap<Arc<str>, SeenEnd>,
-    /// Why it does not begin, or was ended.
+    /// Why it does not begin.
     pub(super) trouble: Option<String>,
+    /// Why all of it was ended, if that was not by itself.
+    pub(super) ended_for: Option<String>,
 }
 
 /// How a container ended.
@@ -157,6 +159,7 @@ impl SeenPod {
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),
+            ended_for: status.and_then(ended_for),
         })
     }
 }
@@ -193,26 +196,34 @@ fn last_end(status: &PodStatus) -> i64 {
     ends.max().unwrap_or_default()
 }
 
-/// Why a pod does not begin, or was ended, in words.
+/// Why a pod does not begin, in words that stay the same while it tries again.
 fn trouble(status: &PodStatus) -> Option<String> {
     let waiting = statuses(status).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting
-            .reason
-            .as_deref()
-            .filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
-        let why = waiting.message.as_deref().unwrap_or_default();
-        Some(format!("container {}: {reason}: {why}", container.name))
+        let why = match waiting.reason.as_deref()? {
+            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+                format!("the image {} cannot be pulled", container.image)
+            }
+            reason @ ("CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError") => {
+                format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default())
+            }
+            _ => return None,
+        };
+        Some(format!("container {}: {why}", container.name))
     });
-    let ended = || {
-        let reason = status.reason.as_deref()?;
-        Some(format!("{reason}: {}", status.message.as_deref().unwrap_or_default()))
-    };
     let unschedulable = || {
         let conditions = status.conditions.iter().flatten();
         let mut refused =
             conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
         refused.find_map(|it| Some(format!("Unschedulable: {}", it.message.as_deref()?)))
     };
-    waiting.or_else(ended).or_else(unschedulable)
+    waiting.or_else(unschedulable)
+}
+
+/// Why all of a pod was ended, in words: it was evicted, its node went.
+fn ended_for(status: &PodStatus) -> Option<String> {
+    let reason = status.reason.as_deref()?;
+    Some(format!("{reason}: {}", status.message.as_deref().unwrap_or_default()))
 }

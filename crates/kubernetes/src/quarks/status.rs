@@ -47,7 +47,7 @@ pub(super) fn settled(
         "history": history,
         "conditions": [
             succeeded(&newest, now),
-            waiting(resource.status.waits.as_deref(), now),
+            waiting(None, now),
         ],
     })
 }

@@ -13,6 +13,8 @@ use kube::api::{
 use serde_json::{Value, json};
 
 use super::capture::{ENDED, Means};
+use super::dialect::Dialect;
+use super::reference::Kind;
 use super::resource::{RUNS, Resource, word};
 use super::seen::SeenJob;
 use super::table::Key;
@@ -75,7 +77,7 @@ impl Controller {
         resource: &Resource,
         wait: Option<Wait>,
     ) -> Result<Option<Duration>, ()> {
-        if let Err(error) = self.end_sidecars(key, resource).await {
+        if let Err(error) = self.look_after(key, resource).await {
             return self.failed(key, resource, error).await;
         }
         let again = match &wait {
@@ -87,7 +89,7 @@ impl Controller {
             Some(Wait::References(missing)) => {
                 Some(format!("it refers to what is not there: {}", missing.join(", ")))
             }
-            _ => None,
+            _ => self.table().trouble_of(key),
         };
         self.tell(key, resource, waits.as_deref()).await;
         Ok(again)
@@ -250,7 +252,9 @@ impl Controller {
                 return Ok(());
             }
         };
-        self.bring_agent(&key.namespace).await?;
+        if key.dialect == Dialect::QuarksJob && resource.has_output {
+            self.bring_agent(&key.namespace).await?;
+        }
         let made = self.make(key, &job).await;
         match made {
             Ok(job) => {
@@ -295,12 +299,22 @@ impl Controller {
         Ok(())
     }
 
+    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it.
     async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
         let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
-        let mut there = self.agents.lock().await;
-        if !there.contains(namespace) {
+        let is_there = || {
+            let table = self.table();
+            table.agents.contains(namespace)
+                || table.objects.get(namespace, Kind::ConfigMap, agent.name()).is_some()
+        };
+        if is_there() {
+            return Ok(());
+        }
+        // Whoever comes meanwhile waits for this one.
+        let _making = self.agents.lock().await;
+        if !is_there() {
             agents::make(&self.api::<ConfigMap>(namespace), agent).await?;
-            there.insert(Arc::clone(namespace));
+            self.table().agents.insert(Arc::clone(namespace));
         }
         Ok(())
     }
@@ -358,13 +372,28 @@ impl Controller {
         };
         for job in doubtful {
             let found = find(self.api::<Job>(&key.namespace).get(&job.name)).await?;
-            let found = found.as_ref().and_then(|found| SeenJob::of(found));
+            let found = found.as_ref().and_then(SeenJob::of);
             match found.filter(|found| found.uid == job.uid) {
                 Some(found) => drop(self.table().learn_job(found)),
                 None => drop(self.table().forget_job(&job)),
             }
         }
         Ok(())
+    }
+
+    /// While runs go on: what their pods mount is there, and sidecars end.
+    async fn look_after(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
+        let goes_on = {
+            let table = self.table();
+            table.get(key).is_some_and(|it| it.jobs.keys().any(|run| resource.is_open(*run)))
+        };
+        if !goes_on {
+            return Ok(());
+        }
+        if key.dialect == Dialect::QuarksJob && resource.has_output {
+            self.bring_agent(&key.namespace).await?;
+        }
+        self.end_sidecars(key, resource).await
     }
 
     /// Tells classic sidecars whose pods have nothing else that goes on.

@@ -46,6 +46,8 @@ pub(super) struct Table {
     owners: HashMap<Arc<str>, Key>,
     /// What was listed, by namespace; `None`: of all.
     listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
+    /// Where we made the agent's ConfigMap: to a watch it may be new yet.
+    pub(super) agents: HashSet<Arc<str>>,
     /// How many kinds of things are watched in each.
     kinds: usize,
     /// Whether it is known which namespaces are monitored.
@@ -125,6 +127,7 @@ impl Table {
         self.pods.retain(|_, pods| pods.values().all(|pod| pod.namespace != *namespace));
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);
+        self.agents.remove(namespace);
     }
 
     fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) {
@@ -308,6 +311,15 @@ impl Table {
     /// What a run has left is kept, or it will come to nothing.
     pub(super) fn kept(&mut self, key: &Key, run: u64, outcome: Outcome) {
         self.change(key, |entry| drop(entry.kept.insert(run, outcome)));
+    }
+
+    /// Why pods of a run that goes on do not begin, for people.
+    pub(super) fn trouble_of(&self, key: &Key) -> Option<String> {
+        let entry = self.entries.get(key)?;
+        let resource = entry.resource.as_ref()?;
+        let mut open = entry.jobs.values().filter(|job| resource.is_open(job.run));
+        let trouble = open.find_map(|job| self.pods(job).find_map(|pod| pod.trouble.clone()))?;
+        Some(format!("its pod does not begin: {trouble}"))
     }
 
     /// What the API server said, or that it let us.

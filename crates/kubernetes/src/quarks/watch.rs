@@ -22,6 +22,7 @@ use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
 use super::table::{Key, Table, Watched};
 use crate::calls::Again;
+use crate::names;
 
 const PAGE: u32 = 500;
 
@@ -155,7 +156,17 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     fn forget(self, table: &mut Table, map: &ConfigMap) -> Vec<Key> {
-        forget(table, Object::of_config_map(map))
+        let keys = forget(table, Object::of_config_map(map));
+        let label = map.metadata.labels.as_ref().and_then(|all| all.get(names::KEEPS));
+        match label {
+            // The agent's, for one: whose runs go on may need it.
+            Some(_) => {
+                let namespace = map.metadata.namespace.as_deref().unwrap_or_default();
+                table.agents.remove(namespace);
+                table.keys(Some(namespace))
+            }
+            None => keys,
+        }
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {

@@ -254,3 +254,15 @@ async fn what_is_put_into_a_pod_and_never_ends_hangs_nothing() {
     assert_eq!(town.data("made").await["bar"], "baz");
     town.no_jobs().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_somebody_removes_is_brought_again() {
+    let town = Town::new("agent-gone").await;
+    town.create("first", makes(WELL, json!({"name": "first"}))).await;
+    town.ended("first", 1).await;
+    let maps = town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>();
+    let all = kube::api::ListParams::default().labels("manciple.dev/keeps=agent");
+    maps.delete_collection(&Default::default(), &all).await.unwrap();
+    town.create("second", makes(WELL, json!({"name": "second"}))).await;
+    assert_eq!(town.ended("second", 1).await["succeeded"], true);
+}

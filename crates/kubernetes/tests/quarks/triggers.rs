@@ -202,3 +202,23 @@ async fn triggers_that_meet_a_run_do_as_the_policy_says() {
     }
     town.no_jobs().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_cannot_begin_is_said_to_be_one_and_waited_for() {
+    let town = Town::new("trouble").await;
+    let mut pod = pod("true");
+    pod["containers"][0]["image"] = json!("manciple.test/there-is-none:1");
+    pod["containers"][0]["imagePullPolicy"] = json!("Never");
+    town.create("a", spec("once", &pod)).await;
+    let waits = |object: &Value| {
+        let conditions = object["status"]["conditions"].as_array();
+        let mut waiting = conditions.into_iter().flatten().filter(|it| it["type"] == "Waiting");
+        waiting.any(|it| {
+            it["message"]
+                .as_str()
+                .unwrap_or_default()
+                .ends_with("container c: the image manciple.test/there-is-none:1 cannot be pulled")
+        })
+    };
+    town.until("a", "in trouble", waits).await;
+}

@@ -1,0 +1,138 @@
+//! What thousands of QuarksJobs take, while there is much outside of their namespace, and what a change of a
+//! configuration costs.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kubernetes::Client;
+use serde_json::json;
+use testkit::plane::ControlPlane;
+
+use crate::process::{Process, create, load, namespace, resources};
+
+const OUTSIDE: usize = 5000;
+const BYTES: usize = 10 * 1024;
+const JOBS: usize = 5000;
+const CONFIGS: usize = 500;
+const CHANGES: usize = 300;
+const AT_ONCE: usize = 16;
+
+pub(crate) async fn bench() {
+    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
+    for (name, monitored) in
+        [("home", false), ("outside", false), ("inside", true), ("empty", true)]
+    {
+        namespace(&client, name, monitored).await;
+    }
+    let process = Process::start(&plane.kubeconfig(), "home", "empty").await;
+    let nothing = process.memory();
+    drop(process);
+    fill(&client).await;
+    let begun = Instant::now();
+    let process = Process::start(&plane.kubeconfig(), "home", "inside").await;
+    let ready = begun.elapsed();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let (now, most) = process.memory();
+    println!(
+        "{JOBS} QuarksJobs, {} objects of {BYTES} bytes elsewhere; load {}",
+        2 * OUTSIDE,
+        load()
+    );
+    println!(
+        "  known after {ready:.1?}; resident {now:.1} MB, at most {most:.1}; of none {:.1} MB",
+        nothing.0
+    );
+    let idle = cost(&process, async { tokio::time::sleep(Duration::from_secs(10)).await }).await;
+    let unused = cost(&process, change(&client, "unused")).await;
+    println!("  10 s of nothing: {:.0} ms CPU", idle * 1000.0);
+    println!("  a change that nobody refers to: {:.3} ms CPU", unused * 1000.0 / CHANGES as f64);
+    let used = cost(&process, async {
+        set(&client, "config-7", "new").await;
+        let begun = Instant::now();
+        let refers = JOBS / CONFIGS;
+        loop {
+            let jobs: Api<k8s_openapi::api::batch::v1::Job> =
+                Api::namespaced(client.clone(), "inside");
+            let count = jobs.list_metadata(&Default::default()).await.unwrap().items.len();
+            if count >= refers {
+                println!(
+                    "  a change that {refers} refer to: {count} Jobs after {:.1?}",
+                    begun.elapsed()
+                );
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{count} of {refers}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    println!("    {:.1} ms CPU", used * 1000.0);
+}
+
+async fn cost(process: &Process, work: impl Future<Output = ()>) -> f64 {
+    let before = process.cpu();
+    work.await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    process.cpu() - before
+}
+
+async fn fill(client: &Client) {
+    let text = "x".repeat(BYTES);
+    let outside = |n: usize| {
+        let text = text.clone();
+        async move {
+            let name = format!("o-{n}");
+            let map = json!({"metadata": {"name": name}, "data": {"k": text}});
+            let map: ConfigMap = serde_json::from_value(map).unwrap();
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "outside");
+            maps.create(&PostParams::default(), &map).await.unwrap();
+            let secret = json!({"metadata": {"name": name}, "stringData": {"k": text}});
+            let secret: Secret = serde_json::from_value(secret).unwrap();
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), "outside");
+            secrets.create(&PostParams::default(), &secret).await.unwrap();
+        }
+    };
+    stream::iter(0..OUTSIDE).for_each_concurrent(AT_ONCE, outside).await;
+    stream::iter(0..CONFIGS)
+        .for_each_concurrent(
+            AT_ONCE,
+            |n| async move { set(client, &format!("config-{n}"), "0").await },
+        )
+        .await;
+    let job = |n: usize| async move {
+        let pod = json!({
+            "restartPolicy": "Never",
+            "containers": [{
+                "name": "c", "image": "none", "command": ["/bin/sh", "-c", "echo something to do"],
+                "envFrom": [{"configMapRef": {"name": format!("config-{}", n % CONFIGS)}}],
+            }],
+        });
+        let spec = json!({
+            "trigger": {"strategy": "done"},
+            "updateOnConfigChange": true,
+            "template": {"spec": {"template": {"spec": pod}}},
+            "output": {"outputMap": {"c": {"o.json": {"name": format!("s-{n}")}}}},
+        });
+        create(client, "inside", &format!("job-{n}"), spec).await;
+    };
+    stream::iter(0..JOBS).for_each_concurrent(AT_ONCE, job).await;
+    let _ = resources(client, "inside");
+}
+
+async fn set(client: &Client, name: &str, value: &str) {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": value},
+    });
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "inside");
+    let params = PatchParams::apply("bench").force();
+    maps.patch(name, &params, &Patch::Apply(&map)).await.unwrap();
+}
+
+async fn change(client: &Client, name: &str) {
+    for value in 0..CHANGES {
+        set(client, name, &value.to_string()).await;
+    }
+}

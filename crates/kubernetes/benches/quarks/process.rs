@@ -1,0 +1,127 @@
+//! The controller as a process of its own, and what it takes.
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DynamicObject, PostParams};
+use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, WORKERS};
+use kubernetes::{Client, Delivery, Lead};
+use serde_json::{Value, json};
+
+pub(crate) const COMMAND: &str = "controller";
+
+/// What the child does.
+pub(crate) async fn run(kubeconfig: &str, namespace: &str, monitored: &str) {
+    let client = kubernetes::client(Some(Path::new(kubeconfig))).await.unwrap();
+    let delivery = match testkit::cluster::packed_agent() {
+        Ok(path) => Delivery::ConfigMap(kubernetes::PackedAgent::read(&path).unwrap()),
+        Err(_) => Delivery::from("agent"),
+    };
+    let settings = Settings {
+        namespace: namespace.to_owned(),
+        name: "bench".to_owned(),
+        monitored: Monitored::Marked(monitored.to_owned()),
+        delivery,
+        settle: Duration::from_secs(1),
+        workers: WORKERS,
+        key_rotation: Duration::from_secs(30 * 24 * 3600),
+        wraps: std::env::var_os("QUARKS_SIDECAR").is_none(),
+    };
+    let lead = Arc::new(Lead::new(client.clone(), namespace, "bench", "bench"));
+    let controller = Controller::open(client, settings).await.unwrap();
+    let keeps = Arc::clone(&lead);
+    tokio::spawn(async move { keeps.keep().await });
+    let told = Arc::clone(&controller);
+    tokio::spawn(async move {
+        while !told.is_ready() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::fs::write(ready(std::process::id()), "").unwrap();
+    });
+    controller.run(lead).await;
+}
+
+fn ready(pid: u32) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("quarks-bench-{pid}"))
+}
+
+/// Ends with the bench.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts it, and waits until it knows everything.
+    pub(crate) async fn start(kubeconfig: &Path, namespace: &str, monitored: &str) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut command = Command::new(program);
+        command.arg(COMMAND).arg(kubeconfig).args([namespace, monitored]);
+        let process = Self(command.spawn().unwrap());
+        while !ready(process.0.id()).is_file() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::remove_file(ready(process.0.id())).unwrap();
+        process
+    }
+
+    /// Resident, now and at most, in MB.
+    pub(crate) fn memory(&self) -> (f64, f64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0 / 1e6
+        };
+        (of("VmRSS"), of("VmHWM"))
+    }
+
+    /// CPU time until now, in seconds.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        let after = stat.rsplit(')').next().unwrap();
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+        ticks / 100.0
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A namespace that is monitored under its own name, if it is to be.
+pub(crate) async fn namespace(client: &Client, name: &str, monitored: bool) {
+    let mut object = json!({"metadata": {"name": name}});
+    if monitored {
+        object["metadata"]["labels"] = json!({"quarks.cloudfoundry.org/monitored": name});
+    }
+    let object: Namespace = serde_json::from_value(object).unwrap();
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+}
+
+pub(crate) fn resources(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &Dialect::QuarksJob.resource())
+}
+
+/// Creates one.
+pub(crate) async fn create(client: &Client, namespace: &str, name: &str, spec: Value) {
+    let object = json!({
+        "apiVersion": Dialect::QuarksJob.api_version(), "kind": Dialect::QuarksJob.kind(),
+        "metadata": {"name": name}, "spec": spec,
+    });
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    resources(client, namespace).create(&PostParams::default(), &object).await.unwrap();
+}
+
+pub(crate) fn median(mut times: Vec<Duration>) -> (Duration, Duration) {
+    times.sort();
+    (times[times.len() / 2], *times.last().unwrap())
+}
+
+pub(crate) fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().next().unwrap_or_default().to_owned()
+}
