@@ -22,8 +22,11 @@ pub(crate) struct ControllerArgs {
     #[arg(long, env = "MANCIPLE_MONITORED", default_value = "labelled", value_name = "WHICH")]
     monitored: Which,
     /// How many QuarksJobs are worked on at a time
-    #[arg(long, env = "MAX_WORKERS", default_value_t = WORKERS, value_name = "N")]
-    pub(crate) max_workers: usize,
+    #[arg(
+        long, env = "MAX_WORKERS", default_value_t = WORKERS as u64, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1000)
+    )]
+    pub(crate) max_workers: u64,
     /// For how long a configuration has to be unchanged before its change is a trigger
     #[arg(long, env = "MANCIPLE_SETTLE", default_value = "1s", value_name = "PERIOD")]
     pub(crate) settle: Period,
@@ -107,6 +110,23 @@ impl ControllerArgs {
             Which::Marked => Monitored::Marked(self.monitored_id.clone()),
             Which::All => Monitored::All,
         }
+    }
+
+    /// What each value says for itself is right; whether it can be meant.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let id = self.monitored_id.as_bytes();
+        let ends = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
+        anyhow::ensure!(
+            id.len() <= 63
+                && id.iter().all(|byte| good(*byte))
+                && ends(id.first())
+                && ends(id.last()),
+            "--monitored-id (MONITORED_ID): {:?} can be the value of no label: up to 63 letters, digits, \
+             '-', '_' and '.', a letter or a digit at both ends",
+            self.monitored_id
+        );
+        Ok(())
     }
 
     pub(crate) fn cluster(&self) -> Cluster {

@@ -28,6 +28,7 @@ const NAME: &str = "quarks";
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
     log(&args.log())?;
+    args.check()?;
     args.passed_over().for_each(|flag| tracing::warn!("--{flag} has no meaning here: passed over"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
             monitored: args.monitored(),
             delivery,
             settle: args.settle.0,
-            workers: args.max_workers,
+            workers: usize::try_from(args.max_workers)?,
             key_rotation: args.key_rotation.0,
             wraps: !args.always_sidecar,
         };
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
             .await
             .with_context(|| format!("--listen: {} cannot be listened on", args.listen))?;
         let monitors = &args.monitored_id;
-        tracing::info!(address = %listener.local_addr()?, namespace, monitors, "running QuarksJobs");
+        tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
         let keeps = Arc::clone(&lead);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move { keeps.keep().await });

@@ -1,0 +1,151 @@
+//! `manciple controller` as people start it: on a cluster, killed, told to end, told wrong things.
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod support;
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::{Served, http, within};
+use testkit::cluster;
+
+const PLANTED: &str = "planted-output";
+
+/// A namespace that is monitored, for the length of a test.
+struct Town {
+    name: String,
+}
+
+impl Town {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("controller-{}-{count}", std::process::id());
+        cluster::apply(&json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {
+                "quarks.cloudfoundry.org/monitored": name,
+                "quarks.cloudfoundry.org/qjob-service-account": "default",
+            }},
+        }));
+        Self { name }
+    }
+
+    /// With the original's variables.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.arg("controller").env_clear();
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        for (name, value) in [
+            ("KUBECONFIG", cluster::kubeconfig().unwrap().display().to_string()),
+            ("POD_NAMESPACE", self.name.clone()),
+            ("MONITORED_ID", self.name.clone()),
+            ("APPLY_CRD", "true".to_owned()),
+            ("MELTDOWN_DURATION", "60".to_owned()),
+            ("MANCIPLE_LISTEN", "127.0.0.1:0".to_owned()),
+            ("MANCIPLE_AGENT_FILE", cluster::packed_agent().unwrap().display().to_string()),
+            ("LOG_LEVEL", "debug".to_owned()),
+            ("MANCIPLE_LOG_FORMAT", "json".to_owned()),
+        ] {
+            command.env(name, value);
+        }
+        command
+    }
+
+    fn create(&self, name: &str, spec: &Value) {
+        cluster::apply(&json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+            "metadata": {"name": name, "namespace": self.name}, "spec": spec,
+        }));
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = cluster::kubectl().args(["-n", &self.name]).args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn completes(&self, name: &str) {
+        let path = "jsonpath={.status.completed}";
+        let completed = || {
+            let said = self.kubectl(&["get", "qjob", name, "-o", path]);
+            (said == "true").then_some(())
+        };
+        let said = within(90, completed);
+        assert!(said.is_some(), "{}", self.kubectl(&["get", "qjob", name, "-o", "yaml"]));
+    }
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        let arguments = ["delete", "namespace", &self.name, "--wait=false"];
+        let _ = cluster::kubectl().args(arguments).output();
+    }
+}
+
+fn spec(strategy: &str, script: &str, secret: &str) -> Value {
+    let container = json!({
+        "name": "c", "image": cluster::SHELL_IMAGE, "command": ["/bin/sh", "-c", script],
+    });
+    json!({
+        "trigger": {"strategy": strategy},
+        "template": {"spec": {"template": {"spec": {
+            "restartPolicy": "Never", "containers": [container],
+        }}}},
+        "output": {"outputMap": {"c": {"o.json": {"name": secret}}}},
+    })
+}
+
+#[test]
+fn it_runs_is_killed_goes_on_and_ends_when_it_is_told_to() {
+    let town = Town::new();
+    let mut served = Served::start(&mut town.command()).unwrap();
+    assert!(served.log().contains("--meltdown-duration has no meaning here"), "{}", served.log());
+    let ready = || {
+        http::get(served.url().trim_start_matches("http://"), "/readyz")
+            .filter(|answer| answer.status == 200)
+    };
+    assert!(within(30, ready).is_some(), "{}", served.log());
+    let script =
+        format!("echo '{{\"k\": \"{PLANTED}\"}}' > /mnt/quarks/o.json; cat /mnt/quarks/o.json");
+    town.create("a", &spec("once", &script, "first"));
+    town.completes("a");
+    let metrics = http::get(served.url().trim_start_matches("http://"), "/metrics").unwrap();
+    let metrics = metrics.body.as_str().unwrap();
+    for line in ["manciple_quarks_jobs 1", "manciple_quarks_runs_succeeded_total 1"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    town.create("b", &spec("once", &format!("sleep 3; {script}"), "second"));
+    let begun = || (!town.kubectl(&["get", "jobs", "-o", "name"]).is_empty()).then_some(());
+    assert!(within(30, begun).is_some());
+    served.kill();
+    assert!(!served.log().contains(PLANTED));
+    let mut again = Served::start(&mut town.command()).unwrap();
+    town.completes("b");
+    let columns = town.kubectl(&["get", "qjob"]);
+    assert!(columns.contains("COMPLETED") && columns.contains("Completed"), "{columns}");
+    let everything = town.kubectl(&["get", "qjob,jobs,pods,events", "-o", "yaml"]);
+    let said: Vec<&str> = everything.lines().filter(|line| line.contains(PLANTED)).collect();
+    assert!(said.iter().all(|line| line.contains("echo")), "but its script: {said:?}");
+    again.signal(Signal::TERM);
+    assert!(again.wait().unwrap().success(), "{}", again.log());
+    assert!(!again.log().contains(PLANTED));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
+    let town = Town::new();
+    for (name, value, words) in [
+        ("MANCIPLE_MONITORED", "some", "possible values: labelled, marked, all"),
+        ("MANCIPLE_SETTLE", "soon", "write 30s, 15m, 2h or 7d"),
+        ("MAX_WORKERS", "0", "1"),
+        ("KUBECONFIG", "/nowhere", "kubeconfig"),
+        ("MANCIPLE_AGENT_FILE", "/nowhere", "packed agent"),
+        ("MONITORED_ID", "not a label", "monitored"),
+        ("LOG_LEVEL", "loud", "level"),
+    ] {
+        let (code, said) = Served::refused(town.command().env(name, value));
+        assert_eq!(code, Some(2), "{name}: {said}");
+        assert!(said.contains(words), "{name}: {said}");
+    }
+}
