@@ -12,6 +12,8 @@ use super::resource::Resource;
 use super::seen::RUN_ID;
 use crate::runner::agents::AGENT;
 
+/// How long Kubernetes keeps a Job that has ended, where its template says so.
+const TTL: &str = "ttlSecondsAfterFinished";
 /// How often the Job of an ExtendedJob tries again.
 const BACKOFF: u32 = 2;
 
@@ -39,6 +41,8 @@ pub(super) fn of_run(
             (json!({"backoffLimit": BACKOFF, "template": spec["template"]}), Value::Null)
         }
     };
+    // It goes when its run is settled, not before.
+    job.as_object_mut().and_then(|job| job.remove(TTL));
     let pod = job.get_mut("template").and_then(|template| template.get_mut("spec"));
     let named = |pod: &&mut Value| pod["containers"].as_array().is_some_and(|it| !it.is_empty());
     let Some(pod) = pod.filter(named) else {
@@ -95,6 +99,12 @@ fn one_of_one(pod: &mut Value) {
             }
         }
     }
+}
+
+/// How long a Job that has failed is kept: by its template, in seconds.
+pub(super) fn ttl(resource: &Resource) -> Option<Value> {
+    let ttl = resource.spec()["template"]["spec"][TTL].take();
+    (resource.dialect == Dialect::QuarksJob && ttl.is_u64()).then(|| json!({"spec": {TTL: ttl}}))
 }
 
 /// What refers to it as an owner.

@@ -33,6 +33,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -140,6 +141,8 @@ pub struct Controller {
     table: Mutex<Table>,
     queue: Queue,
     counters: Counters,
+    /// Whether this is the one that acts.
+    leads: AtomicBool,
     /// Held by whoever makes the agent's ConfigMap.
     agents: tokio::sync::Mutex<()>,
 }
@@ -172,6 +175,7 @@ impl Controller {
             table,
             queue: Queue::default(),
             counters: Counters::default(),
+            leads: AtomicBool::new(false),
             agents: tokio::sync::Mutex::default(),
         }))
     }
@@ -191,10 +195,13 @@ impl Controller {
         let keys = Arc::clone(&self);
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         let mut held = lead.held();
+        held.mark_changed();
         let woken = Arc::clone(&self);
         tasks.spawn(async move {
             while held.changed().await.is_ok() {
-                if *held.borrow_and_update() {
+                let leads = *held.borrow_and_update();
+                woken.leads.store(leads, Ordering::Relaxed);
+                if leads {
                     let keys = woken.table().keys(None);
                     woken.queue.push(keys);
                 }
@@ -206,7 +213,7 @@ impl Controller {
             while steps.try_join_next().is_some() {}
             let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
             let key = self.queue.next().await;
-            if !*lead.held().borrow() {
+            if !self.leads() {
                 self.queue.done(key, Ok(None));
                 continue;
             }
@@ -228,6 +235,10 @@ impl Controller {
     pub fn counts(&self) -> Counts {
         let (known, going) = self.table().count();
         self.counters.with(known, going)
+    }
+
+    fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

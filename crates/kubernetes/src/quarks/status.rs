@@ -9,6 +9,9 @@ use crate::resources::time;
 /// How many runs that have ended are shown; those that the record still names stay beyond that.
 const HISTORY: usize = 10;
 
+/// The longest message of a run, in characters.
+const MESSAGE: usize = 1000;
+
 /// A run has ended, by this outcome; `job` is the name of its Job, `now` in milliseconds since 1970.
 pub(super) fn settled(
     resource: &Resource,
@@ -21,7 +24,7 @@ pub(super) fn settled(
         id: run.id,
         trigger: run.trigger,
         job: job.to_owned(),
-        outcome: outcome.clone(),
+        outcome: Outcome { message: short(&outcome.message), ..outcome.clone() },
         started_at: run.at.clone(),
         ended_at: time(now),
         seconds: seconds(&run.at, now),
@@ -50,6 +53,15 @@ pub(super) fn settled(
             waiting(None, now),
         ],
     })
+}
+
+/// As much as is read: a hundred containers may each have something to say.
+fn short(message: &str) -> String {
+    let end = message.char_indices().nth(MESSAGE).map_or(message.len(), |(end, _)| end);
+    match end == message.len() {
+        true => message.to_owned(),
+        false => format!("{}…", &message[..end]),
+    }
 }
 
 /// A patch leaves what it does not name: what this run has not, another may have had.

@@ -40,6 +40,10 @@ impl Controller {
                 return self.idle(key, &resource, decision.wait).await;
             }
             for action in decision.actions {
+                // Another may lead by now.
+                if !self.leads() {
+                    return Ok(None);
+                }
                 match self.execute(key, &resource, action).await {
                     Ok(()) => {}
                     // Somebody else wrote: what is known of it is old.
@@ -329,6 +333,10 @@ impl Controller {
         let job = naming::job(&resource.name, &resource.uid, run.id);
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
+        if let Some(ttl) = manifest::ttl(resource).filter(|_| !outcome.succeeded) {
+            let (jobs, params) = (self.api::<Job>(&key.namespace), PatchParams::default());
+            find(jobs.patch(&job, &params, &Patch::Merge(ttl))).await?;
+        }
         match outcome.succeeded {
             true => self.counters.succeeded.add(),
             false => self.counters.failed.add(),

@@ -225,7 +225,7 @@ impl Table {
             if entry.jobs.get(&job.run).is_some_and(|known| known.uid == job.uid) {
                 entry.jobs.remove(&job.run);
                 let open = entry.resource.as_ref().is_some_and(|it| it.is_open(job.run));
-                if open && job.end.is_none() {
+                if open {
                     entry.gone.insert(job.run);
                 }
             }

@@ -266,3 +266,26 @@ async fn an_agent_that_somebody_removes_is_brought_again() {
     town.create("second", makes(WELL, json!({"name": "second"}))).await;
     assert_eq!(town.ended("second", 1).await["succeeded"], true);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_containers_each_has_its_output_kept() {
+    // The kubelet shares 12 KiB among the messages of a pod: with so many, none holds a report.
+    const MANY: usize = 45;
+    let town = Town::new("many").await;
+    let mut spec = makes(WELL, json!({"name": "made"}));
+    let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
+    let one = containers[0].clone();
+    let numbered = (0..MANY).map(|number| {
+        let mut one = one.clone();
+        one["name"] = json!(format!("c{number}"));
+        one
+    });
+    *containers = numbered.collect();
+    let outputs = (0..MANY).map(|number| {
+        (format!("c{number}"), json!({"o.json": {"name": format!("made-{number}")}}))
+    });
+    spec["output"]["outputMap"] = outputs.collect();
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["made"].as_array().unwrap().len(), MANY, "{run}");
+}

@@ -222,3 +222,18 @@ async fn a_pod_that_cannot_begin_is_said_to_be_one_and_waited_for() {
     };
     town.until("a", "in trouble", waits).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_says_how_long_it_is_kept_is_kept_until_its_run_is_settled() {
+    let mut town = Town::new("ttl").await;
+    let mut spec = spec("once", &pod("exit 1"));
+    spec["template"]["spec"]["ttlSecondsAfterFinished"] = json!(0);
+    town.create("a", spec).await;
+    while town.batch_jobs().await.is_empty() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    town.kill();
+    sleep(Duration::from_secs(4)).await;
+    town.start().await;
+    assert_eq!(town.ended("a", 1).await["reason"], "BackoffLimitExceeded");
+}
