@@ -333,6 +333,7 @@ impl Controller {
         let job = naming::job(&resource.name, &resource.uid, run.id);
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
+        self.was_kept(key, run)?;
         if let Some(ttl) = manifest::ttl(resource).filter(|_| !outcome.succeeded) {
             let (jobs, params) = (self.api::<Job>(&key.namespace), PatchParams::default());
             find(jobs.patch(&job, &params, &Patch::Merge(ttl))).await?;
@@ -345,6 +346,19 @@ impl Controller {
         let (reason, message) = (&outcome.reason, &outcome.message);
         tracing::info!(namespace, name, run = run.id, reason, message, "a run has ended");
         Ok(())
+    }
+
+    /// Under somebody else's definition an API server drops what it does not know: the run would never be over.
+    fn was_kept(&self, key: &Key, run: &Run) -> Result<(), CallError> {
+        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
+        match known.is_none_or(|it| it.ended(run.id).is_some()) {
+            true => Ok(()),
+            false => Err(CallError::Refused(format!(
+                "the definition of {} in this cluster is not Manciple's: what a status says of runs is not \
+                 kept; apply it, `manciple crds`, or start with --apply-crd",
+                key.dialect.kind()
+            ))),
+        }
     }
 
     /// Its pods stay, as they did, unless the template says otherwise or another run takes its place.
