@@ -1,6 +1,5 @@
 //! `manciple controller` as people start it: on a cluster, killed, told to end, told wrong things.
 
-#[allow(dead_code, reason = "shared with other tests")]
 mod support;
 
 use std::process::{Command, Stdio};

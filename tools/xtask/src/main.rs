@@ -8,8 +8,10 @@ mod deployment;
 mod fuzz;
 mod image;
 mod images;
+mod kubectl;
 mod manifests;
 mod packages;
+mod rights;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode};
@@ -29,7 +31,8 @@ usage: cargo xtask <command>
   dist             the program as it is given away: static, into target/dist
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
                    dev: of the program as it is built for tests, in seconds
-  walk             the deployment on the cluster for tests: rights, overlays, an instance's life
+  walk             the deployment on the cluster for tests: rights, overlays, an instance's life,
+                   QuarksJobs
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
@@ -209,12 +212,13 @@ fn dist() -> anyhow::Result<()> {
 fn agent() -> anyhow::Result<()> {
     // Random bytes by the system call, as a static program does not find the function; no code for
     // the wide registers of some processors, which a single seal does not need; no tables for
-    // unwinding, as it aborts.
+    // unwinding, as it aborts; a short list of what has to be moved at its start.
     let flags = [
         STATIC,
         "--cfg getrandom_backend=\"linux_getrandom\"",
         "--cfg curve25519_dalek_backend=\"serial\"",
         "-C force-unwind-tables=no",
+        "-C link-arg=-Wl,-z,pack-relative-relocs",
     ];
     let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "))?;
     eprintln!("{size} bytes");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! charts/manciple/templates ──┬─ values.yaml ───────────────▶ deploy/base
-//!                             └─ values of an overlay ──────▶ its further objects
+//!                             └─ values of an overlay ──────▶ its further objects, or all of them
 //! manciple crds ───────────────────────────────────────────▶ deploy/crds, charts/manciple/crds
 //! ```
 //!
@@ -20,10 +20,12 @@ use serde_json::{Value, json};
 const CHART: &str = "charts/manciple";
 const BASE: &str = "deploy/base";
 /// The name that the base has, and the namespace it is meant for unless an overlay names another.
-const RELEASE: &str = "manciple";
+pub(crate) const RELEASE: &str = "manciple";
 
 /// An overlay with objects that the base does not have, and what makes the chart have them.
-const FURTHER: [(&str, &str, &str); 2] = [
+const FURTHER: [(&str, &str, &str); 4] = [
+    ("controller", "controller.yaml", "controller"),
+    ("controller", "controller-role.yaml", "controller"),
     ("ha", "poddisruptionbudget.yaml", "podDisruptionBudget"),
     ("monitoring", "servicemonitor.yaml", "serviceMonitor"),
 ];
@@ -92,6 +94,11 @@ pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
 /// The objects of a text of YAML.
 pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(serde_saphyr::from_multiple(text)?)
+}
+
+/// Objects as one, for kubectl.
+pub(crate) fn list(objects: impl Iterator<Item = Value>) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()})
 }
 
 fn render(template: &str, given: &Value) -> anyhow::Result<String> {
@@ -274,6 +281,86 @@ mod tests {
             let deployment = of_kind(&values, "Deployment")[0].to_string();
             assert!(deployment.contains(there) && !deployment.contains(not_there), "{deployment}");
         }
+    }
+
+    /// The names of what the chart makes of values, of a kind, with their namespaces.
+    fn places(values: &Value, kind: &str) -> Vec<String> {
+        let found = of_kind(values, kind).into_iter();
+        let place = |object: Value| {
+            let word = |name: &str| object["metadata"][name].as_str().unwrap_or("*").to_owned();
+            format!("{}/{}", word("namespace"), word("name"))
+        };
+        found.map(place).collect()
+    }
+
+    /// The kinds of things that the rules of an object are about.
+    fn resources(object: &Value) -> String {
+        let rules = object["rules"].as_array().unwrap().iter();
+        rules.map(|rule| rule["resources"][0].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_controller_is_there_by_choice_and_may_be_alone() {
+        assert_eq!(places(&json!({}), "Deployment"), ["manciple/manciple"]);
+        let both = json!({"controller": {"enabled": true}});
+        let deployments = places(&both, "Deployment");
+        assert_eq!(deployments, ["manciple/manciple-controller", "manciple/manciple"]);
+        let alone = json!({"broker": {"enabled": false}, "controller": {"enabled": true},
+            "auth": access(), "serviceMonitor": {"enabled": true},
+            "podDisruptionBudget": {"enabled": true}});
+        let made: Vec<_> = chart(&alone).unwrap().into_keys().collect();
+        assert_eq!(made, ["controller-role.yaml", "controller.yaml"]);
+        // The Service is the broker's, and so is nothing of the controller.
+        let pod = &of_kind(&alone, "Deployment")[0]["spec"]["template"];
+        let selected = &of_kind(&both, "Service")[0]["spec"]["selector"];
+        assert_ne!(
+            pod["metadata"]["labels"]["app.kubernetes.io/name"],
+            selected["app.kubernetes.io/name"]
+        );
+    }
+
+    fn access() -> Value {
+        json!({"secrets": [{"name": "cf", "role": "platform"}], "kubernetes": "access_review: true"})
+    }
+
+    #[test]
+    fn the_controllers_rights_are_everywhere_or_in_named_namespaces() {
+        let everywhere = json!({"broker": {"enabled": false}, "controller": {"enabled": true}});
+        let rules = resources(&of_kind(&everywhere, "ClusterRole")[0]);
+        let jobs = "quarksjobs quarksjobs/status extendedjobs extendedjobs/status \
+                    quarksjobs/finalizers extendedjobs/finalizers jobs pods pods/log configmaps secrets";
+        assert_eq!(rules, format!("namespaces {jobs}"));
+        assert_eq!(places(&everywhere, "Role"), ["manciple/manciple-controller"]);
+
+        let named = json!({"broker": {"enabled": false},
+            "controller": {"enabled": true, "namespaces": ["a", "b"]}});
+        assert_eq!(resources(&of_kind(&named, "ClusterRole")[0]), "namespaces");
+        let all = ["manciple", "a", "b"].map(|it| format!("{it}/manciple-controller"));
+        assert_eq!(places(&named, "Role"), all);
+        assert_eq!(places(&named, "RoleBinding"), all);
+        let roles = of_kind(&named, "Role");
+        assert_eq!(resources(&roles[0]), "leases secrets");
+        assert_eq!(
+            (resources(&roles[1]), resources(&roles[2])),
+            (jobs.to_owned(), jobs.to_owned())
+        );
+        for binding in of_kind(&named, "RoleBinding") {
+            assert_eq!(binding["subjects"][0]["namespace"], "manciple", "{binding}");
+        }
+    }
+
+    #[test]
+    fn the_controllers_settings_are_variables() {
+        let values = json!({"controller": {"enabled": true, "monitoredID": "1",
+            "monitored": "marked", "env": [{"name": "MANCIPLE_SETTLE", "value": "5s"}]}});
+        let deployment = of_kind(&values, "Deployment").remove(0);
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let variables = container["env"].as_array().unwrap().iter();
+        let given: BTreeMap<_, _> =
+            variables.map(|it| (it["name"].as_str().unwrap(), it["value"].clone())).collect();
+        assert_eq!(given["MONITORED_ID"], "1");
+        assert_eq!(given["MANCIPLE_MONITORED"], "marked");
+        assert_eq!(given["MANCIPLE_SETTLE"], "5s");
     }
 
     #[test]

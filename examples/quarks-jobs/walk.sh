@@ -1,0 +1,185 @@
+#!/bin/sh
+# What QuarksJobs do, on a cluster: install the controller, run each of the jobs that are here, and remove it all.
+#
+# Needs kubectl and a cluster with the image manciple:dev of `cargo xtask images`, and:
+#
+#   IMAGE        instead of busybox:1, for the jobs
+#   CONTROLLER   a file with the controller's objects, instead of the overlay that is here
+#
+# The controller is in the namespace manciple-quarks-walk, the jobs in quarks-jobs-walk. Both are gone at the end,
+# however that comes; the definitions of resources stay.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+home=manciple-quarks-walk jobs=quarks-jobs-walk
+image=${IMAGE:-busybox:1}
+
+say() { printf '\n# %s\n' "$*"; }
+fail() { printf 'walk: %s\n' "$*" >&2; exit 1; }
+at_home() { kubectl --namespace "$home" "$@"; }
+in_jobs() { kubectl --namespace "$jobs" "$@"; }
+controller() {
+    verb=$1
+    shift
+    case ${CONTROLLER:-} in
+    '') kubectl "$verb" --kustomize "$here" "$@" ;;
+    *) kubectl "$verb" --filename "$CONTROLLER" "$@" ;;
+    esac
+}
+
+# Whatever happened, nothing stays; what went wrong is shown before it goes.
+clean_up() {
+    code=$?
+    trap - EXIT INT TERM
+    if [ $code -ne 0 ] && [ -n "${ours:-}" ]; then
+        in_jobs get jobs,pods 2>&1 || :
+        in_jobs get quarksjobs --output wide 2>&1 || :
+        at_home get pods 2>&1 || :
+        at_home logs deployment/manciple-controller --tail=40 2>&1 || :
+        controller delete --ignore-not-found --wait=false || :
+        kubectl delete namespace "$jobs" "$home" --ignore-not-found --wait=false || :
+    fi >&2
+    exit $code
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM
+
+# run FILE: applies what is in it, with the image of this walk.
+run() { sed "s|image: busybox:1|image: $image|" "$here/$1" | in_jobs apply --filename -; }
+
+# now JOB: tells an errand to run.
+now() { in_jobs patch quarksjob "$1" --type merge --patch '{"spec":{"trigger":{"strategy":"now"}}}'; }
+
+# until WHAT COMMAND…: repeats it until it succeeds.
+until_so() {
+    what=$1 tries=0
+    shift
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 240 ] || fail "it is never so: $what"
+        sleep 0.25
+    done
+}
+
+# of JOB PATH: a member of a QuarksJob.
+of() { in_jobs get quarksjob "$1" --output "jsonpath={$2}"; }
+
+# ended JOB RUN REASON: waits for the end of a run, which has this reason.
+ended() {
+    path=".status.history[?(@.id==$2)].reason"
+    has_ended() { [ -n "$(of "$1" "$2")" ]; }
+    until_so "run $2 of $1 has ended" has_ended "$1" "$path"
+    reason=$(of "$1" "$path")
+    [ "$reason" = "$3" ] || fail "run $2 of $1 ended with $reason, not $3"
+    in_jobs get quarksjob "$1"
+}
+
+# value SECRET KEY: what it holds.
+value() { in_jobs get secret "$1" --output "jsonpath={.data.$2}" | base64 -d; }
+
+# holds SECRET KEY VALUE
+holds() { [ "$(value "$1" "$2")" = "$3" ] || fail "the Secret $1 holds other than $3 as its $2"; }
+
+# The logs of the controller's replicas name every right that they were without. One may just be on its way out.
+no_right_is_missing() {
+    logs=
+    for pod in $(at_home get pods --selector app.kubernetes.io/name=manciple-controller --output name); do
+        logs="$logs$(at_home logs "$pod" --tail=-1 2>/dev/null || :)"
+    done
+    case $logs in
+    *[Ff]orbidden*) fail "the controller has not all the rights that it needs" ;;
+    *'it is monitored'*) ;;
+    *) fail "the controller does not say what it monitors" ;;
+    esac
+}
+
+say "Install: the definitions of our resources, and the controller in a namespace of its own"
+kubectl apply --kustomize "$here/../../deploy/crds"
+# One that went wrong may still be on its way out.
+kubectl wait --for delete "namespace/$home" "namespace/$jobs" --timeout 60s 2>/dev/null || :
+kubectl create namespace "$home"
+ours=yes
+kubectl create namespace "$jobs"
+kubectl label namespace "$jobs" \
+    "quarks.cloudfoundry.org/monitored=$jobs" quarks.cloudfoundry.org/qjob-service-account=default
+controller apply
+at_home rollout status deployment/manciple-controller --timeout 90s
+
+say "An errand: told to run, twice"
+run errand.yaml
+now backup
+ended backup 1 Completed
+[ "$(of backup .spec.trigger.strategy)" = manual ] || fail "an errand is to be manual again"
+now backup
+ended backup 2 Completed
+
+say "A one-off, and its output"
+run one-off.yaml
+in_jobs wait --for condition=Succeeded quarksjob/password --timeout 60s
+[ "$(of password .status.completed)" = true ] || fail "it is completed before it says so"
+holds database username shop
+in_jobs get secret database --show-labels
+
+say "One that follows its configuration"
+run config.yaml
+ended page 1 Completed
+holds page html '<p>Good morning</p>'
+in_jobs patch configmap greeting --patch '{"data":{"WORDS":"Good evening"}}'
+ended page 2 Completed
+holds page html '<p>Good evening</p>'
+
+say "Versions: each new one is read"
+run versions.yaml
+ended token 1 Completed
+ended reader 1 Completed
+holds seen token "$(value token-v1 token)"
+now token
+ended token 2 Completed
+ended reader 2 Completed
+holds seen token "$(value token-v2 token)"
+
+say "A Secret for each key"
+run fan-out.yaml
+ended users 1 Completed
+holds users-alice role admin
+holds users-bob role guest
+
+say "A failure, and what it leaves"
+run failure.yaml
+ended check 1 BackoffLimitExceeded
+holds report verdict 'two tables are missing'
+[ "$(of check .status.completed)" = false ] || fail "what failed is not completed"
+of check .status.lastRun.message
+echo
+
+say "Output that a sidecar brings home"
+run sidecar.yaml
+ended export 1 Completed
+[ "$(value rows rows | wc -c)" -eq 20000 ] || fail "rows are missing"
+
+say "Never two at a time, whoever acts: the controller is replaced while the first run goes on"
+run queue.yaml
+taken() { [ "$(of migrate .spec.trigger.strategy)" = manual ]; }
+until_so "the first run is recorded" taken
+no_right_is_missing
+now migrate
+at_home rollout restart deployment/manciple-controller
+ended migrate 1 Completed
+ended migrate 2 Completed
+first=$(of migrate '.status.history[?(@.id==1)].endedAt')
+second=$(of migrate '.status.history[?(@.id==2)].startedAt')
+[ "$(printf '%s\n%s\n' "$first" "$second" | sort | head -n 1)" = "$first" ] ||
+    fail "the second run began at $second, before the first had ended at $first"
+at_home rollout status deployment/manciple-controller --timeout 90s
+
+say "What there is now: no Job but the failed one's, and no right was missing"
+in_jobs get quarksjobs
+only_the_failed() { [ "$(in_jobs get jobs --output name | grep -vc '/check-')" -eq 0 ]; }
+until_so "only the Job that failed is there" only_the_failed
+no_right_is_missing
+
+say "Remove"
+in_jobs delete quarksjobs --all --timeout 60s
+controller delete
+kubectl delete namespace "$jobs" "$home" --timeout 90s
+
+say "Done"

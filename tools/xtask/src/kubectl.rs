@@ -1,0 +1,89 @@
+//! A cluster, by kubectl.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::{cluster, manifests};
+
+/// A label of what is not of a test's namespace: that namespace.
+pub(crate) const OF_TEST: &str = "manciple.test/namespace";
+/// What a cluster may not know: `policy/v1` before 1.21, and what an operator installs.
+const NOT_EVERYWHERE: [&str; 2] = ["PodDisruptionBudget", "ServiceMonitor"];
+
+/// The cluster.
+pub(crate) struct Cluster {
+    kubeconfig: std::path::PathBuf,
+    path: std::ffi::OsString,
+}
+
+impl Cluster {
+    /// With the test cluster's kubectl, the oldest there is, else that of the path.
+    pub(crate) fn of(kubeconfig: &Path) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let ours = cluster::program("kubectl").filter(|kubectl| kubectl.is_file());
+        let folders = ours.as_deref().and_then(Path::parent).map(Path::to_owned).into_iter();
+        let path = std::env::join_paths(folders.chain(std::env::split_paths(&path)));
+        Self { kubeconfig: kubeconfig.to_owned(), path: path.unwrap_or_default() }
+    }
+
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", &self.kubeconfig).env("PATH", &self.path);
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.feed(arguments, "")
+    }
+
+    fn feed(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let mut kubectl = self.command("kubectl");
+        kubectl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = kubectl.spawn().context("kubectl cannot be run")?;
+        let mut stdin = child.stdin.take().context("kubectl has no input")?;
+        stdin.write_all(input.as_bytes())?;
+        drop(stdin);
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {said}", arguments.join(" "));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Insists that the server would take these.
+    pub(crate) fn takes(
+        &self,
+        namespace: &str,
+        objects: impl Iterator<Item = Value>,
+    ) -> anyhow::Result<()> {
+        let everywhere =
+            objects.filter(|object| !NOT_EVERYWHERE.iter().any(|it| object["kind"] == *it));
+        self.apply(namespace, everywhere, &["--dry-run=server"])
+    }
+
+    pub(crate) fn apply(
+        &self,
+        namespace: &str,
+        objects: impl Iterator<Item = Value>,
+        flags: &[&str],
+    ) -> anyhow::Result<()> {
+        let moved = objects.map(|mut object| {
+            let everywhere =
+                object["kind"].as_str().is_some_and(|kind| kind.starts_with("Cluster"));
+            if everywhere {
+                object["metadata"]["labels"][OF_TEST] = json!(namespace);
+            } else {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+            if let Some(of) = object.pointer_mut("/subjects/0/namespace") {
+                *of = json!(namespace);
+            }
+            object
+        });
+        let list = manifests::list(moved);
+        self.feed(&[&["apply", "-f", "-"], flags].concat(), &list.to_string()).map(drop)
+    }
+}

@@ -1,0 +1,75 @@
+//! Whether what a service account may do is what its roles say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use crate::kubectl::Cluster;
+
+const KINDS: [&str; 5] =
+    ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+
+/// What may be done: verbs, by what it is done to.
+type Rights = BTreeMap<String, BTreeSet<String>>;
+
+/// Makes what of these objects is about rights, and insists that the account has the rights that they name, those
+/// that every account has, and no others.
+pub(crate) fn compare(
+    cluster: &Cluster,
+    namespace: &str,
+    account: &str,
+    mut objects: Vec<Value>,
+) -> anyhow::Result<()> {
+    objects.retain(|object| KINDS.iter().any(|kind| object["kind"] == *kind));
+    let said = joined(objects.iter().flat_map(rules));
+    cluster.apply(namespace, objects.into_iter(), &[])?;
+    let list = |account: &str| -> anyhow::Result<Rights> {
+        let who = format!("--as=system:serviceaccount:{namespace}:{account}");
+        let groups = "--as-group=system:serviceaccounts";
+        let asked = ["-n", namespace, "auth", "can-i", "--list", "--no-headers", &who, groups];
+        Ok(joined(cluster.run(&asked)?.lines().map(may)))
+    };
+    let (everybody, mut ours) = (list("default")?, list(account)?);
+    ours.retain(|what, verbs| everybody.get(what) != Some(verbs));
+    ensure!(ours == said, "{account} may {ours:?}, and its roles say {said:?}");
+    Ok(())
+}
+
+/// Two rules about one thing are one.
+fn joined(rights: impl Iterator<Item = (String, BTreeSet<String>)>) -> Rights {
+    let mut joined = Rights::new();
+    rights.for_each(|(what, verbs)| joined.entry(what).or_default().extend(verbs));
+    joined
+}
+
+/// The rules of a Role, a resource each, as [`may`] has them; none of anything else.
+fn rules(object: &Value) -> Vec<(String, BTreeSet<String>)> {
+    let mut said = Vec::new();
+    for rule in object["rules"].as_array().into_iter().flatten() {
+        let words = |name: &str| -> BTreeSet<String> {
+            let words = rule[name].as_array().into_iter().flatten().filter_map(Value::as_str);
+            words.map(ToOwned::to_owned).collect()
+        };
+        for group in words("apiGroups") {
+            for resource in words("resources") {
+                // pods/log, jobs.batch, serviceinstances.manciple.dev/status
+                let (resource, sub) = resource.split_once('/').unwrap_or((&resource, ""));
+                let dot = if group.is_empty() { "" } else { "." };
+                let slash = if sub.is_empty() { "" } else { "/" };
+                said.push((format!("{resource}{dot}{group}{slash}{sub}"), words("verbs")));
+            }
+        }
+    }
+    said
+}
+
+/// A line of `kubectl auth can-i --list`: resources or paths, names, verbs.
+fn may(line: &str) -> (String, BTreeSet<String>) {
+    let what = line.split_once('[').map_or(line, |(what, _)| what).trim();
+    let verbs = line.rsplit_once('[').map_or("", |(_, verbs)| verbs).trim().trim_end_matches(']');
+    // The columns are as wide as their longest word.
+    let whole = || line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rest = if what.is_empty() { whole() } else { what.to_owned() };
+    (rest, verbs.split(' ').map(ToOwned::to_owned).collect())
+}
