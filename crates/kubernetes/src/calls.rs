@@ -78,6 +78,8 @@ pub(crate) struct Again {
 impl Again {
     const FIRST: Duration = Duration::from_millis(200);
     const LONGEST: Duration = Duration::from_secs(5);
+    /// One that lives for so long is no failure of the one before.
+    const WELL: Duration = Duration::from_secs(1);
 }
 
 impl Default for Again {
@@ -90,8 +92,9 @@ impl Iterator for Again {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        // It went well for longer than the longest pause.
-        if self.last.is_some_and(|last| last.elapsed() > 2 * Self::LONGEST) {
+        // What was begun after the last pause went well for a while.
+        let paused = (self.next / 2).max(Self::FIRST);
+        if self.last.is_some_and(|last| last.elapsed() > paused + Self::WELL) {
             self.next = Self::FIRST;
         }
         self.last = Some(Instant::now());
@@ -102,9 +105,8 @@ impl Iterator for Again {
 }
 
 impl Backoff for Again {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
+    /// Told at the beginning of each try too, which may come to nothing: only time tells that it went well.
+    fn reset(&mut self) {}
 }
 
 fn failed(error: &kube::Error) -> CallError {

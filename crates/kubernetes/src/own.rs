@@ -4,6 +4,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, PostParams};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::json;
 
 use crate::calls::{CallError, call, find};
@@ -13,6 +14,8 @@ use crate::names;
 const CONTAINER: &str = "manciple";
 /// The key of the Secret that holds the password.
 const PASSWORD: &str = "password";
+/// The key of the Secret that holds the key of digests.
+const DIGEST_KEY: &str = "key";
 
 /// Why it cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -57,34 +60,69 @@ pub async fn shared_password(
     broker: &str,
     fresh: &str,
 ) -> Result<(String, String), OwnError> {
-    let broker = names::broker_label(broker);
-    let name = format!("admin-{broker}");
+    let name = format!("admin-{}", names::broker_label(broker));
+    let shared = shared(client, namespace, broker, &name, PASSWORD, fresh.as_bytes()).await?;
+    let password = String::from_utf8(shared).ok().filter(|password| !password.is_empty());
+    let failed = || unknown(format!("Secret {name}"), namespace, no_key(PASSWORD));
+    Ok((name.clone(), password.ok_or_else(failed)?))
+}
+
+/// The key in the Secret `digests-…`, which is made if it is not there: what is digested with it can be
+/// compared by all replicas, and by nobody else. Without the Secret all digests are others.
+///
+/// # Errors
+/// If the Secret cannot be read or made, or holds no key.
+pub(crate) async fn digest_key(
+    client: Client,
+    namespace: &str,
+    of: &str,
+) -> Result<Vec<u8>, OwnError> {
+    let name = format!("digests-{}", names::broker_label(of));
+    let failed = |why: &str| unknown(format!("Secret {name}"), namespace, why.to_owned());
+    let mut fresh = [0; 32];
+    let random = SystemRandom::new();
+    random.fill(&mut fresh).map_err(|_| failed("there are no random numbers to be had"))?;
+    let key = shared(client, namespace, of, &name, DIGEST_KEY, &fresh).await?;
+    (key.len() == fresh.len()).then_some(key).ok_or_else(|| failed(&no_key(DIGEST_KEY)))
+}
+
+/// What a Secret of ours holds under a key; made with `fresh` if it is not there.
+async fn shared(
+    client: Client,
+    namespace: &str,
+    of: &str,
+    name: &str,
+    key: &str,
+    fresh: &[u8],
+) -> Result<Vec<u8>, OwnError> {
     let failed = |why: String| unknown(format!("Secret {name}"), namespace, why);
     let said = |error: CallError| failed(error.to_string());
     let secrets: Api<Secret> = Api::namespaced(client, namespace);
-    let secret = match find(secrets.get(&name)).await.map_err(said)? {
+    let secret = match find(secrets.get(name)).await.map_err(said)? {
         Some(secret) => secret,
         None => {
-            let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::BROKER: broker});
+            let label = names::broker_label(of);
+            let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::BROKER: label});
             let secret = json!({
                 "metadata": {"name": name, "labels": labels},
-                "data": {PASSWORD: data_encoding::BASE64.encode(fresh.as_bytes())},
+                "data": {key: data_encoding::BASE64.encode(fresh)},
             });
             let secret: Secret =
                 serde_json::from_value(secret).map_err(|error| failed(error.to_string()))?;
             match call(secrets.create(&PostParams::default(), &secret)).await {
                 // Another replica came first.
-                Err(CallError::Exists) => call(secrets.get(&name)).await,
+                Err(CallError::Exists) => call(secrets.get(name)).await,
                 made => made,
             }
             .map_err(said)?
         }
     };
-    let kept = secret.data.and_then(|mut data| data.remove(PASSWORD));
-    let password = kept.and_then(|kept| String::from_utf8(kept.0).ok());
-    let password = password.filter(|password| !password.is_empty());
-    let password = password.ok_or_else(|| failed(format!("it has no key {PASSWORD} of text")))?;
-    Ok((name.clone(), password))
+    let kept = secret.data.and_then(|mut data| data.remove(key)).map(|kept| kept.0);
+    kept.ok_or_else(|| failed(no_key(key)))
+}
+
+fn no_key(key: &str) -> String {
+    format!("it has no {key} that can be used: remove it to have a new one made")
 }
 
 /// The names of all brokers of which a namespace has a saved catalog.

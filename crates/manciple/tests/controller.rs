@@ -138,6 +138,7 @@ fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
         ("MANCIPLE_MONITORED", "some", "possible values: labelled, marked, all"),
         ("MANCIPLE_SETTLE", "soon", "write 30s, 15m, 2h or 7d"),
         ("MAX_WORKERS", "0", "1"),
+        ("MANCIPLE_KEY_ROTATION", "0s", "1h at least"),
         ("KUBECONFIG", "/nowhere", "kubeconfig"),
         ("MANCIPLE_AGENT_FILE", "/nowhere", "packed agent"),
         ("MONITORED_ID", "not a label", "monitored"),

@@ -102,13 +102,13 @@ enum Triggered {
 fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
     let trigger = match state.strategy {
         Strategy::Now => Trigger::Now,
-        Strategy::Once => Trigger::Once,
-        Strategy::Done if state.follows_config => match &state.record.references {
+        Strategy::Once if !state.record.once => Trigger::Once,
+        Strategy::Once | Strategy::Done if state.follows_config => match &state.record.references {
             None => return Some(Triggered::Baseline),
             Some(before) if differ(before, &state.references) => Trigger::ConfigChange,
             Some(_) => return None,
         },
-        Strategy::Manual | Strategy::Done => return None,
+        Strategy::Manual | Strategy::Once | Strategy::Done => return None,
     };
     if !state.missing.is_empty() {
         return Some(Triggered::Not(Wait::References(state.missing.clone())));
@@ -126,9 +126,10 @@ fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
 }
 
 fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &mut Decision) {
-    let strategy = match state.strategy {
-        Strategy::Now => Strategy::Manual,
-        _ => Strategy::Done,
+    let strategy = match (trigger, state.strategy) {
+        (Trigger::Now, _) => Strategy::Manual,
+        (Trigger::Once, _) => Strategy::Done,
+        (Trigger::ConfigChange, as_it_is) => as_it_is,
     };
     let last = open.iter().map(|run| run.id).chain([state.record.last]).max().unwrap_or(0);
     match (state.concurrency, open.is_empty()) {
@@ -169,5 +170,7 @@ fn record(state: &State, open: Vec<Run>, last: u64) -> Record {
         true => Some(remembered(state.record.references.as_ref(), &state.references)),
         false => state.record.references.clone(),
     };
-    Record { last, open, references }
+    // What was once is not again.
+    let once = state.record.once || open.iter().any(|run| run.trigger == Trigger::Once);
+    Record { last, once, open, references }
 }

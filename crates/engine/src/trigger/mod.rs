@@ -32,7 +32,7 @@ pub enum Strategy {
     Manual,
     /// At once; then `manual` again.
     Now,
-    /// At once, as soon as it is there; then `done`.
+    /// At once, as soon as it is there, one time in its life; then `done`.
     Once,
     /// It has run, and runs again only for its configuration.
     Done,
@@ -70,6 +70,10 @@ pub enum Concurrency {
 pub struct Record {
     /// The number of the last run; 0: none yet.
     pub last: u64,
+    /// Whether it has run for `once`. Somebody may say `once` again who means the same: a manifest that is applied
+    /// each day, or by a program that puts back what it finds changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
     /// Runs that were not settled when this was written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<Run>,

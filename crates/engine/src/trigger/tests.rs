@@ -24,7 +24,7 @@ fn done() -> State {
         strategy: Strategy::Done,
         follows_config: true,
         references: references.clone(),
-        record: Record { last: 1, open: Vec::new(), references: Some(references) },
+        record: Record { last: 1, once: true, open: Vec::new(), references: Some(references) },
         settled: BTreeSet::from([1]),
         unchanged: Duration::from_secs(9),
         settle: Duration::from_secs(1),
@@ -37,7 +37,7 @@ fn busy(strategy: Strategy, concurrency: Concurrency) -> State {
     State {
         strategy,
         concurrency,
-        record: Record { last: 2, open: vec![run(2, Trigger::Now)], references: None },
+        record: Record { last: 2, open: vec![run(2, Trigger::Now)], ..Record::default() },
         settled: BTreeSet::from([1]),
         runs: BTreeMap::from([(2, Work::Going)]),
         ..State::default()
@@ -45,7 +45,8 @@ fn busy(strategy: Strategy, concurrency: Concurrency) -> State {
 }
 
 fn recorded(last: u64, open: Vec<Run>, strategy: Strategy) -> Action {
-    Action::Record { record: Record { last, open, references: None }, strategy }
+    let once = open.iter().any(|run| run.trigger == Trigger::Once);
+    Action::Record { record: Record { last, once, open, references: None }, strategy }
 }
 
 #[test]
@@ -253,9 +254,26 @@ fn a_record_is_read_as_it_was_written() {
     ];
     let record = Record {
         last: 7,
+        once: true,
         open: vec![run(7, Trigger::ConfigChange)],
         references: Some(references(&held)),
     };
     let written = serde_json::to_string(&record).unwrap();
     assert_eq!(serde_json::from_str::<Record>(&written).unwrap(), record, "{written}");
+}
+
+#[test]
+fn once_is_once_however_often_it_is_said() {
+    let said_again = State { strategy: Strategy::Once, ..done() };
+    assert_eq!(decide(&said_again, NOW), Decision::default());
+    // It goes on to follow its configuration, and is told to run by `now`.
+    let changed =
+        State { references: references(&[("secret/a", data("2"))]), ..said_again.clone() };
+    let actions = decide(&changed, NOW).actions;
+    assert!(
+        matches!(actions.as_slice(), [Action::Record { strategy: Strategy::Once, .. }]),
+        "{actions:?}"
+    );
+    let told = State { strategy: Strategy::Now, ..said_again };
+    assert!(matches!(decide(&told, NOW).actions.as_slice(), [Action::Record { .. }]));
 }

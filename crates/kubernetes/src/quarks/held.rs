@@ -8,6 +8,7 @@ use engine::trigger::Held;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use ring::digest::{Context, SHA256};
+use ring::hmac;
 
 use super::dialect::Dialect;
 use super::reference::{Kind, base};
@@ -48,8 +49,9 @@ pub(super) struct Marks {
 }
 
 /// Those of all namespaces.
-#[derive(Default)]
 pub(super) struct Objects {
+    /// What digests are told with, in records that others may read.
+    key: hmac::Key,
     namespaces: HashMap<Arc<str>, Namespace>,
 }
 
@@ -156,7 +158,7 @@ fn marks(
     digest(all.iter().map(|(part, key, value)| (*part, key.as_str(), value.as_bytes())))
 }
 
-/// Of which nobody can tell what was digested: names and lengths are in it.
+/// Names and lengths are in it. Kept in memory only: who has it can try values.
 fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
     let mut hash = Context::new(&SHA256);
     for (part, key, value) in data {
@@ -172,6 +174,11 @@ fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
 }
 
 impl Objects {
+    /// None yet. A digest of something short is as good as itself, without a `key` that nobody knows.
+    pub(super) fn new(key: &[u8]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), namespaces: HashMap::new() }
+    }
+
     /// Takes what was seen, unless something newer was. Whether its data is other than before.
     pub(super) fn learn(&mut self, object: Object) -> bool {
         let namespace = self.namespaces.entry(Arc::clone(&object.namespace)).or_default();
@@ -263,7 +270,10 @@ impl Objects {
             return (format!("{}/{base}", kind.word()), Held::Version(version));
         }
         let held = match self.get(namespace, kind, name) {
-            Some(object) => Held::Data(HEXLOWER.encode(&object.digest)),
+            Some(object) => {
+                let told = hmac::sign(&self.key, &object.digest);
+                Held::Data(HEXLOWER.encode(&told.as_ref()[..16]))
+            }
             None => Held::Nothing(()),
         };
         (format!("{}/{name}", kind.word()), held)
@@ -282,5 +292,30 @@ impl Namespace {
                 self.versions.remove(&base);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// How a Secret stands in a record, digested with this key.
+    fn told(key: &[u8]) -> Held {
+        let secret = json!({
+            "metadata": {"name": "s", "namespace": "n", "resourceVersion": "1"},
+            "data": {"PIN": "NDcxMQ=="},
+        });
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        let mut objects = Objects::new(key);
+        objects.learn(Object::of_secret(&secret).unwrap());
+        objects.held("n", Kind::Secret, "s").1
+    }
+
+    #[test]
+    fn whoever_reads_a_record_cannot_try_what_a_secret_holds() {
+        assert_eq!(told(b"one"), told(b"one"));
+        assert_ne!(told(b"one"), told(b"other"), "it takes a key that is not in the record");
     }
 }

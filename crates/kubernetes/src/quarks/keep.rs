@@ -39,7 +39,7 @@ impl Controller {
         };
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
-        let pod = self.pod(job, has_output && (failed.is_none() || on_failure)).await?;
+        let pod = self.pod(job, has_output || failed.is_some()).await?;
         let mut outcome = match failed {
             None => Outcome {
                 succeeded: true,
@@ -66,7 +66,7 @@ impl Controller {
             }
             None => {
                 let why = "no pod that ended is there any more: its output went with it".to_owned();
-                Kept { wanted: Vec::new(), faults: vec![("OutputLost", why)] }
+                Kept { faults: vec![("OutputLost", why)], ..Kept::default() }
             }
         };
         for wanted in std::mem::take(&mut kept.wanted) {
@@ -74,6 +74,9 @@ impl Controller {
                 Ok(name) => outcome.made.push(name),
                 Err(why) => kept.faults.push(("SecretRefused", why)),
             }
+        }
+        if outcome.succeeded {
+            outcome.message = kept.notes.join("; ");
         }
         if let Some((reason, _)) = kept.faults.first() {
             let words = kept.faults.iter().map(|(_, why)| why.as_str());

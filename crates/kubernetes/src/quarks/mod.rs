@@ -50,6 +50,7 @@ pub use self::install::install;
 use self::queue::Queue;
 use self::table::Table;
 use crate::lease::Lead;
+use crate::own;
 use crate::runner::Delivery;
 use crate::runner::keys::{KeyError, Keys};
 use crate::server_time::ServerTime;
@@ -164,7 +165,9 @@ impl Controller {
         if dialects.is_empty() {
             return Err(QuarksError::NotInstalled);
         }
-        let table = Mutex::new(Table::new(dialects.len()));
+        let key = own::digest_key(client.clone(), &settings.namespace, &settings.name).await;
+        let key = key.map_err(|error| QuarksError::Keys(error.to_string()))?;
+        let table = Mutex::new(Table::new(dialects.len(), &key));
         Ok(Arc::new(Self {
             client,
             time,
@@ -226,7 +229,7 @@ impl Controller {
         }
     }
 
-    /// Whether everything that is to be watched was listed.
+    /// Whether it acts, or can: it knows which namespaces are monitored, and what is in one of them.
     pub fn is_ready(&self) -> bool {
         self.table().is_ready()
     }

@@ -105,6 +105,8 @@ pub(super) struct Kept {
     pub(super) wanted: Vec<Wanted>,
     /// Why something is not, for people: the reason in one word, and the words. Nothing of what is in files.
     pub(super) faults: Vec<(&'static str, String)>,
+    /// What somebody should know, though nothing is lost by it.
+    pub(super) notes: Vec<String>,
 }
 
 /// Of a spec and of what its containers left. Whatever is good is kept, though something else is not.
@@ -120,7 +122,10 @@ pub(super) fn kept(
     let mut kept = Kept::default();
     for (container, files) in &OutputMap::of(dialect, spec).0 {
         let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
-        let Some(spec) = spec else { continue };
+        let Some(spec) = spec else {
+            kept.notes.push(format!("outputMap names a container {container}, which there is not"));
+            continue;
+        };
         for (file, options) in files {
             let found = gathered.get(container).and_then(|files| files.get(file));
             match read(options, found.unwrap_or(&Content::Missing)) {

@@ -34,7 +34,6 @@ pub(super) enum Watched {
 const FURTHER: usize = 4;
 
 /// Of all namespaces that are watched.
-#[derive(Default)]
 pub(super) struct Table {
     entries: HashMap<Key, Entry>,
     pub(super) objects: Objects,
@@ -73,9 +72,19 @@ pub(super) struct Entry {
 }
 
 impl Table {
-    /// For so many kinds that are run.
-    pub(super) fn new(dialects: usize) -> Self {
-        Self { kinds: dialects + FURTHER, ..Self::default() }
+    /// For so many kinds that are run; `key` is what digests are told with.
+    pub(super) fn new(dialects: usize, key: &[u8]) -> Self {
+        Self {
+            entries: HashMap::new(),
+            objects: Objects::new(key),
+            referrers: HashMap::new(),
+            pods: HashMap::new(),
+            owners: HashMap::new(),
+            listed: HashMap::new(),
+            agents: HashSet::new(),
+            kinds: dialects + FURTHER,
+            knows_scopes: false,
+        }
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&Entry> {
@@ -94,9 +103,11 @@ impl Table {
         self.listed.entry(scope.clone()).or_default();
     }
 
-    /// Whether everything that is to be watched was listed.
+    /// Whether it is known which namespaces are monitored, and one of them was listed, if there are any: where we
+    /// have no rights, somebody else's label is no reason to wait.
     pub(super) fn is_ready(&self) -> bool {
-        self.knows_scopes && self.listed.values().all(|listed| listed.len() == self.kinds)
+        let complete = |listed: &HashSet<Watched>| listed.len() == self.kinds;
+        self.knows_scopes && (self.listed.is_empty() || self.listed.values().any(complete))
     }
 
     /// How many QuarksJobs there are, and how many runs that have not ended.

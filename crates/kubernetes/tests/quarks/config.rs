@@ -59,6 +59,8 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     town.make_secret(secret("secret", "0")).await;
     town.create("a", follows("once")).await;
     town.ended("a", 1).await;
+    let record = town.jobs().get("a").await.unwrap().metadata.annotations.unwrap();
+    assert!(record["manciple.dev/runs"].contains("secret/secret"), "{record:?}");
     for change in 1..=8 {
         town.config_map("config", &change.to_string()).await;
         town.make_secret(secret("secret", &change.to_string())).await;

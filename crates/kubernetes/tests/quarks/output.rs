@@ -31,7 +31,7 @@ async fn output_is_in_its_secret_before_it_is_completed() {
     assert_eq!(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(), expected);
     // Again: what is there is replaced.
     let mut changed = makes(r#"echo '{"new": "2"}' > /mnt/quarks/o.json"#, json!({"name": "made"}));
-    changed["trigger"]["strategy"] = json!("once");
+    changed["trigger"]["strategy"] = json!("now");
     town.patch("a", json!({"spec": changed})).await;
     assert_eq!(town.ended("a", 2).await["succeeded"], true);
     assert_eq!(town.data("made").await, BTreeMap::from([("new".into(), "2".into())]));
@@ -45,7 +45,9 @@ async fn versions_count_up_and_are_made_for_what_is_new() {
     town.create("a", makes(&script("1"), options.clone())).await;
     for (run, value, made) in [(1, "1", "v-v1"), (2, "1", "v-v1"), (3, "2", "v-v2")] {
         if run > 1 {
-            town.patch("a", json!({"spec": makes(&script(value), options.clone())})).await;
+            let mut spec = makes(&script(value), options.clone());
+            spec["trigger"]["strategy"] = json!("now");
+            town.patch("a", json!({"spec": spec})).await;
         }
         let ended = town.ended("a", run).await;
         assert_eq!(ended["made"], json!([made]), "{ended}");
@@ -81,6 +83,7 @@ async fn a_new_version_runs_whoever_refers_to_it() {
     town.ended("reader", 1).await;
     assert_eq!(town.data("read").await["read"], "1");
     town.patch("writer", json!({"spec": makes(&script("2"), options)})).await;
+    town.trigger("writer", "now").await;
     let run = town.ended("reader", 2).await;
     assert_eq!(run["trigger"], "config-change");
     assert_eq!(town.data("read").await["read"], "2");

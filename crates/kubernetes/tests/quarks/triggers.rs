@@ -237,3 +237,15 @@ async fn a_job_that_says_how_long_it_is_kept_is_kept_until_its_run_is_settled() 
     town.start().await;
     assert_eq!(town.ended("a", 1).await["reason"], "BackoffLimitExceeded");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_is_applied_again_and_says_once_runs_once() {
+    let town = Town::new("applied").await;
+    town.create("a", spec("once", &pod("true"))).await;
+    town.until("a", "completed", is_completed).await;
+    town.trigger("a", "once").await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(town.runs("a").await, 1);
+    town.trigger("a", "now").await;
+    town.ended("a", 2).await;
+}

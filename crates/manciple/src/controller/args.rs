@@ -1,10 +1,14 @@
 //! The command line of `manciple controller`, the original operator's with it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kubernetes::quarks::{Monitored, WORKERS};
 
 use crate::serve::{AgentDelivery, Cluster, Format, Log, Period};
+
+/// What a run was begun with is good until the key after the next.
+const LEAST_KEY_ROTATION: Duration = Duration::from_secs(60 * 60);
 
 /// Runs QuarksJobs: Jobs that run when something happens, and whose output is kept.
 #[derive(Debug, clap::Args)]
@@ -125,6 +129,10 @@ impl ControllerArgs {
             "--monitored-id (MONITORED_ID): {:?} can be the value of no label: up to 63 letters, digits, \
              '-', '_' and '.', a letter or a digit at both ends",
             self.monitored_id
+        );
+        anyhow::ensure!(
+            self.key_rotation.0 >= LEAST_KEY_ROTATION,
+            "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"
         );
         Ok(())
     }
