@@ -177,7 +177,7 @@ fn schedules(count: &str) -> anyhow::Result<()> {
     run(cargo()
         .args(["nextest", "run", "--workspace", "--all-features", "--profile", "schedules"])
         .args(["--success-output", "immediate"])
-        .args(["-E", "binary(schedules) or binary(kill) or binary(replicas)"])
+        .args(["-E", "binary(schedules) or binary(runs) or binary(kill) or binary(replicas)"])
         .env("MANCIPLE_SCHEDULES", &count))
 }
 
@@ -187,7 +187,12 @@ fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| {
-        let benches = [["kubernetes", "jobs"], ["kubernetes", "rate"], ["manciple", "cluster"]];
+        let benches = [
+            ["kubernetes", "jobs"],
+            ["kubernetes", "rate"],
+            ["kubernetes", "quarks"],
+            ["manciple", "cluster"],
+        ];
         benches.iter().try_for_each(|[package, bench]| {
             run(cargo()
                 .args(["bench", "-p", package, "--bench", bench])

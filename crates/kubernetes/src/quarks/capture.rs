@@ -168,7 +168,10 @@ impl Capture<'_> {
 /// The names of the containers that a pod is over with, for [`CONTAINERS`]: all of the template, unless it
 /// `says` which itself.
 pub(super) fn containers(pod: &Value, says: Option<&str>) -> String {
-    let containers = pod["containers"].as_array().into_iter().flatten();
+    let of = |member: &str| pod[member].as_array().into_iter().flatten();
+    // Our sidecar too, wherever it is: what it has read is known when it has ended.
+    let ours = of("initContainers").filter(|first| name(first) == SIDECAR);
+    let containers = of("containers").chain(ours);
     let counts = |name: &&str| {
         let said = says.is_none_or(|says| says.split(',').any(|said| said.trim() == *name));
         said || *name == SIDECAR

@@ -52,7 +52,7 @@ pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
             )),
         }
     };
-    if pod.containers.contains_key(SIDECAR) {
+    if pod.sidecar {
         return BTreeMap::from([(SIDECAR.to_owned(), of(SIDECAR))]);
     }
     map.containers().map(|name| (name.to_owned(), of(name))).collect()

@@ -103,6 +103,8 @@ pub(super) struct SeenPod {
     pub(super) over: bool,
     /// Something that is not of the template goes on in it.
     pub(super) lingers: bool,
+    /// Whether a sidecar of ours reads its output.
+    pub(super) sidecar: bool,
     /// Its sidecar waits to be told that the others have ended.
     pub(super) waits_for_us: bool,
     /// In seconds since 1970.
@@ -142,7 +144,10 @@ impl SeenPod {
         let over =
             |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0 || !restarts);
         let others = named.iter().flatten().filter(|name| **name != SIDECAR);
-        let waits_for_us = named.iter().flatten().any(|name| *name == SIDECAR)
+        let sidecar = named.iter().flatten().any(|name| *name == SIDECAR);
+        // One among the first containers is ended by the kubelet.
+        let mut main = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let waits_for_us = main.any(|container| container.name == SIDECAR)
             && !containers.contains_key(SIDECAR)
             && annotation(ENDED).is_none()
             && others.copied().all(|name| over(&name));
@@ -156,6 +161,7 @@ impl SeenPod {
             over: succeeded || phase == "Failed",
             lingers: succeeded && phase == "Running",
             waits_for_us,
+            sidecar,
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),

@@ -360,6 +360,9 @@ impl Table {
             !job.deleting && resource.ended(job.run).is_some_and(|run| goes(&run.outcome))
         });
         let left = left.map(|job| job.run).collect();
+        // One that has run under the original operator has no record, and must not run for `once` again.
+        let mut record = resource.record.clone();
+        record.once |= record.last == 0 && resource.status.completed;
         let entry = self.entries.get_mut(key)?;
         let now = Instant::now();
         let since = match &entry.references {
@@ -377,7 +380,7 @@ impl Table {
             references,
             unchanged: now.duration_since(since),
             settle,
-            record: resource.record.clone(),
+            record,
             settled: resource.settled(),
             completed: resource.status.completed,
             runs,

@@ -248,4 +248,11 @@ async fn a_manifest_that_is_applied_again_and_says_once_runs_once() {
     assert_eq!(town.runs("a").await, 1);
     town.trigger("a", "now").await;
     town.ended("a", 2).await;
+    // One that ran under the original operator, of which nothing is left but its status.
+    town.create("before", spec("done", &pod("true"))).await;
+    let status = kube::api::Patch::Merge(json!({"status": {"completed": true}}));
+    town.jobs().patch_status("before", &Default::default(), &status).await.unwrap();
+    town.trigger("before", "once").await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(town.runs("before").await, 0);
 }

@@ -2,4 +2,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+mod captures;
 mod outputs;
+mod pods;

@@ -1,0 +1,113 @@
+use agent::{GATHERING_VARIABLE, Gathering, KeyPair};
+use serde_json::{Value, json};
+
+use crate::quarks::Dialect;
+use crate::quarks::capture::{Means, capture};
+use crate::quarks::output::OutputMap;
+use crate::runner::Delivery;
+
+/// Three containers, of which two have output.
+fn pod() -> Value {
+    json!({
+        "initContainers": [{"name": "first", "image": "f"}],
+        "containers": [
+            {"name": "c", "image": "i", "command": ["sh", "-c"], "args": ["true"]},
+            {"name": "d", "image": "j", "command": ["true"], "securityContext": {"runAsUser": 7}},
+            {"name": "other", "image": "k"},
+        ],
+    })
+}
+
+fn captured(mut pod: Value, native_sidecars: bool) -> Value {
+    let spec = json!({"output": {"outputMap": {
+        "c": {"b.json": {"name": "b"}, "a.json": {"name": "a"}}, "d": {"d.json": {"name": "d"}},
+    }}});
+    let delivery = Delivery::from("agent");
+    let key = KeyPair::generate().public().clone();
+    let means = Means { delivery: &delivery, key, native_sidecars, wraps: true };
+    capture(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
+    pod
+}
+
+fn named<'p>(pod: &'p Value, member: &str, name: &str) -> Option<&'p Value> {
+    pod[member].as_array()?.iter().find(|container| container["name"] == name)
+}
+
+fn gathering(container: &Value) -> Option<Gathering> {
+    let mut env = container["env"].as_array()?.iter();
+    let variable = env.find(|variable| variable["name"] == GATHERING_VARIABLE)?;
+    serde_json::from_str(variable["value"].as_str()?).ok()
+}
+
+#[test]
+fn commands_that_are_known_are_wrapped_and_nothing_is_beside_them() {
+    let pod = captured(pod(), true);
+    assert_eq!(pod["containers"].as_array().unwrap().len(), 3);
+    let c = named(&pod, "containers", "c").unwrap();
+    assert_eq!(c["command"], json!(["/manciple/agent", "wrap", "--", "sh", "-c"]));
+    assert_eq!(c["args"], json!(["true"]));
+    let told = gathering(c).unwrap();
+    assert_eq!(told.run, "run");
+    assert_eq!(told.outputs["c"].files, ["a.json", "b.json"]);
+    assert_eq!(told.outputs["c"].directory, std::path::Path::new("/mnt/quarks/"));
+    assert_eq!(told.message_limit, 12 * 1024 / 6, "what the kubelet takes is shared");
+    let other = named(&pod, "containers", "other").unwrap();
+    assert_eq!((&other["command"], gathering(other)), (&Value::Null, None));
+    let mounts = |container: &Value| container["volumeMounts"][0].clone();
+    assert_eq!(mounts(other), json!({"name": "output-other", "mountPath": "/mnt/quarks/"}));
+}
+
+#[test]
+fn an_entrypoint_that_nobody_knows_has_the_sidecar_that_the_server_knows() {
+    let mut unknown = pod();
+    unknown["containers"][1].as_object_mut().unwrap().remove("command");
+    for native in [true, false] {
+        let pod = captured(unknown.clone(), native);
+        let c = named(&pod, "containers", "c").unwrap();
+        assert_eq!(
+            c["command"],
+            json!(["sh", "-c"]),
+            "what is not read by the sidecar is as it was"
+        );
+        let (place, elsewhere) = match native {
+            true => ("initContainers", "containers"),
+            false => ("containers", "initContainers"),
+        };
+        assert_eq!(named(&pod, elsewhere, "output-persist"), None);
+        let sidecar = named(&pod, place, "output-persist").unwrap();
+        let until = ["--until", "/manciple-told/ended"];
+        let command: Vec<&str> = ["/manciple/agent", "gather"]
+            .into_iter()
+            .chain(until.into_iter().filter(|_| !native))
+            .collect();
+        assert_eq!(sidecar["command"], json!(command));
+        assert_eq!(sidecar["restartPolicy"], if native { json!("Always") } else { Value::Null });
+        assert_eq!(sidecar["image"], "i", "one that the node has");
+        let told = gathering(sidecar).unwrap();
+        let directories: Vec<_> = told.outputs.values().map(|it| it.directory.clone()).collect();
+        assert_eq!(directories, ["/mnt/quarks/c", "/mnt/quarks/d"].map(std::path::PathBuf::from));
+        let annotation = "metadata.annotations['manciple.dev/ended']";
+        assert_eq!(pod["volumes"].to_string().contains(annotation), !native);
+        assert_eq!(sidecar.to_string().contains("serviceaccount"), false, "it has no token");
+    }
+}
+
+#[test]
+fn whoever_writes_a_message_of_its_own_is_not_wrapped() {
+    let mut own = pod();
+    own["containers"][0]["terminationMessagePath"] = json!("/their/own");
+    let pod = captured(own, false);
+    assert!(named(&pod, "containers", "output-persist").is_some());
+}
+
+#[test]
+fn without_output_nothing_is_put_in() {
+    let mut plain = pod();
+    let delivery = Delivery::from("agent");
+    let key = KeyPair::generate().public().clone();
+    let means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
+    capture(&mut plain, "run", &OutputMap::default(), &means);
+    assert_eq!(plain["containers"].as_array().unwrap().len(), 3);
+    assert_eq!(plain["containers"][0]["command"], json!(["sh", "-c"]));
+    assert_eq!(plain["initContainers"].as_array().unwrap().len(), 1);
+}

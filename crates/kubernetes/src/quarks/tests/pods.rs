@@ -1,0 +1,68 @@
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use crate::quarks::seen::SeenPod;
+
+/// A pod whose containers have ended with these codes, or go on; a native sidecar is among the first.
+fn pod(containers: &[(&str, Option<i32>)], sidecar: Option<(bool, Option<i32>)>) -> SeenPod {
+    let status = |(name, code): (&str, Option<i32>)| {
+        let state = match code {
+            Some(code) => json!({"terminated": {"exitCode": code, "reason": "r"}}),
+            None => json!({"running": {}}),
+        };
+        json!({
+            "name": name, "image": "i", "imageID": "i", "restartCount": 0, "ready": false,
+            "state": state,
+        })
+    };
+    let mut main: Vec<(&str, Option<i32>)> = containers.to_vec();
+    let mut first = Vec::new();
+    if let Some((native, code)) = sidecar {
+        if native { &mut first } else { &mut main }.push(("output-persist", code));
+    }
+    let names = |all: &[(&str, Option<i32>)]| -> Vec<Value> {
+        all.iter().map(|(name, _)| json!({"name": name})).collect()
+    };
+    let counted: Vec<&str> =
+        main.iter().chain(&first).map(|(name, _)| *name).filter(|name| *name != "mesh").collect();
+    let pod = json!({
+        "metadata": {
+            "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1",
+            "annotations": {"manciple.dev/containers": counted.join(",")},
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true,
+            }],
+        },
+        "spec": {
+            "restartPolicy": "Never", "containers": names(&main), "initContainers": names(&first),
+        },
+        "status": {
+            "phase": "Running",
+            "containerStatuses": main.iter().copied().map(status).collect::<Vec<_>>(),
+            "initContainerStatuses": first.iter().copied().map(status).collect::<Vec<_>>(),
+        },
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    SeenPod::of(&pod).unwrap()
+}
+
+#[test]
+fn a_pod_is_over_when_what_counts_in_it_is() {
+    for (name, containers, sidecar, succeeded, waits) in [
+        ("it goes on", vec![("c", None)], None, false, false),
+        ("it is over, and its phase late", vec![("c", Some(0))], None, true, false),
+        ("it failed, and its phase is late", vec![("c", Some(1))], None, false, false),
+        ("a mesh goes on", vec![("c", Some(0)), ("mesh", None)], None, true, false),
+        ("a classic sidecar waits", vec![("c", Some(0))], Some((false, None)), false, true),
+        ("the same of one that failed", vec![("c", Some(1))], Some((false, None)), false, true),
+        ("not yet", vec![("c", Some(0)), ("d", None)], Some((false, None)), false, false),
+        ("a classic sidecar has ended", vec![("c", Some(0))], Some((false, Some(0))), true, false),
+        ("a native one reads still", vec![("c", Some(0))], Some((true, None)), false, false),
+        ("a native one has ended", vec![("c", Some(0))], Some((true, Some(0))), true, false),
+    ] {
+        let pod = pod(&containers, sidecar);
+        assert_eq!((pod.succeeded, pod.waits_for_us), (succeeded, waits), "{name}");
+        assert_eq!(pod.sidecar, sidecar.is_some(), "{name}");
+        assert_eq!(pod.lingers, succeeded, "{name}: its phase says that it runs");
+    }
+}
