@@ -44,7 +44,11 @@ impl Controller {
                 if !self.leads() {
                     return Ok(None);
                 }
+                let writes_it =
+                    matches!(action, Action::Reopen | Action::Record { .. } | Action::Settle(..));
                 match self.execute(key, &resource, action).await {
+                    // What follows is decided by what it is now.
+                    Ok(()) if writes_it => break,
                     Ok(()) => {}
                     // Somebody else wrote: what is known of it is old.
                     Err(CallError::Conflict) => {
@@ -88,7 +92,6 @@ impl Controller {
             Some(Wait::Changes) => Some(self.settings.settle),
             _ => None,
         };
-        self.table().trouble(key, None);
         let waits = match wait {
             Some(Wait::References(missing)) => {
                 Some(format!("it refers to what is not there: {}", missing.join(", ")))
@@ -110,7 +113,6 @@ impl Controller {
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
         if let CallError::Refused(why) = &error {
-            self.table().trouble(key, Some(why.clone()));
             self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
         }
         Err(())

@@ -67,8 +67,6 @@ pub(super) struct Entry {
     recorded: BTreeSet<u64>,
     /// What it refers to as it was last seen, and since when.
     references: Option<(References, Instant)>,
-    /// Why the API server did not let us, lately.
-    pub(super) trouble: Option<String>,
 }
 
 impl Table {
@@ -331,11 +329,6 @@ impl Table {
         let mut open = entry.jobs.values().filter(|job| resource.is_open(job.run));
         let trouble = open.find_map(|job| self.pods(job).find_map(|pod| pod.trouble.clone()))?;
         Some(format!("its pod does not begin: {trouble}"))
-    }
-
-    /// What the API server said, or that it let us.
-    pub(super) fn trouble(&mut self, key: &Key, trouble: Option<String>) {
-        self.change(key, |entry| entry.trouble = trouble);
     }
 
     /// Somebody deletes the Job of a run: we, mostly.

@@ -31,4 +31,17 @@ async fn a_run_costs_five_writes_and_no_read() {
     assert_eq!(calls.take(), expected);
     sleep(Duration::from_secs(3)).await;
     assert_eq!(calls.take(), Vec::<String>::new(), "what is settled costs nothing");
+    // Again: it is no longer completed, and its Secret holds what it held.
+    town.trigger("second", "now").await;
+    assert_eq!(town.ended("second", 2).await["succeeded"], true);
+    town.no_jobs().await;
+    sleep(Duration::from_secs(1)).await;
+    let expected = [
+        "PATCH quarksjobs/status",
+        "PATCH quarksjobs",
+        "POST jobs",
+        "PATCH quarksjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(calls.take(), expected);
 }
