@@ -15,6 +15,7 @@ fn roles(home: &str, jobs: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/manciple/templates/role.yaml");
     let mut roles = std::fs::read_to_string(path).unwrap();
     for (asked, said) in [
+        ("{{- if .Values.broker.enabled -}}", ""),
         ("{{- range .Values.jobNamespaces }}", ""),
         ("{{- end }}", ""),
         ("{{ quote . }}", jobs),

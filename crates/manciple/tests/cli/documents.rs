@@ -17,5 +17,5 @@ fn the_definitions_that_are_checked_in_are_those_of_the_program() {
             "{path} is not what `manciple crds` prints: cargo xtask manifests"
         );
     }
-    assert_eq!(printed.matches("\nkind: CustomResourceDefinition\n").count(), 3);
+    assert_eq!(printed.matches("\nkind: CustomResourceDefinition\n").count(), 5);
 }
