@@ -88,7 +88,7 @@ fn an_entrypoint_that_nobody_knows_has_the_sidecar_that_the_server_knows() {
         assert_eq!(directories, ["/mnt/quarks/c", "/mnt/quarks/d"].map(std::path::PathBuf::from));
         let annotation = "metadata.annotations['manciple.dev/ended']";
         assert_eq!(pod["volumes"].to_string().contains(annotation), !native);
-        assert_eq!(sidecar.to_string().contains("serviceaccount"), false, "it has no token");
+        assert!(!sidecar.to_string().contains("serviceaccount"), "it has no token");
     }
 }
 
