@@ -10,7 +10,7 @@ use kubernetes::Client;
 use serde_json::json;
 use testkit::plane::ControlPlane;
 
-use crate::process::{Process, create, load, namespace, resources};
+use crate::process::{Process, create, load, namespace};
 
 const OUTSIDE: usize = 5000;
 const BYTES: usize = 10 * 1024;
@@ -119,7 +119,6 @@ async fn fill(client: &Client) {
         create(client, "inside", &format!("job-{n}"), spec).await;
     };
     stream::iter(0..JOBS).for_each_concurrent(AT_ONCE, job).await;
-    let _ = resources(client, "inside");
 }
 
 async fn set(client: &Client, name: &str, value: &str) {
