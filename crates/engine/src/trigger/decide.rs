@@ -1,7 +1,7 @@
 //! The rules.
 
 use super::references::{differ, remembered};
-use super::{Concurrency, Outcome, Record, Run, State, Strategy, Trigger, Work};
+use super::{Concurrency, Outcome, Passed, PodRef, Record, Run, State, Strategy, Trigger, Work};
 
 /// Why a run was ended whose place another takes.
 pub const REPLACED: &str = "Replaced";
@@ -17,6 +17,8 @@ pub enum Action {
         record: Record,
         /// What the spec says from now on.
         strategy: Strategy,
+        /// A trigger that has no run: it met one, and the spec says that it is passed over then.
+        passed_over: Option<Trigger>,
     },
     /// Begin the work of a run.
     Start(Run),
@@ -64,13 +66,14 @@ pub fn decide(state: &State, now: &str) -> Decision {
             }
         });
     }
-    let left = state.left.iter().filter(|id| state.settled.contains(id));
+    let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
     decision.actions.extend(left.map(|id| Action::Remove(*id)));
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, open, trigger, now, &mut decision),
         Some(Triggered::Baseline) => {
-            let record = record(state, open, state.record.last);
-            decision.actions.push(Action::Record { record, strategy: state.strategy });
+            let record = record(state, open, state.record.last, None, now);
+            let strategy = state.strategy;
+            decision.actions.push(Action::Record { record, strategy, passed_over: None });
         }
         Some(Triggered::Not(wait)) => decision.wait = Some(wait),
         None => {}
@@ -80,13 +83,15 @@ pub fn decide(state: &State, now: &str) -> Decision {
 
 /// The runs that are not settled, and who lost the record of them finds them by their work.
 fn open(state: &State) -> Vec<Run> {
+    let oldest = state.settled.first().copied().unwrap_or_default();
     let mut open: Vec<Run> =
         state.record.open.iter().filter(|run| !state.settled.contains(&run.id)).cloned().collect();
     for id in state.runs.keys() {
         let known = state.settled.contains(id) || open.iter().any(|run| run.id == *id);
-        // Numbers below the last that are not open were settled so long ago that nobody remembers.
-        if !known && *id > state.record.last {
-            open.push(Run { id: *id, trigger: Trigger::Now, at: String::new() });
+        // Numbers below these that are not open were settled so long ago that nobody remembers.
+        if !known && *id > state.record.last.max(oldest) {
+            let (at, inputs) = (String::new(), Vec::new());
+            open.push(Run { id: *id, trigger: Trigger::Now, at, inputs, pod: None });
         }
     }
     open
@@ -94,21 +99,16 @@ fn open(state: &State) -> Vec<Run> {
 
 enum Triggered {
     By(Trigger),
-    /// Nothing ran yet, and nothing is to: changes count from here.
+    /// Nothing is to run: changes, or the times of a schedule, count from here.
     Baseline,
     Not(Wait),
 }
 
 fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
-    let trigger = match state.strategy {
-        Strategy::Now => Trigger::Now,
-        Strategy::Once if !state.record.once => Trigger::Once,
-        Strategy::Once | Strategy::Done if state.follows_config => match &state.record.references {
-            None => return Some(Triggered::Baseline),
-            Some(before) if differ(before, &state.references) => Trigger::ConfigChange,
-            Some(_) => return None,
-        },
-        Strategy::Manual | Strategy::Once | Strategy::Done => return None,
+    let trigger = told(state).or_else(|| scheduled(state)).or_else(|| changed(state));
+    let of_pod = || next_pod(state).map(|_| Trigger::PodState);
+    let Some(trigger) = trigger.or_else(of_pod) else {
+        return has_no_baseline(state).then_some(Triggered::Baseline);
     };
     if !state.missing.is_empty() {
         return Some(Triggered::Not(Wait::References(state.missing.clone())));
@@ -125,17 +125,55 @@ fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
     Some(Triggered::By(trigger))
 }
 
+fn told(state: &State) -> Option<Trigger> {
+    match state.strategy {
+        Strategy::Now => Some(Trigger::Now),
+        Strategy::Once => (!state.record.once).then_some(Trigger::Once),
+        Strategy::Manual | Strategy::Done | Strategy::PodState => None,
+    }
+}
+
+fn next_pod(state: &State) -> Option<PodRef> {
+    let (pods, known) = (state.pods.as_ref()?, state.record.pods.as_ref()?);
+    (pods.of == known.of).then(|| pods.next(known))?
+}
+
+fn scheduled(state: &State) -> Option<Trigger> {
+    let (schedule, passed) = (state.schedule.as_ref()?, state.record.schedule.as_ref()?);
+    (schedule.of == passed.of && schedule.is_due).then_some(Trigger::Schedule)
+}
+
+fn changed(state: &State) -> Option<Trigger> {
+    let before = state.record.references.as_ref().filter(|_| follows(state))?;
+    differ(before, &state.references).then_some(Trigger::ConfigChange)
+}
+
+/// Errands run when they are told to.
+fn follows(state: &State) -> bool {
+    state.follows_config && matches!(state.strategy, Strategy::Once | Strategy::Done)
+}
+
+fn has_no_baseline(state: &State) -> bool {
+    let of_schedule = state.schedule.as_ref().map(|schedule| &schedule.of);
+    let of_record = state.record.schedule.as_ref().map(|passed| &passed.of);
+    let pods = state.pods.as_ref();
+    of_schedule != of_record
+        || pods.is_some_and(|pods| pods.is_news(state.record.pods.as_ref()))
+        || (follows(state) && state.record.references.is_none())
+}
+
 fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &mut Decision) {
     let strategy = match (trigger, state.strategy) {
         (Trigger::Now, _) => Strategy::Manual,
         (Trigger::Once, _) => Strategy::Done,
-        (Trigger::ConfigChange, as_it_is) => as_it_is,
+        (Trigger::ConfigChange | Trigger::Schedule | Trigger::PodState, as_it_is) => as_it_is,
     };
     let last = open.iter().map(|run| run.id).chain([state.record.last]).max().unwrap_or(0);
     match (state.concurrency, open.is_empty()) {
         (Concurrency::Forbid, false) => {
-            let record = record(state, open, last);
-            into.actions.push(Action::Record { record, strategy });
+            let record = record(state, open, last, Some(trigger), now);
+            let passed_over = Some(trigger);
+            into.actions.push(Action::Record { record, strategy, passed_over });
             return;
         }
         (Concurrency::Queue, false) => {
@@ -160,17 +198,30 @@ fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &
         into.actions.push(Action::Reopen);
     }
     let last = state.settled.iter().copied().chain([last]).max().unwrap_or(last).saturating_add(1);
-    open.push(Run { id: last, trigger, at: now.to_owned() });
-    let record = record(state, open, last);
-    into.actions.push(Action::Record { record, strategy });
+    let inputs = if told(state) == Some(trigger) { state.inputs.clone() } else { Vec::new() };
+    let pod = if trigger == Trigger::PodState { next_pod(state) } else { None };
+    open.push(Run { id: last, trigger, at: now.to_owned(), inputs, pod });
+    let record = record(state, open, last, Some(trigger), now);
+    into.actions.push(Action::Record { record, strategy, passed_over: None });
 }
 
-fn record(state: &State, open: Vec<Run>, last: u64) -> Record {
+/// What is recorded when this trigger is taken, or none.
+fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now: &str) -> Record {
     let references = match state.follows_config {
         true => Some(remembered(state.record.references.as_ref(), &state.references)),
         false => state.record.references.clone(),
     };
     // What was once is not again.
     let once = state.record.once || open.iter().any(|run| run.trigger == Trigger::Once);
-    Record { last, once, open, references }
+    let passed = |of: &String| Passed { of: of.clone(), since: now.to_owned() };
+    let schedule = state.schedule.as_ref().map(|schedule| {
+        let before = state.record.schedule.as_ref().filter(|before| before.of == schedule.of);
+        let kept = before.filter(|_| taken != Some(Trigger::Schedule)).cloned();
+        kept.unwrap_or_else(|| passed(&schedule.of))
+    });
+    let taken = if taken == Some(Trigger::PodState) { next_pod(state) } else { None };
+    let before = state.record.pods.as_ref();
+    let pods = state.pods.as_ref().map(|pods| pods.known(before, taken.as_ref()));
+    let pods = pods.or_else(|| before.filter(|_| state.strategy == Strategy::PodState).cloned());
+    Record { last, once, open, references, schedule, pods }
 }

@@ -11,6 +11,7 @@
 //! effects; so two who decide the same do it once.
 
 mod decide;
+mod pods;
 mod references;
 
 #[cfg(test)]
@@ -20,11 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use self::decide::{Action, Decision, REPLACED, Wait, decide};
+pub use self::pods::{Followed, Known, Pod, PodRef};
 pub use self::references::{Held, References, differ};
 
-/// When a job is to run: `spec.trigger.strategy`.
+/// When a job is to run: `spec.trigger.strategy`. A schedule comes in addition to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strategy {
     /// When somebody says `now`.
@@ -36,6 +39,8 @@ pub enum Strategy {
     Once,
     /// It has run, and runs again only for its configuration.
     Done,
+    /// For each pod that comes to be as it is waited for.
+    PodState,
 }
 
 /// What a run was started for.
@@ -48,6 +53,23 @@ pub enum Trigger {
     Once,
     /// What it refers to has changed.
     ConfigChange,
+    /// Its time has come.
+    Schedule,
+    /// A pod has come to be as it is waited for.
+    PodState,
+}
+
+impl Trigger {
+    /// As it is spelled.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::Once => "once",
+            Self::ConfigChange => "config-change",
+            Self::Schedule => "schedule",
+            Self::PodState => "pod-state",
+        }
+    }
 }
 
 /// What happens to a trigger while a run goes on.
@@ -80,6 +102,30 @@ pub struct Record {
     /// What the last run, or the first look, found; `None`: nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub references: Option<References>,
+    /// Which times are behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Passed>,
+    /// Which pods were seen, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Known>,
+}
+
+/// How far a schedule has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passed {
+    /// The schedule, as its user wrote it.
+    pub of: String,
+    /// The times of it that are not after this are behind it, RFC 3339.
+    pub since: String,
+}
+
+/// A schedule, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// As its user wrote it.
+    pub of: String,
+    /// Whether one of its times has come since what the record says.
+    pub is_due: bool,
 }
 
 /// A run.
@@ -91,6 +137,12 @@ pub struct Run {
     pub trigger: Trigger,
     /// When it was recorded, RFC 3339.
     pub at: String,
+    /// What this run is told, and no other: whoever carries it out reads it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Value>,
+    /// The pod that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
 }
 
 /// What is seen of a run's work.
@@ -138,6 +190,12 @@ pub struct State {
     pub follows_config: bool,
     /// What its spec says of triggers that meet a run.
     pub concurrency: Concurrency,
+    /// What the next run is told, if the strategy is a trigger.
+    pub inputs: Vec<Value>,
+    /// When it runs by itself.
+    pub schedule: Option<Schedule>,
+    /// The pods that it follows, if it follows any and they are known.
+    pub pods: Option<Followed>,
     /// What it refers to that is not there, and without which its pods would not begin.
     pub missing: Vec<String>,
     /// What it refers to, as it is now.

@@ -6,7 +6,7 @@ use super::*;
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 fn run(id: u64, trigger: Trigger) -> Run {
-    Run { id, trigger, at: NOW.to_owned() }
+    Run { id, trigger, at: NOW.to_owned(), inputs: Vec::new(), pod: None }
 }
 
 fn references(held: &[(&str, Held)]) -> References {
@@ -24,7 +24,7 @@ fn done() -> State {
         strategy: Strategy::Done,
         follows_config: true,
         references: references.clone(),
-        record: Record { last: 1, once: true, open: Vec::new(), references: Some(references) },
+        record: Record { last: 1, once: true, references: Some(references), ..Record::default() },
         settled: BTreeSet::from([1]),
         unchanged: Duration::from_secs(9),
         settle: Duration::from_secs(1),
@@ -46,7 +46,8 @@ fn busy(strategy: Strategy, concurrency: Concurrency) -> State {
 
 fn recorded(last: u64, open: Vec<Run>, strategy: Strategy) -> Action {
     let once = open.iter().any(|run| run.trigger == Trigger::Once);
-    Action::Record { record: Record { last, once, open, references: None }, strategy }
+    let record = Record { last, once, open, ..Record::default() };
+    Action::Record { record, strategy, passed_over: None }
 }
 
 #[test]
@@ -106,9 +107,14 @@ fn what_is_left_of_a_run_that_is_not_settled_stays() {
 fn a_trigger_that_meets_a_run_does_as_the_spec_says() {
     let second = || run(2, Trigger::Now);
     let both = vec![second(), run(3, Trigger::Now)];
+    let Action::Record { record, strategy, .. } = recorded(2, vec![second()], Strategy::Manual)
+    else {
+        unreachable!("it is a record")
+    };
+    let passed_over = Action::Record { record, strategy, passed_over: Some(Trigger::Now) };
     for (concurrency, actions, wait) in [
         (Concurrency::Allow, vec![recorded(3, both, Strategy::Manual)], None),
-        (Concurrency::Forbid, vec![recorded(2, vec![second()], Strategy::Manual)], None),
+        (Concurrency::Forbid, vec![passed_over], None),
         (Concurrency::Queue, vec![], Some(Wait::Run)),
     ] {
         let decision = decide(&busy(Strategy::Now, concurrency), NOW);
@@ -157,7 +163,7 @@ fn a_changed_configuration_is_a_trigger_once_it_is_settled() {
         |state: State| State { references: references(&[("secret/a", data("2"))]), ..state };
     assert_eq!(decide(&done(), NOW), Decision::default(), "it has not changed");
     let decision = decide(&changed(done()), NOW);
-    let Some(Action::Record { record, strategy }) = decision.actions.first() else {
+    let Some(Action::Record { record, strategy, .. }) = decision.actions.first() else {
         panic!("{decision:?}")
     };
     assert_eq!(record.open, [run(2, Trigger::ConfigChange)]);
@@ -191,7 +197,7 @@ fn changes_count_from_the_first_look_at_one_that_never_ran() {
     state.record = Record::default();
     state.settled.clear();
     let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, strategy: Strategy::Done }] = actions.as_slice() else {
+    let [Action::Record { record, strategy: Strategy::Done, .. }] = actions.as_slice() else {
         panic!("{actions:?}")
     };
     assert_eq!((record.last, record.open.len()), (0, 0));
@@ -243,6 +249,11 @@ fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
     let actions = decide(&state, NOW).actions;
     let Some(Action::Record { record, .. }) = actions.last() else { panic!("{actions:?}") };
     assert_eq!(record.last, 4, "no number is used twice");
+    // A Job that failed long ago and was kept is not one that goes on.
+    state.runs = BTreeMap::from([(1, Work::Ended)]);
+    state.settled = BTreeSet::from([2, 3]);
+    state.strategy = Strategy::Manual;
+    assert_eq!(decide(&state, NOW), Decision::default());
 }
 
 #[test]
@@ -257,6 +268,8 @@ fn a_record_is_read_as_it_was_written() {
         once: true,
         open: vec![run(7, Trigger::ConfigChange)],
         references: Some(references(&held)),
+        schedule: Some(Passed { of: "0 3 * * *".to_owned(), since: NOW.to_owned() }),
+        pods: Some(Known { of: "ready".to_owned(), pods: pods(&[("u", true)]) }),
     };
     let written = serde_json::to_string(&record).unwrap();
     assert_eq!(serde_json::from_str::<Record>(&written).unwrap(), record, "{written}");
@@ -276,4 +289,207 @@ fn once_is_once_however_often_it_is_said() {
     );
     let told = State { strategy: Strategy::Now, ..said_again };
     assert!(matches!(decide(&told, NOW).actions.as_slice(), [Action::Record { .. }]));
+}
+
+/// One whose schedule was last looked at in that year.
+fn scheduled(year: &str, is_due: bool) -> State {
+    let of = "0 3 * * *".to_owned();
+    let since = format!("{year}-01-01T00:00:00Z");
+    State {
+        strategy: Strategy::Manual,
+        schedule: Some(Schedule { of: of.clone(), is_due }),
+        record: Record { schedule: Some(Passed { of, since }), ..Record::default() },
+        ..State::default()
+    }
+}
+
+#[test]
+fn a_time_that_has_come_is_a_trigger_and_is_behind_it_then() {
+    assert_eq!(decide(&scheduled("2025", false), NOW), Decision::default());
+    let state = scheduled("2025", true);
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, strategy: Strategy::Manual, passed_over: None }] =
+        actions.as_slice()
+    else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(record.open, [run(1, Trigger::Schedule)]);
+    assert_eq!(record.schedule.as_ref().unwrap().since, NOW);
+}
+
+#[test]
+fn times_count_from_when_a_schedule_was_first_seen() {
+    for (name, record, expected) in [
+        ("a new one", None, true),
+        ("another one", Some("1 1 * * *"), true),
+        ("the same", Some("0 3 * * *"), false),
+    ] {
+        let mut state = scheduled("2025", false);
+        let passed =
+            |of: &str| Passed { of: of.to_owned(), since: "2025-01-01T00:00:00Z".to_owned() };
+        state.record.schedule = record.map(passed);
+        // Whether one is due is said of what the record says, which is of another.
+        state.schedule.as_mut().unwrap().is_due = expected;
+        let actions = decide(&state, NOW).actions;
+        match (expected, actions.as_slice()) {
+            (true, [Action::Record { record, .. }]) => {
+                assert_eq!((record.open.len(), record.last), (0, 0), "{name}");
+                assert_eq!(record.schedule.as_ref().unwrap().since, NOW, "{name}");
+            }
+            (false, []) => {}
+            (_, actions) => panic!("{name}: {actions:?}"),
+        }
+    }
+    let removed = State { schedule: None, ..scheduled("2025", true) };
+    let actions = decide(&removed, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.schedule, None, "the same schedule counts anew when it comes back");
+}
+
+#[test]
+fn a_time_that_comes_during_a_run_does_as_the_spec_says() {
+    let busy = |concurrency| {
+        let mut state = scheduled("2025", true);
+        state.concurrency = concurrency;
+        state.record.last = 1;
+        state.record.open = vec![run(1, Trigger::Schedule)];
+        state.runs.insert(1, Work::Going);
+        state
+    };
+    let decision = decide(&busy(Concurrency::Queue), NOW);
+    assert_eq!(decision, Decision { actions: vec![], wait: Some(Wait::Run) });
+    let actions = decide(&busy(Concurrency::Allow), NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.open.len(), 2);
+    let actions = decide(&busy(Concurrency::Forbid), NOW).actions;
+    let [Action::Record { record, passed_over, .. }] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((record.open.len(), *passed_over), (1, Some(Trigger::Schedule)));
+    assert_eq!(record.schedule.as_ref().unwrap().since, NOW, "it does not come back after the run");
+}
+
+#[test]
+fn a_trigger_that_is_said_leaves_the_time_that_has_come_for_a_run_of_its_own() {
+    let state = State { strategy: Strategy::Now, ..scheduled("2025", true) };
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.open, [run(1, Trigger::Now)]);
+    assert_eq!(record.schedule, state.record.schedule);
+}
+
+#[test]
+fn what_a_run_is_told_is_recorded_with_it() {
+    let inputs = vec![serde_json::json!({"name": "TABLE", "value": "users"})];
+    let told = State { strategy: Strategy::Now, inputs: inputs.clone(), ..State::default() };
+    let actions = decide(&told, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.open[0].inputs, inputs);
+    // One that runs by itself is told nothing.
+    let actions = decide(&State { inputs, ..scheduled("2025", true) }, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.open[0].inputs, Vec::<serde_json::Value>::new());
+}
+
+fn pods(all: &[(&str, bool)]) -> BTreeMap<String, Pod> {
+    let pod =
+        |(uid, is): &(&str, bool)| ((*uid).to_owned(), Pod { name: format!("pod-{uid}"), is: *is });
+    all.iter().map(pod).collect()
+}
+
+/// One that waits for pods to be so, or for their end; what it knows of, and what is there.
+fn follower(deletion: bool, known: Option<&[(&str, bool)]>, now: &[(&str, bool)]) -> State {
+    let of = || "ready".to_owned();
+    State {
+        strategy: Strategy::PodState,
+        pods: Some(Followed { of: of(), deletion, pods: pods(now) }),
+        record: Record {
+            pods: known.map(|known| Known { of: of(), pods: pods(known) }),
+            ..Record::default()
+        },
+        ..State::default()
+    }
+}
+
+#[test]
+fn a_pod_that_comes_to_be_as_it_is_waited_for_is_a_trigger_once() {
+    for (name, deletion, known, now, run, after) in [
+        ("nothing was seen yet", false, None, &[("a", true)][..], None, Some(&[("a", true)][..])),
+        ("a new one is so", false, Some(&[][..]), &[("a", true)], Some("a"), Some(&[("a", true)])),
+        (
+            "one comes to be so",
+            false,
+            Some(&[("a", false)]),
+            &[("a", true)],
+            Some("a"),
+            Some(&[("a", true)]),
+        ),
+        ("it still is", false, Some(&[("a", true)]), &[("a", true)], None, None),
+        ("a new one is not yet so", false, Some(&[]), &[("a", false)], None, None),
+        (
+            "it is so no more",
+            false,
+            Some(&[("a", true)]),
+            &[("a", false)],
+            None,
+            Some(&[("a", false)]),
+        ),
+        ("it is gone", false, Some(&[("a", true)]), &[], None, None),
+        (
+            "one after the other",
+            false,
+            Some(&[("c", true)]),
+            &[("a", true), ("b", true)],
+            Some("a"),
+            Some(&[("a", true), ("b", false)]),
+        ),
+        ("of its end: a new one", true, Some(&[]), &[("a", true)], None, Some(&[("a", true)])),
+        ("of its end: it is there", true, Some(&[("a", true)]), &[("a", true)], None, None),
+        ("of its end: it is gone", true, Some(&[("a", true)]), &[], Some("a"), Some(&[])),
+        (
+            "of its end: two are gone",
+            true,
+            Some(&[("a", true), ("b", true)]),
+            &[],
+            Some("a"),
+            Some(&[("b", true)]),
+        ),
+    ] {
+        let actions = decide(&follower(deletion, known, now), NOW).actions;
+        let Some(after) = after else {
+            assert_eq!(actions, [], "{name}");
+            continue;
+        };
+        let [Action::Record { record, strategy: Strategy::PodState, .. }] = actions.as_slice()
+        else {
+            panic!("{name}: {actions:?}")
+        };
+        assert_eq!(record.pods.as_ref().unwrap().pods, pods(after), "{name}");
+        let found = record.open.first().map(|run| run.pod.as_ref().unwrap().name.as_str());
+        assert_eq!(found, run.map(|uid| format!("pod-{uid}")).as_deref(), "{name}");
+        assert!(record.open.iter().all(|run| run.trigger == Trigger::PodState), "{name}");
+    }
+}
+
+#[test]
+fn other_pods_that_are_to_be_followed_are_looked_at_anew() {
+    let mut state = follower(false, Some(&[]), &[("a", true)]);
+    state.record.pods.as_mut().unwrap().of = "created".to_owned();
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(
+        (record.open.len(), &record.pods.as_ref().unwrap().pods),
+        (0, &pods(&[("a", true)]))
+    );
+}
+
+#[test]
+fn pods_that_are_not_known_yet_are_not_forgotten() {
+    let mut state = follower(true, Some(&[("a", true)]), &[]);
+    state.pods = None;
+    assert_eq!(decide(&state, NOW), Decision::default());
+    state.schedule = Some(Schedule { of: "* * * * *".to_owned(), is_due: false });
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.pods, state.record.pods);
 }
