@@ -51,23 +51,56 @@ impl Observer for Events {
 fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Event> {
     let operation = &record.operation;
     let Phase::Failed(failure) = &operation.phase else { return None };
-    let now = time(operation.ended_at.unwrap_or(record.updated_at).0);
     let action = operation.action.as_str();
+    let told = Told {
+        api_version: &resources::api_version(),
+        kind: Kind::of(&record.key).name(),
+        namespace,
+        name,
+        uid,
+        reason: &format!("{}Failed", pascal(action)),
+        message: &format!(
+            "{} ({action}): {}",
+            pascal(failure.reason.as_str()),
+            failure.description
+        ),
+        at: &time(operation.ended_at.unwrap_or(record.updated_at).0),
+    };
+    // One name for one end of one operation: two leaders tell it once.
+    warning(&format!("{name}.{}", operation.id), &told)
+}
+
+/// What somebody is to know of a resource.
+pub(crate) struct Told<'t> {
+    pub(crate) api_version: &'t str,
+    pub(crate) kind: &'t str,
+    pub(crate) namespace: &'t str,
+    pub(crate) name: &'t str,
+    pub(crate) uid: &'t str,
+    /// In one word.
+    pub(crate) reason: &'t str,
+    /// For people.
+    pub(crate) message: &'t str,
+    /// RFC 3339.
+    pub(crate) at: &'t str,
+}
+
+/// As an event of this name.
+pub(crate) fn warning(name: &str, told: &Told<'_>) -> Option<Event> {
     let event: Value = json!({
-        // One name for one end of one operation: two leaders tell it once.
-        "metadata": {"name": format!("{name}.{}", operation.id), "namespace": namespace},
+        "metadata": {"name": name, "namespace": told.namespace},
         "involvedObject": {
-            "apiVersion": resources::api_version(),
-            "kind": Kind::of(&record.key).name(),
-            "name": name,
-            "namespace": namespace,
-            "uid": uid,
+            "apiVersion": told.api_version,
+            "kind": told.kind,
+            "name": told.name,
+            "namespace": told.namespace,
+            "uid": told.uid,
         },
         "type": "Warning",
-        "reason": format!("{}Failed", pascal(action)),
-        "message": note(&format!("{} ({action}): {}", pascal(failure.reason.as_str()), failure.description)),
-        "firstTimestamp": now,
-        "lastTimestamp": now,
+        "reason": told.reason,
+        "message": note(told.message),
+        "firstTimestamp": told.at,
+        "lastTimestamp": told.at,
         "count": 1,
         "source": {"component": names::MANAGED_BY.1},
     });

@@ -28,7 +28,7 @@ mod server_time;
 mod split;
 mod store;
 
-pub use self::client::{ClientError, client};
+pub use self::client::{ClientError, client, of_credentials};
 pub use self::controller::control;
 pub use self::events::Events;
 pub use self::lease::Lead;

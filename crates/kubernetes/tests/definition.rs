@@ -42,6 +42,8 @@ async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
         workers: 2,
         key_rotation: Duration::from_secs(3600),
         wraps: true,
+        strict: false,
+        verbatim_prefixes: false,
     };
     let calls = Calls::default();
     let controller = Controller::open(calls.of(&client, "n"), settings).await.unwrap();

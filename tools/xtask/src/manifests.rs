@@ -328,7 +328,7 @@ mod tests {
         let everywhere = json!({"broker": {"enabled": false}, "controller": {"enabled": true}});
         let rules = resources(&of_kind(&everywhere, "ClusterRole")[0]);
         let jobs = "quarksjobs quarksjobs/status extendedjobs extendedjobs/status \
-                    quarksjobs/finalizers extendedjobs/finalizers jobs pods pods/log configmaps secrets";
+                    quarksjobs/finalizers extendedjobs/finalizers jobs pods pods/log configmaps secrets events";
         assert_eq!(rules, format!("namespaces {jobs}"));
         assert_eq!(places(&everywhere, "Role"), ["manciple/manciple-controller"]);
 

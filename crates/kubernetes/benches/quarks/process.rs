@@ -29,6 +29,8 @@ pub(crate) async fn run(kubeconfig: &str, namespace: &str, monitored: &str) {
         workers: WORKERS,
         key_rotation: Duration::from_secs(30 * 24 * 3600),
         wraps: std::env::var_os("QUARKS_SIDECAR").is_none(),
+        strict: false,
+        verbatim_prefixes: false,
     };
     let lead = Arc::new(Lead::new(client.clone(), namespace, "bench", "bench"));
     let controller = Controller::open(client, settings).await.unwrap();

@@ -53,17 +53,54 @@ fn columns() -> Value {
 }
 
 fn schema(dialect: Dialect) -> Value {
+    let map = |says: &str| open(described(json!({"type": "object"}), says));
+    let flag = |says: &str| described(json!({"type": "boolean"}), says);
+    let count =
+        |says: &str| described(json!({"type": "integer", "format": "int64", "minimum": 0}), says);
     let trigger = {
+        let strategies: &[&str] = match dialect {
+            Dialect::QuarksJob => &["manual", "once", "now", "done"],
+            Dialect::ExtendedJob => &["manual", "once", "now", "done", "podstate"],
+        };
         let strategy = described(
-            json!({"type": "string", "enum": ["manual", "once", "now", "done"]}),
+            json!({"type": "string", "enum": strategies}),
             "manual: when told to, by now, which becomes manual again. once: as soon as it is there; then done.",
         );
-        let mut trigger = object("When it runs.", [("strategy", strategy)]);
+        let inputs = json!({"type": "array", "items": map("Name and value, or valueFrom.")});
+        let late = json!({"type": "integer", "format": "int64", "minimum": 10});
+        let more = [
+            ("strategy", strategy),
+            (
+                "schedule",
+                text(
+                    "Runs at these times too: five fields of cron, or @hourly, @daily, @weekly, @monthly, @yearly.",
+                ),
+            ),
+            ("timeZone", text("Of the schedule, as Europe/Vienna; UTC if it is not said.")),
+            (
+                "startingDeadlineSeconds",
+                described(
+                    late,
+                    "A time of the schedule that is longer ago than this is passed over.",
+                ),
+            ),
+            (
+                "inputs",
+                described(
+                    inputs,
+                    "Variables for all containers of the next run that now or once triggers, and of no other.",
+                ),
+            ),
+        ];
+        let mut trigger = object("When it runs.", more);
+        if dialect == Dialect::ExtendedJob {
+            trigger["properties"]["podstate"] = map(
+                "For podstate: when (ready, notready, created or deleted) and the selector of pods.",
+            );
+        }
         trigger["required"] = json!(["strategy"]);
         open(trigger)
     };
-    let map = |says: &str| open(described(json!({"type": "object"}), says));
-    let flag = |says: &str| described(json!({"type": "boolean"}), says);
     let (kept, template) = match dialect {
         Dialect::QuarksJob => (
             object(
@@ -88,6 +125,12 @@ fn schema(dialect: Dialect) -> Value {
         ("outputType", text("json.")),
         ("secretLabels", map("Labels of all Secrets.")),
         ("writeOnFailure", flag("Whether it is kept though the Job failed.")),
+        ("stringifyValues", flag("Whether values that are no strings become their JSON.")),
+        ("setOwnerReference", flag("Whether what is not versioned goes with its owner, too.")),
+        (
+            "versionHistoryLimit",
+            count("How many versions of each Secret are kept; all if it is not said."),
+        ),
     ] {
         output["properties"][name] = schema;
     }
@@ -96,6 +139,7 @@ fn schema(dialect: Dialect) -> Value {
         "What happens to a trigger while a run goes on: another run beside it (the default), nothing, \
          another run after it, or instead of it.",
     );
+    let names = json!({"type": "array", "items": {"type": "string"}});
     let spec = object(
         "What runs, when, and what is kept of it.",
         [
@@ -109,6 +153,20 @@ fn schema(dialect: Dialect) -> Value {
             ),
             ("output", open(output)),
             ("concurrencyPolicy", concurrency),
+            (
+                "dependsOn",
+                described(names, "Others of this kind and namespace that have to have succeeded."),
+            ),
+            (
+                "successfulJobsHistoryLimit",
+                count(
+                    "How many Jobs that succeeded are kept, with their pods. Not said: none, and pods stay.",
+                ),
+            ),
+            (
+                "failedJobsHistoryLimit",
+                count("How many Jobs that failed are kept; all if it is not said."),
+            ),
         ],
     );
     object(
@@ -132,7 +190,7 @@ fn status() -> Value {
             says,
             [
                 ("id", described(number.clone(), "Its number, from 1.")),
-                ("trigger", text("now, once or config-change.")),
+                ("trigger", text("now, once, config-change, schedule or pod-state.")),
                 ("job", text("The name of its Job.")),
                 ("succeeded", flag_of("Whether it did its work and its output is kept.")),
                 ("reason", text("How it ended, in one word.")),
@@ -140,7 +198,13 @@ fn status() -> Value {
                 ("startedAt", time()),
                 ("endedAt", time()),
                 ("seconds", described(number, "How long it took.")),
-                ("made", described(names, "The Secrets that hold its output.")),
+                (
+                    "made",
+                    described(
+                        names,
+                        "The Secrets that hold its output; a ConfigMap as configmap/NAME.",
+                    ),
+                ),
             ],
         )
     };

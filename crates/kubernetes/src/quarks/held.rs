@@ -28,6 +28,8 @@ pub(super) struct Object {
     marks: Digest,
     pub(super) owned: Option<Owned>,
     pub(super) immutable: bool,
+    /// It has the label that what runs have put out has.
+    pub(super) is_output: bool,
 }
 
 type Digest = [u8; 16];
@@ -97,6 +99,10 @@ impl Object {
         let controller =
             owners.filter(|owner| owner.controller == Some(true)).map(|it| it.uid.as_str());
         let controller = controller.map(Arc::from).next();
+        let labels = metadata.labels.as_ref();
+        let marks_output = |dialect: Dialect| {
+            labels.is_some_and(|labels| labels.contains_key(&dialect.label("container-name")))
+        };
         let is_owned = controller.is_some() || versioned.is_some();
         Some(Self {
             kind,
@@ -107,7 +113,18 @@ impl Object {
             marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
             owned: is_owned.then_some(Owned { controller, versioned }),
             immutable,
+            is_output: Dialect::ALL.into_iter().any(marks_output),
         })
+    }
+
+    /// Its resource version.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(super) fn is_owned_by(&self, uid: &str) -> bool {
+        let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
+        controller == Some(uid)
     }
 
     /// Labels and annotations of a version.
@@ -240,6 +257,14 @@ impl Objects {
 
     pub(super) fn get(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Object> {
         self.namespaces.get(namespace)?.objects.get(&(kind, name.into()))
+    }
+
+    /// The versions under a name that all have in common, the newest first.
+    pub(super) fn versions(&self, namespace: &str, base: &str) -> impl Iterator<Item = &Object> {
+        let namespace = self.namespaces.get(namespace);
+        let names = namespace.and_then(|it| it.versions.get(base)).into_iter();
+        let names = names.flat_map(|versions| versions.values().rev());
+        names.filter_map(move |name| namespace?.objects.get(&(Kind::Secret, Arc::clone(name))))
     }
 
     /// The newest version under a name that all have in common.

@@ -1,29 +1,17 @@
-//! Keeps what a run has left: reads its reports, writes its Secrets. All of it can be done again.
-
-use std::collections::BTreeMap;
+//! Keeps what a run has left: reads its reports, has what they hold written. All of it can be done again.
 
 use engine::trigger::Outcome;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{ListParams, LogParams, PostParams};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, LogParams};
+use serde_json::Value;
 
 use super::Controller;
 use super::dialect::Dialect;
-use super::held::{Marks, Object, WRITTEN_BY};
-use super::manifest;
-use super::output::{Kept, OutputMap, Wanted, kept, merged};
-use super::reference::Kind;
+use super::output::{Kept, OutputMap, kept, merged};
 use super::report::{self, Found};
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
-use crate::calls::{CallError, call, find};
-
-/// How often a name that is taken is looked at again.
-const TRIES: u32 = 10;
-
-/// Why a Secret is not written, for people; calls that fail are no reason.
-type Refusal = String;
+use crate::calls::{CallError, call};
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
@@ -33,13 +21,16 @@ impl Controller {
         job: &SeenJob,
     ) -> Result<Outcome, CallError> {
         let spec = resource.spec();
-        let failed = match &job.end {
-            Some(JobEnd::Failed(reason, message)) => Some((reason.clone(), message.clone())),
-            Some(JobEnd::Complete) | None => None,
-        };
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
-        let pod = self.pod(job, has_output || failed.is_some()).await?;
+        let is_needed = has_output || job.end != Some(JobEnd::Complete);
+        let pod = self.pod(job, is_needed).await?;
+        let failed = match (&job.end, &pod) {
+            (Some(JobEnd::Failed(reason, message)), _) => Some((reason.clone(), message.clone())),
+            // What was put into its pod goes on, and Kubernetes waits for it.
+            (None, Some(pod)) if !pod.succeeded => Some((String::new(), String::new())),
+            _ => None,
+        };
         let mut outcome = match failed {
             None => Outcome {
                 succeeded: true,
@@ -49,7 +40,8 @@ impl Controller {
             },
             Some((reason, message)) => {
                 let ends = pod.as_ref().map(report::ends).filter(|ends| !ends.is_empty());
-                let words: Vec<String> = ends.into_iter().chain([message]).collect();
+                let message = Some(message).filter(|message| !message.is_empty());
+                let words: Vec<String> = ends.into_iter().chain(message).collect();
                 Outcome::failed(
                     if reason.is_empty() { "Failed" } else { &reason },
                     words.join("; "),
@@ -62,7 +54,8 @@ impl Controller {
         let mut kept = match &pod {
             Some(pod) => {
                 let reports = self.reports(resource.dialect, &spec, job, pod).await?;
-                kept(resource.dialect, &spec, &merged(reports))
+                let verbatim = self.settings.verbatim_prefixes;
+                kept(resource.dialect, &spec, verbatim, &merged(reports))
             }
             None => {
                 let why = "no pod that ended is there any more: its output went with it".to_owned();
@@ -74,6 +67,7 @@ impl Controller {
                 Ok(name) => outcome.made.push(name),
                 Err(why) => kept.faults.push(("SecretRefused", why)),
             }
+            self.prune(resource, &wanted).await?;
         }
         if outcome.succeeded {
             outcome.message = kept.notes.join("; ");
@@ -150,178 +144,4 @@ impl Controller {
             log => log,
         }
     }
-
-    /// Writes a Secret, unless it is there as it should be. Its name.
-    async fn write(
-        &self,
-        resource: &Resource,
-        job: &SeenJob,
-        wanted: &Wanted,
-    ) -> Result<Result<String, Refusal>, CallError> {
-        for _ in 0..TRIES {
-            let step = match wanted.versioned {
-                true => self.next_version(resource, job, wanted),
-                false => self.plain(resource, wanted),
-            };
-            let (name, step) = match step {
-                Ok(step) => step,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            let secrets = self.api::<Secret>(&resource.namespace);
-            let written = match step {
-                Step::Nothing => return Ok(Ok(name)),
-                Step::Create(secret) => call(secrets.create(&PostParams::default(), &secret)).await,
-                Step::Replace(secret) => {
-                    call(secrets.replace(&name, &PostParams::default(), &secret)).await
-                }
-            };
-            match written {
-                Ok(secret) => {
-                    self.learn_secret(&secret);
-                    return Ok(Ok(name));
-                }
-                Err(CallError::Exists) => match find(secrets.get(&name)).await? {
-                    Some(secret) => self.learn_secret(&secret),
-                    None => self.forget_secret(resource, &name),
-                },
-                Err(CallError::NotFound) => self.forget_secret(resource, &name),
-                Err(CallError::Invalid(why)) => {
-                    return Ok(Err(format!("the Secret {name} was refused: {}", secretless(&why))));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(CallError::Conflict)
-    }
-
-    /// Whoever refers to it is told here: to the watch it will be nothing new.
-    fn learn_secret(&self, secret: &Secret) {
-        let Some(object) = Object::of_secret(secret) else { return };
-        let keys = {
-            let mut table = self.table();
-            let changed = table.objects.learn(object.clone());
-            if changed { table.referrers(&object) } else { Vec::new() }
-        };
-        self.queue.push(keys);
-    }
-
-    fn forget_secret(&self, resource: &Resource, name: &str) {
-        let mut table = self.table();
-        let known = table.objects.get(&resource.namespace, Kind::Secret, name).cloned();
-        if let Some(known) = known {
-            table.objects.forget(&known);
-        }
-    }
-
-    fn plain(&self, resource: &Resource, wanted: &Wanted) -> Result<(String, Step), Refusal> {
-        let name = wanted.name.clone();
-        let table = self.table();
-        let known = table.objects.get(&resource.namespace, Kind::Secret, &name);
-        let secret = secret(&name, wanted, None)?;
-        let Some(known) = known else { return Ok((name, Step::Create(secret))) };
-        if known.holds(&wanted.data) && known.is_marked(&wanted.labels, &wanted.annotations) {
-            return Ok((name, Step::Nothing));
-        }
-        let controller = known.owned.as_ref().and_then(|owned| owned.controller.as_ref());
-        if controller.is_some_and(|uid| *uid != resource.uid) {
-            return Err(format!(
-                "the Secret {name} is there and belongs to another controller: name another in outputMap, \
-                 or delete it"
-            ));
-        }
-        if known.immutable {
-            let why = format!(
-                "the Secret {name} is there and immutable: name another in outputMap, or delete it"
-            );
-            return Err(why);
-        }
-        Ok((name, Step::Replace(secret)))
-    }
-
-    fn next_version(
-        &self,
-        resource: &Resource,
-        job: &SeenJob,
-        wanted: &Wanted,
-    ) -> Result<(String, Step), Refusal> {
-        let base = &wanted.name;
-        let table = self.table();
-        // Another may have kept this run, and a newer one after it.
-        if let Some(name) = table.objects.written_by(&resource.namespace, base, &job.name) {
-            return Ok((name.to_string(), Step::Nothing));
-        }
-        let newest = table.objects.newest(&resource.namespace, base);
-        if let Some((version, known)) = newest {
-            let marked = |marks: &Marks| is_subset(&marks.labels, &wanted.labels);
-            if known.holds(&wanted.data) && known.marks().is_some_and(marked) {
-                return Ok((format!("{base}-v{version}"), Step::Nothing));
-            }
-        }
-        let mut version = newest.map_or(1, |(version, _)| version + 1);
-        // Somebody else's, of another kind: a number is as good as the next.
-        while table
-            .objects
-            .get(&resource.namespace, Kind::Secret, &format!("{base}-v{version}"))
-            .is_some()
-        {
-            version += 1;
-        }
-        let name = format!("{base}-v{version}");
-        let mut marked = wanted.clone();
-        let own = |name: &str| resource.dialect.label(name);
-        marked.labels.insert(own("secret-kind"), "versionedSecret".to_owned());
-        marked.labels.insert(own("secret-version"), version.to_string());
-        let source = resource.dialect.source().to_owned();
-        marked.annotations.insert(own("source-description"), source);
-        marked.annotations.insert(WRITTEN_BY.to_owned(), job.name.to_string());
-        let secret = secret(&name, &marked, Some(resource))?;
-        Ok((name, Step::Create(secret)))
-    }
-}
-
-enum Step {
-    /// It is there.
-    Nothing,
-    Create(Secret),
-    Replace(Secret),
-}
-
-fn secret(name: &str, wanted: &Wanted, owner: Option<&Resource>) -> Result<Secret, Refusal> {
-    let owners: Vec<Value> = owner.map(|it| manifest::owner(it, false)).into_iter().collect();
-    let mut secret = json!({
-        "metadata": {
-            "name": name,
-            "labels": wanted.labels,
-            "annotations": wanted.annotations,
-            "ownerReferences": owners,
-        },
-        "type": "Opaque",
-    });
-    if owner.is_some() {
-        secret["immutable"] = json!(true);
-    }
-    let made: Result<Secret, _> = serde_json::from_value(secret);
-    let mut made = made.map_err(|_| format!("the Secret {name} cannot be made"))?;
-    let data = wanted.data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone())));
-    made.data = Some(data.collect());
-    Ok(made)
-}
-
-/// Whether the labels of a version, but for those that each has of its own, are among those that are wanted.
-fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    let own = |name: &str| {
-        let of = |dialect: Dialect| {
-            [dialect.label("secret-kind"), dialect.label("secret-version")]
-                .iter()
-                .any(|it| it == name)
-        };
-        Dialect::ALL.into_iter().any(of)
-    };
-    known.iter().all(|(name, value)| own(name) || wanted.get(name) == Some(value))
-}
-
-/// What the API server says of a Secret may show what is in it: only where the fault is.
-fn secretless(why: &str) -> String {
-    let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
-    fields.chars().take(200).collect()
 }

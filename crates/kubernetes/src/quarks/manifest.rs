@@ -48,8 +48,9 @@ pub(super) fn of_run(
     let Some(pod) = pod.filter(named) else {
         return Err(invalid(dialect.pod_path(), "has to be a pod's, with a container"));
     };
+    tell(pod, &run.inputs);
     resolve(pod, newest);
-    let name = naming::job(&resource.name, &resource.uid, run.id);
+    let name = naming::of_run(&resource.name, &resource.uid, run);
     match dialect {
         Dialect::QuarksJob => capture(pod, &name, &map, means),
         Dialect::ExtendedJob => one_of_one(pod),
@@ -81,22 +82,32 @@ pub(super) fn of_run(
     merge(&mut pods, "labels", &of_pod);
     merge(&mut pods, "labels", &triggered);
     merge(&mut pods, "annotations", &containers);
+    if let Some(pod) = &run.pod {
+        merge(&mut pods, "labels", &json!({dialect.label("triggering-pod"): pod.uid}));
+    }
     job["template"]["metadata"] = pods;
     Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}))
 }
 
-/// What an ExtendedJob's containers are told, those of the beginning too: that they are the one of one.
+/// What an ExtendedJob's containers are told: that they are the one of one.
 fn one_of_one(pod: &mut Value) {
+    let variables = [("AZ_INDEX", "1"), ("REPLICAS", "1"), ("POD_ORDINAL", "0")];
+    tell(pod, &variables.map(|(name, value)| json!({"name": name, "value": value})));
+}
+
+/// Gives all containers these variables, those of the beginning too, in place of those of the same names.
+fn tell(pod: &mut Value, variables: &[Value]) {
+    if variables.is_empty() {
+        return;
+    }
     for member in ["initContainers", "containers"] {
         for container in pod[member].as_array_mut().into_iter().flatten() {
             if !container["env"].is_array() {
                 container["env"] = json!([]);
             }
             let Some(env) = container["env"].as_array_mut() else { continue };
-            for (name, value) in [("AZ_INDEX", "1"), ("REPLICAS", "1"), ("POD_ORDINAL", "0")] {
-                env.retain(|variable| variable["name"] != name);
-                env.push(json!({"name": name, "value": value}));
-            }
+            env.retain(|known| variables.iter().all(|told| told["name"] != known["name"]));
+            env.extend(variables.iter().cloned());
         }
     }
 }

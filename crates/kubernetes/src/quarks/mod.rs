@@ -10,36 +10,48 @@
 //! recorded in the same write that takes its trigger from the spec, its Job's name derives from its number,
 //! and each step can be done again by whoever comes after: no trigger is lost, none makes two runs.
 
+mod begin;
 mod capture;
 mod counts;
 mod definition;
 mod dialect;
 mod held;
+mod inputs;
 mod install;
 mod keep;
+mod lint;
+mod look;
 mod manifest;
 mod naming;
 mod output;
+mod peers;
 mod queue;
 mod reference;
 mod report;
 mod resource;
+mod retention;
+mod schedule;
 mod seen;
 mod status;
 mod step;
 mod table;
+mod target;
+mod tell;
+pub mod view;
 mod watch;
 
 #[cfg(test)]
 mod tests;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use kube::Client;
 use kube::api::Api;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use self::counts::Counters;
@@ -47,6 +59,7 @@ pub use self::counts::Counts;
 pub use self::definition::definition;
 pub use self::dialect::{Dialect, VERSION};
 pub use self::install::install;
+pub use self::lint::faults;
 use self::queue::Queue;
 use self::table::Table;
 use crate::lease::Lead;
@@ -79,6 +92,10 @@ pub struct Settings {
     pub key_rotation: Duration,
     /// Whether containers whose command is known are wrapped, instead of having a sidecar.
     pub wraps: bool,
+    /// Whether one whose spec has [`faults`] waits until they are mended, instead of running as far as it goes.
+    pub strict: bool,
+    /// Whether Secrets of ExtendedJobs are named by their prefix as it is, instead of with one dash after it.
+    pub verbatim_prefixes: bool,
 }
 
 /// Which namespaces are monitored.
@@ -144,6 +161,8 @@ pub struct Controller {
     counters: Counters,
     /// Whether this is the one that acts.
     leads: AtomicBool,
+    /// Somebody follows pods in a namespace where they are not watched.
+    peers_wanted: Notify,
     /// Held by whoever makes the agent's ConfigMap.
     agents: tokio::sync::Mutex<()>,
 }
@@ -179,6 +198,7 @@ impl Controller {
             queue: Queue::default(),
             counters: Counters::default(),
             leads: AtomicBool::new(false),
+            peers_wanted: Notify::new(),
             agents: tokio::sync::Mutex::default(),
         }))
     }
@@ -195,6 +215,7 @@ impl Controller {
                 self.table().knows_scopes = true;
             }
         }
+        tasks.spawn(Arc::clone(&self).follow_peers());
         let keys = Arc::clone(&self);
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         let mut held = lead.held();
@@ -222,7 +243,9 @@ impl Controller {
             }
             let controller = Arc::clone(&self);
             steps.spawn(async move {
-                let looked = controller.step(&key).await;
+                // A defect in one look is no reason never to look again.
+                let step = AssertUnwindSafe(controller.step(&key)).catch_unwind();
+                let looked = step.await.unwrap_or(Err(()));
                 controller.queue.done(key, looked);
                 drop(permit);
             });

@@ -2,6 +2,7 @@
 //! server takes, ours are taken.
 
 use data_encoding::HEXLOWER;
+use engine::trigger::Run;
 use ring::digest::{Context, SHA256};
 
 /// The longest label value, and name of a container or a volume.
@@ -10,12 +11,30 @@ const LABEL: usize = 63;
 const SUBDOMAIN: usize = 253;
 /// How much of a job's name its Jobs' names begin with.
 const STEM: usize = 39;
+/// The same of two names.
+const HALF_STEM: usize = 19;
+
+/// The name of the Job of a run. One that is for a pod names the first characters of both.
+pub(super) fn of_run(name: &str, uid: &str, run: &Run) -> String {
+    let Some(pod) = &run.pod else { return job(name, uid, run.id) };
+    let stem = |name| cut(name, HALF_STEM).trim_end_matches(['.', '-']);
+    format!("{}-{}-{}", stem(name), stem(&pod.name), hash([uid, &run.id.to_string()]))
+}
 
 /// The name of the Job of a run: as many of the first 39 characters as can stand there, and 16 hexadecimal
 /// digits that only this run has.
 pub(super) fn job(name: &str, uid: &str, run: u64) -> String {
     let stem = cut(name, STEM).trim_end_matches(['.', '-']);
     format!("{stem}-{}", hash([uid, &run.to_string()]))
+}
+
+/// The name of what tells of something that has happened: one for each.
+pub(super) fn event(name: &str, uid: &str, reason: &str, of: &str) -> String {
+    format!(
+        "{}.{}",
+        cut(name, SUBDOMAIN - 17).trim_end_matches(['.', '-']),
+        hash([uid, reason, of])
+    )
 }
 
 /// A name as a label's value.

@@ -1,13 +1,15 @@
-//! What a run left, as the Secrets that it is to become: pure.
+//! What a run left, as the Secrets and ConfigMaps that it is to become: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::{Content, Gathered};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
 use super::naming::{sanitize, sanitize_subdomain};
+use super::reference::Kind;
 
 /// What an ExtendedJob's container prints, as if it was a file.
 pub(super) const PRINTED: &str = "stdout";
@@ -28,9 +30,17 @@ struct SecretOptions {
     secret_labels: BTreeMap<String, String>,
     secret_annotations: BTreeMap<String, String>,
     versioned: bool,
+    /// `ConfigMap`; anything else is a Secret.
+    kind: String,
     /// `fan-out`; anything else is one Secret.
     #[serde(rename = "persistencemethod")]
     persistence_method: String,
+}
+
+impl SecretOptions {
+    fn kind(&self) -> Kind {
+        if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
+    }
 }
 
 impl OutputMap {
@@ -38,7 +48,7 @@ impl OutputMap {
     pub(super) fn of(dialect: Dialect, spec: &Value) -> Self {
         match dialect {
             Dialect::QuarksJob => Self::of_files(&spec["output"]),
-            Dialect::ExtendedJob => Self::of_prints(dialect, spec),
+            Dialect::ExtendedJob => Self::of_prints(dialect, spec, false),
         }
     }
 
@@ -55,16 +65,21 @@ impl OutputMap {
         Self(read.filter(|(_, files)| !files.is_empty()).collect())
     }
 
-    /// What each container prints becomes `<namePrefix>-<container>`. The original made no dash, so those who
-    /// knew wrote one at the end of the prefix: there is one in any case.
-    fn of_prints(dialect: Dialect, spec: &Value) -> Self {
+    /// What each container prints becomes `<namePrefix>-<container>`, as its documents said. The original made no
+    /// dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless it is to be
+    /// `verbatim` as the original had it.
+    fn of_prints(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
         let output = &spec["output"];
         let Some(prefix) = output["namePrefix"].as_str() else { return Self::default() };
-        let prefix = prefix.trim_end_matches('-');
+        let prefix = match prefix.trim_end_matches('-') {
+            _ if verbatim => prefix.to_owned(),
+            "" => String::new(),
+            prefix => format!("{prefix}-"),
+        };
         let containers = dialect.pod_spec(spec)["containers"].as_array().into_iter().flatten();
         let names = containers.filter_map(|container| container["name"].as_str());
         let options = |name: &str| SecretOptions {
-            name: if prefix.is_empty() { name.to_owned() } else { format!("{prefix}-{name}") },
+            name: format!("{prefix}{name}"),
             versioned: output["versioned"] == true,
             ..SecretOptions::default()
         };
@@ -82,21 +97,53 @@ impl OutputMap {
         self.0.keys().map(String::as_str)
     }
 
+    /// What it all becomes, by name; of what fans out the names are not known.
+    pub(super) fn targets(&self) -> impl Iterator<Item = (Kind, Box<str>)> {
+        let all = self.0.values().flat_map(BTreeMap::values);
+        all.map(|options| (options.kind(), sanitize_subdomain(&options.name).into()))
+    }
+
     /// The files of a container, if any of it are kept.
     pub(super) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
         Some(self.0.get(container)?.keys().map(String::as_str))
     }
 }
 
-/// A Secret that is to be.
+/// A Secret or a ConfigMap that is to be.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wanted {
+    pub(super) kind: Kind,
     /// Of a versioned one, what all versions have in common.
     pub(super) name: String,
     pub(super) data: BTreeMap<String, Vec<u8>>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) versioned: bool,
+    /// How many versions are kept.
+    pub(super) versions: Option<usize>,
+    /// Whether it goes with its QuarksJob; a version does in any case.
+    pub(super) owned: bool,
+}
+
+/// What is said of all outputs of a spec.
+struct General {
+    labels: BTreeMap<String, String>,
+    /// Whether values that are no strings become their JSON.
+    stringifies: bool,
+    versions: Option<usize>,
+    owned: bool,
+}
+
+impl General {
+    fn of(output: &Value) -> Self {
+        let versions = output["versionHistoryLimit"].as_u64();
+        Self {
+            labels: Deserialize::deserialize(&output["secretLabels"]).unwrap_or_default(),
+            stringifies: output["stringifyValues"] == true,
+            versions: versions.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            owned: output["setOwnerReference"] == true,
+        }
+    }
 }
 
 /// What is to be kept of a run.
@@ -109,18 +156,22 @@ pub(super) struct Kept {
     pub(super) notes: Vec<String>,
 }
 
-/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not.
+/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not. The prefix
+/// of an ExtendedJob has one dash after it, or is as it is.
 pub(super) fn kept(
     dialect: Dialect,
     spec: &Value,
+    verbatim_prefixes: bool,
     gathered: &BTreeMap<String, BTreeMap<String, Content>>,
 ) -> Kept {
-    let output = &spec["output"];
-    let general: BTreeMap<String, String> =
-        Deserialize::deserialize(&output["secretLabels"]).unwrap_or_default();
+    let general = General::of(&spec["output"]);
     let containers = dialect.pod_spec(spec)["containers"].as_array();
     let mut kept = Kept::default();
-    for (container, files) in &OutputMap::of(dialect, spec).0 {
+    let map = match dialect {
+        Dialect::ExtendedJob => OutputMap::of_prints(dialect, spec, verbatim_prefixes),
+        Dialect::QuarksJob => OutputMap::of(dialect, spec),
+    };
+    for (container, files) in &map.0 {
         let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
         let Some(spec) = spec else {
             kept.notes.push(format!("outputMap names a container {container}, which there is not"));
@@ -128,13 +179,16 @@ pub(super) fn kept(
         };
         for (file, options) in files {
             let found = gathered.get(container).and_then(|files| files.get(file));
-            match read(options, found.unwrap_or(&Content::Missing)) {
-                Ok(secrets) => kept.wanted.extend(secrets.into_iter().map(|(name, data)| Wanted {
+            match read(options, &general, found.unwrap_or(&Content::Missing)) {
+                Ok(read) => kept.wanted.extend(read.into_iter().map(|(name, data)| Wanted {
+                    kind: options.kind(),
                     name,
                     data,
-                    labels: labels(dialect, &general, options, container, spec),
+                    labels: labels(dialect, &general.labels, options, container, spec),
                     annotations: options.secret_annotations.clone(),
                     versioned: options.versioned,
+                    versions: general.versions,
+                    owned: general.owned,
                 })),
                 Err((reason, why)) => {
                     kept.faults.push((reason, format!("container {container}: {file}: {why}")));
@@ -144,8 +198,9 @@ pub(super) fn kept(
     }
     let mut names = BTreeSet::new();
     for wanted in &kept.wanted {
-        if !names.insert(&wanted.name) {
-            let why = format!("several files go into the Secret {}: the last is kept", wanted.name);
+        if !names.insert((wanted.kind, &wanted.name)) {
+            let (kind, name) = (wanted.kind.word(), &wanted.name);
+            let why = format!("several files go into {kind}/{name}: the last is kept");
             kept.faults.push(("OutputInvalid", why));
         }
     }
@@ -174,8 +229,12 @@ fn labels(
 type Fault = (&'static str, String);
 type Data = BTreeMap<String, Vec<u8>>;
 
-/// The Secrets of a file, by name.
-fn read(options: &SecretOptions, content: &Content) -> Result<Vec<(String, Data)>, Fault> {
+/// What becomes of a file, by name.
+fn read(
+    options: &SecretOptions,
+    general: &General,
+    content: &Content,
+) -> Result<Vec<(String, Data)>, Fault> {
     let invalid = |why: String| ("OutputInvalid", why);
     let text = match content {
         Content::Text(text) => text,
@@ -194,47 +253,51 @@ fn read(options: &SecretOptions, content: &Content) -> Result<Vec<(String, Data)
         let why = format!("outputMap names no Secret for it: {:?} leaves no name", options.name);
         return Err(invalid(why));
     }
+    if !matches!(options.kind.as_str(), "" | "Secret" | "ConfigMap") {
+        return Err(invalid(format!(
+            "its kind in outputMap is {:?}: say Secret or ConfigMap",
+            options.kind
+        )));
+    }
+    if options.versioned && options.kind() == Kind::ConfigMap {
+        let why = "a ConfigMap has no versions: remove versioned, or kind".to_owned();
+        return Err(invalid(why));
+    }
     let flat = object(text).map_err(invalid)?;
     if options.persistence_method != "fan-out" {
-        return Ok(vec![(name, data(flat).map_err(invalid)?)]);
+        return Ok(vec![(name, data(flat, general).map_err(invalid)?)]);
     }
     let fanned = flat.into_iter().map(|(key, value)| {
-        let within = |why: String| invalid(format!("key {key:?}: {why}"));
-        let text = value.as_str().ok_or_else(|| within(not_text(&value)))?;
-        let data = object(text).and_then(data).map_err(within)?;
+        let within = |why: String| invalid(format!("{}: {why}", shown(&key)));
+        let text = value_of(&value, general).map_err(within)?;
+        let data = object(&text).and_then(|flat| data(flat, general)).map_err(within)?;
         Ok((sanitize_subdomain(&format!("{name}-{key}")), data))
     });
     fanned.collect()
 }
 
+/// By key, as it is written.
+type Flat = BTreeMap<String, Box<RawValue>>;
+
 /// Its words name places, never what stands there.
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    let parsed: Result<Value, _> = serde_json::from_str(text);
-    match parsed {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err("it is JSON, and has to be one object".to_owned()),
-        Err(error) => {
-            Err(format!("it is not JSON (line {}, column {})", error.line(), error.column()))
-        }
-    }
+fn object(text: &str) -> Result<Flat, String> {
+    serde_json::from_str(text).map_err(|error| match error.is_data() {
+        true => "it is JSON, and has to be one object".to_owned(),
+        false => format!("it is not JSON (line {}, column {})", error.line(), error.column()),
+    })
 }
 
-fn data(flat: Map<String, Value>) -> Result<Data, String> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+fn data(flat: Flat, general: &General) -> Result<Data, String> {
     let mut data = Data::new();
     let mut bytes = 0;
     for (key, value) in flat {
-        if key.is_empty() || key.len() > MAX_KEY_BYTES || !key.bytes().all(good) {
+        if !is_key(&key) {
             return Err(format!(
-                "{key:?} cannot be a key of a Secret: up to {MAX_KEY_BYTES} letters, digits, '-', '_' and '.'"
+                "{} cannot be one of a Secret: up to {MAX_KEY_BYTES} letters, digits, '-', '_' and '.'",
+                shown(&key)
             ));
         }
-        let text = match value {
-            Value::String(text) => text,
-            // As the original read it.
-            Value::Null => String::new(),
-            other => return Err(format!("key {key:?}: {}", not_text(&other))),
-        };
+        let text = value_of(&value, general).map_err(|why| format!("{}: {why}", shown(&key)))?;
         bytes += text.len();
         data.insert(key, text.into_bytes());
     }
@@ -242,6 +305,34 @@ fn data(flat: Map<String, Value>) -> Result<Data, String> {
         return Err(format!("it has {bytes} bytes, of which a Secret holds {MAX_SECRET_BYTES}"));
     }
     Ok(data)
+}
+
+fn is_key(key: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !key.is_empty() && key.len() <= MAX_KEY_BYTES && key.bytes().all(good)
+}
+
+/// A key for people: what cannot be a name may be anything.
+fn shown(key: &str) -> String {
+    match is_key(key) {
+        true => format!("key {key:?}"),
+        false => format!("a key of {} bytes", key.len()),
+    }
+}
+
+/// Digits stay as they are written, however many they are.
+fn value_of(value: &RawValue, general: &General) -> Result<String, String> {
+    match serde_json::from_str(value.get()) {
+        Ok(Value::String(text)) => Ok(text),
+        // As the original read it.
+        Ok(Value::Null) => Ok(String::new()),
+        Err(_) if value.get().starts_with('"') => {
+            Err("the value is no string of Unicode".to_owned())
+        }
+        _ if general.stringifies => Ok(value.get().to_owned()),
+        Ok(other) => Err(not_text(&other)),
+        Err(_) => Err(not_text(&Value::from(0))),
+    }
 }
 
 fn not_text(value: &Value) -> String {
@@ -253,7 +344,9 @@ fn not_text(value: &Value) -> String {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    format!("the value is {what}, and has to be a string: print it as one")
+    format!(
+        "the value is {what}, and has to be a string: print it as one, or set spec.output.stringifyValues"
+    )
 }
 
 /// Of several reports, everything.

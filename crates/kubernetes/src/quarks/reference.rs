@@ -1,15 +1,20 @@
-//! What a pod refers to: ConfigMaps and Secrets in its variables and volumes, versioned ones by their newest.
+//! What is referred to: ConfigMaps and Secrets in a pod's variables and volumes, versioned ones by their newest,
+//! and others of the same kind whose success is waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// The kinds that a pod refers to.
+use super::dialect::Dialect;
+
+/// The kinds that are referred to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     ConfigMap,
     Secret,
+    /// By its success.
+    Triggered(Dialect),
 }
 
 impl Kind {
@@ -17,6 +22,8 @@ impl Kind {
         match self {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
+            Self::Triggered(Dialect::QuarksJob) => "quarksjob",
+            Self::Triggered(Dialect::ExtendedJob) => "extendedjob",
         }
     }
 }
@@ -87,6 +94,13 @@ pub(super) fn references(pod: &Value) -> Vec<Reference> {
     let needed = |one: &Reference| Reference { optional: false, ..one.clone() };
     let all = found.iter().filter(|one| !one.optional || !found.contains(&needed(one)));
     all.cloned().collect()
+}
+
+/// Those whose success is waited for: `spec.dependsOn`.
+pub(super) fn dependencies(dialect: Dialect, spec: &Value) -> impl Iterator<Item = Reference> {
+    let names = spec["dependsOn"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let kind = Kind::Triggered(dialect);
+    names.map(move |name| Reference { kind, name: name.into(), optional: false })
 }
 
 /// Has each reference to a versioned Secret be one to its newest version.

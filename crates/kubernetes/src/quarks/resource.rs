@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::trigger::{Concurrency, Outcome, Record, Run, Strategy, Trigger};
+use engine::trigger::{Concurrency, Outcome, Passed, Record, Run, Strategy, Trigger};
 use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::dialect::Dialect;
+use super::inputs;
 use super::output::OutputMap;
-use super::reference::{Reference, references};
+use super::peers::Following;
+use super::reference::{Kind, Reference, base, dependencies, references};
+use super::retention::Limits;
+use super::schedule::Times;
 use super::table::Key;
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
@@ -30,13 +34,43 @@ pub(super) struct Resource {
     pub(super) strategy: Strategy,
     pub(super) follows_config: bool,
     pub(super) concurrency: Concurrency,
+    /// When it runs by itself.
+    pub(super) times: Option<Times>,
+    /// The pods that it follows, or why it follows none.
+    pub(super) following: Option<Result<Box<Following>, String>>,
+    /// How many Jobs that have ended are kept.
+    pub(super) limits: Limits,
     pub(super) record: Record,
     pub(super) status: Status,
     /// Whether anything is kept of what it leaves.
     pub(super) has_output: bool,
+    /// What it is kept in, as far as the spec says; versions by what they have in common.
+    makes: Box<[(Kind, Box<str>)]>,
     pub(super) references: Arc<[Reference]>,
+    /// What the inputs of the next trigger refer to: waited for, and no configuration of its.
+    pub(super) told_of: Box<[Reference]>,
     /// The whole spec, as JSON: thousands of them are kept, and few are run.
     spec: Box<[u8]>,
+}
+
+/// The record, as it is written.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Written {
+    /// Whose it is: a resource that was copied, with its annotations, has had no runs.
+    #[serde(default)]
+    pub(super) uid: Option<String>,
+    #[serde(flatten)]
+    pub(super) record: Record,
+}
+
+impl Written {
+    /// Whether it is this one's, and may be what we have written.
+    fn is_of(&self, uid: Option<&str>) -> bool {
+        let in_range = i64::try_from(self.record.last).is_ok_and(|last| last < i64::MAX);
+        let is_time = |at: &str| at.is_empty() || at.parse::<jiff::Timestamp>().is_ok();
+        let are_times = self.record.open.iter().all(|run| is_time(&run.at));
+        (self.uid.is_none() || self.uid.as_deref() == uid) && in_range && are_times
+    }
 }
 
 /// What its status says.
@@ -74,6 +108,19 @@ impl Resource {
         let metadata = &object.metadata;
         let spec = &object.data["spec"];
         let record = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
+        let written: Option<Written> = record.and_then(|it| serde_json::from_str(it).ok());
+        let mut record =
+            written.filter(|it| it.is_of(metadata.uid.as_deref())).unwrap_or_default().record;
+        let map = OutputMap::of(dialect, spec);
+        let times = Times::of(&spec["trigger"]);
+        // As long as nobody has changed it, its schedule is as old as itself.
+        if let (Some(times), Some(1), None, Some(created)) =
+            (&times, metadata.generation, &record.schedule, &metadata.creation_timestamp)
+        {
+            let (of, since) = (times.of.to_string(), created.0.to_string());
+            record.schedule = Some(Passed { of, since });
+        }
+        let of_pod = references(dialect.pod_spec(spec)).into_iter();
         let mut status: Status =
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
         status.waits = waits(&object.data["status"]);
@@ -87,10 +134,17 @@ impl Resource {
             strategy: strategy(&spec["trigger"]["strategy"]),
             follows_config: spec["updateOnConfigChange"] == true,
             concurrency: Concurrency::deserialize(&spec["concurrencyPolicy"]).unwrap_or_default(),
-            record: record.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default(),
+            times,
+            following: Following::of(&spec["trigger"])
+                .filter(|_| dialect == Dialect::ExtendedJob)
+                .map(|read| read.map(Box::new)),
+            limits: Limits::of(spec),
+            record,
             status,
-            has_output: !OutputMap::of(dialect, spec).is_empty(),
-            references: references(dialect.pod_spec(spec)).into(),
+            has_output: !map.is_empty(),
+            makes: map.targets().collect(),
+            references: of_pod.chain(dependencies(dialect, spec)).collect(),
+            told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
         })
     }
@@ -100,9 +154,32 @@ impl Resource {
         Key { dialect: self.dialect, namespace, name }
     }
 
+    /// All that may let it go on when it comes or changes.
+    pub(super) fn waits_for(&self) -> impl Iterator<Item = &Reference> {
+        self.references.iter().chain(&self.told_of)
+    }
+
     /// Its spec.
     pub(super) fn spec(&self) -> Value {
         serde_json::from_slice(&self.spec).unwrap_or_default()
+    }
+
+    /// What the run of the next trigger is told: variables, as a container has them.
+    pub(super) fn inputs(&self) -> Value {
+        self.spec()["trigger"]["inputs"].take()
+    }
+
+    /// Whether a run of it writes this.
+    pub(super) fn makes(&self, kind: Kind, name: &str) -> bool {
+        let names = [Some(name), base(name)].into_iter().flatten();
+        let made = |name: &str| self.makes.iter().any(|(of, made)| *of == kind && **made == *name);
+        names.into_iter().any(made)
+    }
+
+    /// Its newest success, if no run has failed since then and none goes on.
+    pub(super) fn success(&self) -> Option<(&str, u64)> {
+        let newest = self.status.history.first().map_or(0, |run| run.id);
+        self.status.completed.then_some((&*self.uid, newest))
     }
 
     pub(super) fn settled(&self) -> BTreeSet<u64> {
@@ -125,6 +202,7 @@ fn strategy(value: &Value) -> Strategy {
         Some("now") => Strategy::Now,
         Some("once") => Strategy::Once,
         Some("done") => Strategy::Done,
+        Some("podstate") => Strategy::PodState,
         _ => Strategy::Manual,
     }
 }
@@ -136,6 +214,7 @@ pub(super) fn word(strategy: Strategy) -> &'static str {
         Strategy::Now => "now",
         Strategy::Once => "once",
         Strategy::Done => "done",
+        Strategy::PodState => "podstate",
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct SeenJob {
     pub(super) unsure: bool,
     /// Whether its pods go with it.
     pub(super) takes_pods: bool,
+    /// Its run is over, and something goes on in a pod of it.
+    pub(super) lingers: bool,
 }
 
 /// How a Job ended.
@@ -67,6 +69,7 @@ impl SeenJob {
             deleting: metadata.deletion_timestamp.is_some(),
             unsure: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
+            lingers: false,
         })
     }
 }
@@ -101,7 +104,7 @@ pub(super) struct SeenPod {
     pub(super) succeeded: bool,
     /// They are over, well or not.
     pub(super) over: bool,
-    /// Something that is not of the template goes on in it.
+    /// They are over, and something that is not of the template goes on in it.
     pub(super) lingers: bool,
     /// Whether a sidecar of ours reads its output.
     pub(super) sidecar: bool,
@@ -143,6 +146,8 @@ impl SeenPod {
             pod.spec.as_ref().and_then(|it| it.restart_policy.as_deref()) != Some("Never");
         let over =
             |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0 || !restarts);
+        // Kubernetes waits for what was put into it: it may never end.
+        let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
         let others = named.iter().flatten().filter(|name| **name != SIDECAR);
         let sidecar = named.iter().flatten().any(|name| *name == SIDECAR);
         // One among the first containers is ended by the kubelet.
@@ -158,8 +163,8 @@ impl SeenPod {
             version: metadata.resource_version.as_deref()?.parse().ok()?,
             job: job.uid.as_str().into(),
             succeeded,
-            over: succeeded || phase == "Failed",
-            lingers: succeeded && phase == "Running",
+            over: succeeded || all_over || phase == "Failed",
+            lingers: all_over && status.is_some_and(|it| others_go_on(it, &named)),
             waits_for_us,
             sidecar,
             ended: status.map(last_end).unwrap_or_default(),
@@ -173,6 +178,16 @@ impl SeenPod {
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     let first = status.init_container_statuses.iter().flatten();
     first.chain(status.container_statuses.iter().flatten())
+}
+
+/// Whether a container goes on that is none of the named.
+fn others_go_on(status: &PodStatus, named: &Option<Vec<&str>>) -> bool {
+    let is_other = |name: &str| named.as_ref().is_some_and(|named| !named.contains(&name));
+    let mut main = status.container_statuses.iter().flatten();
+    main.any(|container| {
+        let ended = container.state.as_ref().is_some_and(|state| state.terminated.is_some());
+        is_other(&container.name) && !ended
+    })
 }
 
 fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {

@@ -56,7 +56,7 @@ pub(super) fn settled(
 }
 
 /// As much as is read: a hundred containers may each have something to say.
-fn short(message: &str) -> String {
+pub(super) fn short(message: &str) -> String {
     let end = message.char_indices().nth(MESSAGE).map_or(message.len(), |(end, _)| end);
     match end == message.len() {
         true => message.to_owned(),

@@ -3,28 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::trigger::{Action, Decision, Outcome, Record, Run, Strategy, Wait, decide};
+use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait, decide};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
-    PropagationPolicy,
+    Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
 use serde_json::{Value, json};
 
-use super::capture::{ENDED, Means};
+use super::capture::ENDED;
 use super::dialect::Dialect;
-use super::reference::Kind;
-use super::resource::{RUNS, Resource, word};
+use super::look::Look;
+use super::resource::{RUNS, Resource, Written, word};
+use super::retention::Disposal;
 use super::seen::SeenJob;
 use super::table::Key;
-use super::{Controller, manifest, naming, status};
+use super::{Controller, lint, manifest, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::resources::time;
-use crate::runner::agents;
 
 /// How many looks follow one another at once; what is left then waits for the next turn.
 const LOOKS: usize = 12;
+/// How long a time that is to come is waited for before the clock is looked at again.
+const LONGEST: Duration = Duration::from_secs(600);
 
 impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
@@ -32,12 +34,12 @@ impl Controller {
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
         for _ in 0..LOOKS {
             let cleared = self.clear_doubt(key).await;
-            let Some((resource, decision)) = self.look(key) else { return Ok(None) };
+            let Some((resource, look, decision)) = self.look(key) else { return Ok(None) };
             if let Err(error) = cleared {
                 return self.failed(key, &resource, error).await;
             }
             if decision.actions.is_empty() {
-                return self.idle(key, &resource, decision.wait).await;
+                return self.idle(key, &resource, look, decision.wait).await;
             }
             for action in decision.actions {
                 // Another may lead by now.
@@ -64,17 +66,37 @@ impl Controller {
         Ok(Some(Duration::ZERO))
     }
 
-    fn look(&self, key: &Key) -> Option<(Arc<Resource>, Decision)> {
+    fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
         let mut table = self.table();
         if !table.is_complete(&key.namespace) {
             return None;
         }
         let resource = table.get(key)?.resource.clone().filter(|resource| !resource.deleting)?;
-        let state = table.state(key, self.settings.settle)?;
-        Some((resource, decide(&state, &time(self.now()))))
+        if table.lacks_peers(&resource) {
+            self.peers_wanted.notify_one();
+        }
+        let now = self.now();
+        let mut look = table.look(key, self.settings.settle, timestamp(now))?;
+        let mut decision = decide(&look.state, &time(now));
+        // What another takes the place of goes on until that other can be.
+        let takes = |action: &Action| match action {
+            Action::Reopen | Action::Record { .. } => true,
+            Action::Settle(_, outcome) => outcome.reason == REPLACED,
+            _ => false,
+        };
+        if decision.actions.iter().any(takes) {
+            if self.settings.strict {
+                look.faults = lint::of_spec(key.dialect, &resource.spec());
+            }
+            if !look.faults.is_empty() {
+                decision.actions.retain(|action| !takes(action));
+                look.fault = Some(look.faults.join("; "));
+            }
+        }
+        Some((resource, look, decision))
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         u64::try_from(self.time.now()).unwrap_or_default()
     }
 
@@ -83,23 +105,38 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
+        look: Look,
         wait: Option<Wait>,
     ) -> Result<Option<Duration>, ()> {
         if let Err(error) = self.look_after(key, resource).await {
             return self.failed(key, resource, error).await;
         }
-        let again = match &wait {
-            Some(Wait::Changes) => Some(self.settings.settle),
-            _ => None,
-        };
+        let settles = (wait == Some(Wait::Changes)).then_some(self.settings.settle);
+        let again = settles.into_iter().chain(look.next.map(|next| self.until(next))).min();
         let waits = match wait {
-            Some(Wait::References(missing)) => {
-                Some(format!("it refers to what is not there: {}", missing.join(", ")))
+            Some(Wait::References(missing)) => Some(format!("it waits for {}", missing.join(", "))),
+            // What it follows waits for a moment, each time: of that nobody need be told.
+            Some(Wait::Run) if matches!(resource.strategy, Strategy::Now | Strategy::Once) => {
+                let going = resource.record.open.iter().rfind(|run| resource.is_open(run.id));
+                going.map(|run| format!("it waits for the end of run {}", run.id))
             }
-            _ => self.table().trouble_of(key),
+            _ => {
+                let words: Vec<String> =
+                    look.fault.into_iter().chain(self.table().trouble_of(key)).collect();
+                (!words.is_empty()).then(|| words.join("; "))
+            }
         };
+        let waits = waits.as_deref().map(status::short);
         self.tell(key, resource, waits.as_deref()).await;
         Ok(again)
+    }
+
+    /// How long it is until then, in pieces: clocks are put right.
+    fn until(&self, then: Timestamp) -> Duration {
+        let millis = then.duration_since(timestamp(self.now())).as_millis();
+        // A moment after it, or it may be looked at just before.
+        let millis = u64::try_from(millis).unwrap_or_default().saturating_add(5);
+        Duration::from_millis(millis).min(LONGEST)
     }
 
     /// Says why it cannot go on, once.
@@ -112,7 +149,7 @@ impl Controller {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
-        if let CallError::Refused(why) = &error {
+        if let CallError::Refused(why) | CallError::Invalid(why) = &error {
             self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
         }
         Err(())
@@ -122,6 +159,7 @@ impl Controller {
         if resource.status.waits.as_deref() == waits {
             return;
         }
+        waits.into_iter().for_each(|waits| self.tell_of_waiting(resource, waits));
         let status = status::waits(resource, waits, self.now());
         if let Err(error) = self.patch_status(key, resource, status).await {
             tracing::debug!(name = &*key.name, %error, "what it waits for was not written");
@@ -136,8 +174,12 @@ impl Controller {
     ) -> Result<(), CallError> {
         match action {
             Action::Reopen => self.patch_status(key, resource, status::reopened()).await,
-            Action::Record { record, strategy } => {
-                self.record(key, resource, &record, strategy).await
+            Action::Record { record, strategy, passed_over } => {
+                self.record(key, resource, &record, strategy).await?;
+                if let Some(trigger) = passed_over {
+                    self.tell_of_one_passed_over(resource, trigger, &record);
+                }
+                Ok(())
             }
             Action::Start(run) => self.start(key, resource, &run).await,
             Action::Keep(run) => {
@@ -148,7 +190,7 @@ impl Controller {
                 Ok(())
             }
             Action::Settle(run, outcome) => self.settle(key, resource, &run, &outcome).await,
-            Action::Remove(run) => self.remove(key, resource, run).await,
+            Action::Remove(run) => self.remove(key, run).await,
         }
     }
 
@@ -158,12 +200,13 @@ impl Controller {
 
     fn learn(&self, key: &Key, object: &DynamicObject) {
         if let Some(resource) = Resource::of(key.dialect, object) {
-            self.table().learn(resource);
+            let keys = self.table().learn(resource);
+            self.queue.push(keys.into_iter().filter(|other| other != key));
         }
     }
 
     /// Reads it as it is now.
-    async fn refresh(&self, key: &Key) -> Result<(), CallError> {
+    pub(super) async fn refresh(&self, key: &Key) -> Result<(), CallError> {
         match find(self.resources(key).get(&key.name)).await? {
             Some(object) => self.learn(key, &object),
             None => self.table().forget(key),
@@ -207,14 +250,16 @@ impl Controller {
         record: &Record,
         strategy: Strategy,
     ) -> Result<(), CallError> {
-        let written =
-            serde_json::to_string(record).map_err(|error| CallError::Invalid(error.to_string()))?;
+        let (uid, record_is) = (Some(resource.uid.to_string()), record.clone());
+        let written = serde_json::to_string(&Written { uid, record: record_is })
+            .map_err(|error| CallError::Invalid(error.to_string()))?;
         let mut patch = json!({"metadata": {
             "resourceVersion": resource.version.to_string(),
             "annotations": {RUNS: written},
         }});
         if strategy != resource.strategy {
-            patch["spec"] = json!({"trigger": {"strategy": word(strategy)}});
+            // What the next run is told was for this one.
+            patch["spec"] = json!({"trigger": {"strategy": word(strategy), "inputs": null}});
         }
         let params = PatchParams::default();
         let patched =
@@ -225,106 +270,6 @@ impl Controller {
         Ok(())
     }
 
-    async fn start(&self, key: &Key, resource: &Resource, run: &Run) -> Result<(), CallError> {
-        // Whoever has recorded it may have carried it out, and what is known of that may be old.
-        if !self.table().was_recorded_here(key, run.id) {
-            self.refresh(key).await?;
-            let known = self.table().get(key).and_then(|entry| entry.resource.clone());
-            if !known.is_some_and(|it| it.uid == resource.uid && it.is_open(run.id)) {
-                return Ok(());
-            }
-        }
-        let job = {
-            let means = Means {
-                delivery: &self.settings.delivery,
-                key: self.keys.newest(),
-                native_sidecars: self.native_sidecars,
-                wraps: self.settings.wraps,
-            };
-            let table = self.table();
-            let newest = |base: &str| Some(table.objects.newest(&key.namespace, base)?.0);
-            manifest::of_run(resource, run, &means, newest)
-        };
-        let job = job.and_then(|job| {
-            let read: Result<Job, _> = serde_json::from_value(job.clone());
-            read.map(|_| job).map_err(|error| {
-                Outcome::failed("TemplateInvalid", format!("spec.template: {error}"))
-            })
-        });
-        let job = match job {
-            Ok(job) => job,
-            Err(outcome) => {
-                self.table().kept(key, run.id, outcome);
-                return Ok(());
-            }
-        };
-        if key.dialect == Dialect::QuarksJob && resource.has_output {
-            self.bring_agent(&key.namespace).await?;
-        }
-        let made = self.make(key, &job).await;
-        match made {
-            Ok(job) => {
-                self.counters.started.add();
-                SeenJob::of(&job).map(|job| self.table().learn_job(job));
-            }
-            Err(CallError::Exists) => self.adopt(key, resource, run).await?,
-            Err(CallError::Invalid(why)) => {
-                self.table().kept(key, run.id, Outcome::failed("JobRefused", why));
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// As it is: members that we do not know are the API server's to judge.
-    async fn make(&self, key: &Key, job: &Value) -> Result<Job, CallError> {
-        let path = format!("/apis/batch/v1/namespaces/{}/jobs", key.namespace);
-        let invalid = |error: &dyn std::fmt::Display| CallError::Invalid(error.to_string());
-        let body = serde_json::to_vec(job).map_err(|error| invalid(&error))?;
-        let request = kube::core::Request::new(path).create(&PostParams::default(), body);
-        let request = request.map_err(|error| invalid(&error))?;
-        call(self.client.request(request)).await
-    }
-
-    /// A Job of this name is there: this run's, whoever made it.
-    async fn adopt(&self, key: &Key, resource: &Resource, run: &Run) -> Result<(), CallError> {
-        let name = naming::job(&resource.name, &resource.uid, run.id);
-        let found = find(self.api::<Job>(&key.namespace).get(&name)).await?;
-        let Some(found) = found else { return Err(CallError::Conflict) };
-        match SeenJob::of(&found) {
-            Some(job) if job.owner == resource.uid => {
-                self.table().learn_job(job);
-            }
-            _ => {
-                let why = format!(
-                    "a Job {name} is there that is not ours: delete it, then trigger again"
-                );
-                self.table().kept(key, run.id, Outcome::failed("JobRefused", why));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it.
-    async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
-        let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
-        let is_there = || {
-            let table = self.table();
-            table.agents.contains(namespace)
-                || table.objects.get(namespace, Kind::ConfigMap, agent.name()).is_some()
-        };
-        if is_there() {
-            return Ok(());
-        }
-        // Whoever comes meanwhile waits for this one.
-        let _making = self.agents.lock().await;
-        if !is_there() {
-            agents::make(&self.api::<ConfigMap>(namespace), agent).await?;
-            self.table().agents.insert(Arc::clone(namespace));
-        }
-        Ok(())
-    }
-
     async fn settle(
         &self,
         key: &Key,
@@ -332,14 +277,16 @@ impl Controller {
         run: &Run,
         outcome: &Outcome,
     ) -> Result<(), CallError> {
-        let job = naming::job(&resource.name, &resource.uid, run.id);
+        let job = naming::of_run(&resource.name, &resource.uid, run);
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
         self.was_kept(key, run)?;
-        if let Some(ttl) = manifest::ttl(resource).filter(|_| !outcome.succeeded) {
+        let stays = self.table().disposal(key, run.id).is_none();
+        if let Some(ttl) = manifest::ttl(resource).filter(|_| stays) {
             let (jobs, params) = (self.api::<Job>(&key.namespace), PatchParams::default());
             find(jobs.patch(&job, &params, &Patch::Merge(ttl))).await?;
         }
+        self.tell_of_end(resource, run, outcome);
         match outcome.succeeded {
             true => self.counters.succeeded.add(),
             false => self.counters.failed.add(),
@@ -363,28 +310,46 @@ impl Controller {
         }
     }
 
-    /// Its pods stay, as they did, unless the template says otherwise or another run takes its place.
-    async fn remove(&self, key: &Key, resource: &Resource, run: u64) -> Result<(), CallError> {
-        let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
-        let Some(job) = job else { return Ok(()) };
-        let succeeded = resource.ended(run).is_some_and(|run| run.outcome.succeeded);
-        // Something that was put into a pod goes on: nobody else would end it.
-        let lingers = self.table().pods(&job).any(|pod| pod.lingers);
-        let policy = match succeeded && !job.takes_pods && !lingers {
-            true => PropagationPolicy::Orphan,
-            false => PropagationPolicy::Background,
+    /// Its Job goes, or at least what goes on in it.
+    async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
+        let (disposal, job) = {
+            let table = self.table();
+            let job = table.get(key).and_then(|entry| entry.jobs.get(&run).cloned());
+            (table.disposal(key, run), job)
         };
-        let this = Preconditions { uid: Some(job.uid.to_string()), resource_version: None };
-        let params = DeleteParams {
-            preconditions: Some(this),
-            propagation_policy: Some(policy),
-            ..DeleteParams::default()
+        let (Some(disposal), Some(job)) = (disposal, job) else { return Ok(()) };
+        let jobs = self.api::<Job>(&key.namespace);
+        let done = match disposal {
+            Disposal::Ends => {
+                // Kubernetes ends its pods then.
+                let patch = json!({
+                    "metadata": {"uid": &*job.uid}, "spec": {"activeDeadlineSeconds": 1},
+                });
+                call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)))
+                    .await
+                    .map(drop)
+            }
+            Disposal::LeavesPods | Disposal::TakesPods => {
+                let policy = match disposal {
+                    Disposal::LeavesPods => PropagationPolicy::Orphan,
+                    _ => PropagationPolicy::Background,
+                };
+                let this = Preconditions { uid: Some(job.uid.to_string()), resource_version: None };
+                let params = DeleteParams {
+                    preconditions: Some(this),
+                    propagation_policy: Some(policy),
+                    ..DeleteParams::default()
+                };
+                call(jobs.delete(&job.name, &params)).await.map(drop)
+            }
         };
-        match call(self.api::<Job>(&key.namespace).delete(&job.name, &params)).await {
-            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => self.table().goes(key, run),
-            Err(error) => return Err(error),
+        match done {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
+                self.table().goes(key, run);
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Asks after Jobs that a list was without: only their absence now says that they are gone.
@@ -443,4 +408,10 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+/// Of milliseconds since 1970.
+fn timestamp(millis: u64) -> Timestamp {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
 }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use engine::trigger::{Held, Outcome, REPLACED, References, State, Work};
+use engine::trigger::{Outcome, References};
 
 use super::dialect::Dialect;
 use super::held::{Object, Objects};
+use super::peers;
 use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
@@ -26,6 +27,8 @@ pub(super) enum Watched {
     Resources(Dialect),
     Jobs,
     Pods,
+    /// Pods that are nobody's here: where they are followed.
+    Peers,
     ConfigMaps,
     Secrets,
 }
@@ -35,7 +38,7 @@ const FURTHER: usize = 4;
 
 /// Of all namespaces that are watched.
 pub(super) struct Table {
-    entries: HashMap<Key, Entry>,
+    pub(super) entries: HashMap<Key, Entry>,
     pub(super) objects: Objects,
     /// Who refers to what, by how it is referred to.
     referrers: HashMap<(Arc<str>, Kind, Arc<str>), BTreeSet<Key>>,
@@ -47,6 +50,8 @@ pub(super) struct Table {
     listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
     /// Where we made the agent's ConfigMap: to a watch it may be new yet.
     pub(super) agents: HashSet<Arc<str>>,
+    /// Pods that are followed.
+    pub(super) peers: peers::ByNamespace,
     /// How many kinds of things are watched in each.
     kinds: usize,
     /// Whether it is known which namespaces are monitored.
@@ -60,13 +65,13 @@ pub(super) struct Entry {
     /// By run.
     pub(super) jobs: BTreeMap<u64, SeenJob>,
     /// Runs that were seen to lose their Job.
-    gone: BTreeSet<u64>,
+    pub(super) gone: BTreeSet<u64>,
     /// Runs whose output is kept.
-    kept: BTreeMap<u64, Outcome>,
+    pub(super) kept: BTreeMap<u64, Outcome>,
     /// Runs that this process has recorded: nobody else can have carried them out.
     recorded: BTreeSet<u64>,
     /// What it refers to as it was last seen, and since when.
-    references: Option<(References, Instant)>,
+    pub(super) references: Option<(References, Instant)>,
 }
 
 impl Table {
@@ -80,6 +85,7 @@ impl Table {
             owners: HashMap::new(),
             listed: HashMap::new(),
             agents: HashSet::new(),
+            peers: peers::ByNamespace::new(),
             kinds: dialects + FURTHER,
             knows_scopes: false,
         }
@@ -118,6 +124,9 @@ impl Table {
 
     /// A list has ended. Whether it was the last of a scope.
     pub(super) fn listed(&mut self, scope: Option<&Arc<str>>, what: Watched) -> bool {
+        if what == Watched::Peers {
+            return false;
+        }
         let listed = self.listed.entry(scope.cloned()).or_default();
         listed.insert(what) && listed.len() == self.kinds
     }
@@ -137,6 +146,7 @@ impl Table {
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);
         self.agents.remove(namespace);
+        self.peers.remove(namespace);
     }
 
     fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) {
@@ -145,14 +155,16 @@ impl Table {
         }
     }
 
-    /// Takes a QuarksJob as it is, unless something newer is known.
-    pub(super) fn learn(&mut self, resource: Resource) -> Key {
+    /// Takes a QuarksJob as it is, unless something newer is known. Who may have something to do: it, and those
+    /// that wait for its success.
+    pub(super) fn learn(&mut self, resource: Resource) -> Vec<Key> {
         let key = resource.key();
         let entry = self.entries.entry(key.clone()).or_default();
         let known = entry.resource.clone();
         if known.as_ref().is_some_and(|known| known.version > resource.version) {
-            return key;
+            return vec![key];
         }
+        let news = resource.success() != known.as_ref().and_then(|known| known.success());
         if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
             *entry = Entry::default();
         }
@@ -161,23 +173,63 @@ impl Table {
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
-        for job in entry.jobs.values().filter(|job| over(&job.run)) {
-            self.pods.remove(&job.uid);
+        for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
+            let pods = self.pods.remove(&job.uid);
+            job.lingers |= pods.is_some_and(|pods| pods.values().any(|pod| pod.lingers));
         }
+        let follows = resource.following.is_some();
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
-        let same = known.as_ref().is_some_and(|known| known.references == resource.references);
+        let same = known.as_ref().is_some_and(|known| known.waits_for().eq(resource.waits_for()));
         if !same {
             known.into_iter().for_each(|known| self.refer(&known, &key, false));
             self.refer(&resource, &key, true);
         }
-        key
+        self.follow_peers(&key, follows);
+        match news || !same {
+            true => [vec![key.clone()], self.dependents(key)].concat(),
+            false => vec![key],
+        }
+    }
+
+    fn follow_peers(&mut self, key: &Key, follows: bool) {
+        if follows {
+            let peers = self.peers.entry(Arc::clone(&key.namespace)).or_default();
+            peers.followers.insert(key.clone());
+        } else if let Some(peers) = self.peers.get_mut(&key.namespace) {
+            peers.followers.remove(key);
+            if peers.followers.is_empty() {
+                self.peers.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Whether pods that it follows are to be listed.
+    pub(super) fn lacks_peers(&self, resource: &Resource) -> bool {
+        let peers = self.peers.get(&resource.namespace).filter(|_| resource.following.is_some());
+        peers.is_some_and(|peers| peers.pods.is_none())
+    }
+
+    /// Those that wait for the success of one, by way of others too; itself among them, if it does.
+    pub(super) fn dependents(&self, key: Key) -> Vec<Key> {
+        let (mut found, mut next) = (BTreeSet::new(), vec![key]);
+        while let Some(key) = next.pop() {
+            let place = (key.namespace, Kind::Triggered(key.dialect), key.name);
+            let further = self.referrers.get(&place).into_iter().flatten();
+            for key in further {
+                if found.insert(key.clone()) {
+                    next.push(key.clone());
+                }
+            }
+        }
+        found.into_iter().collect()
     }
 
     /// It is not there any more.
     pub(super) fn forget(&mut self, key: &Key) {
         let Some(entry) = self.entries.remove(key) else { return };
         entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
+        self.follow_peers(key, false);
         for job in entry.jobs.values() {
             self.pods.remove(&job.uid);
             self.owners.remove(&job.uid);
@@ -185,7 +237,7 @@ impl Table {
     }
 
     fn refer(&mut self, resource: &Resource, key: &Key, refers: bool) {
-        for reference in resource.references.iter() {
+        for reference in resource.waits_for() {
             for name in [Some(&*reference.name), base(&reference.name)].into_iter().flatten() {
                 let place = (Arc::clone(&key.namespace), reference.kind, Arc::from(name));
                 if refers {
@@ -217,7 +269,8 @@ impl Table {
             return key;
         }
         let uid = Arc::clone(&job.uid);
-        entry.jobs.insert(job.run, job);
+        let lingers = known.is_some_and(|known| known.lingers);
+        entry.jobs.insert(job.run, SeenJob { lingers, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             self.pods.remove(&uid);
@@ -262,8 +315,12 @@ impl Table {
     pub(super) fn learn_pod(&mut self, pod: SeenPod) -> Option<Key> {
         let key = self.owners.get(&pod.job).cloned();
         // Pods of runs that are over may stay for as long as their logs are wanted.
-        if key.as_ref().is_some_and(|key| self.is_over(key, &pod.job)) {
-            return None;
+        if let Some(over) = key.as_ref().filter(|key| self.is_over(key, &pod.job)) {
+            let mut jobs =
+                self.entries.get_mut(over).into_iter().flat_map(|it| it.jobs.values_mut());
+            let job = jobs.find(|job| job.uid == pod.job && pod.lingers && !job.lingers)?;
+            job.lingers = true;
+            return key;
         }
         let pods = self.pods.entry(Arc::clone(&pod.job)).or_default();
         if pods.get(&pod.uid).is_none_or(|known| known.version <= pod.version) {
@@ -336,70 +393,6 @@ impl Table {
         self.change(key, |entry| {
             entry.jobs.get_mut(&run).into_iter().for_each(|job| job.deleting = true);
         });
-    }
-
-    /// Everything that is decided by.
-    pub(super) fn state(&mut self, key: &Key, settle: Duration) -> Option<State> {
-        let entry = self.entries.get(key)?;
-        let resource = Arc::clone(entry.resource.as_ref()?);
-        let (references, missing) = self.look(&resource);
-        let work = |job: &SeenJob| self.work(job);
-        let mut runs: BTreeMap<u64, Work> =
-            entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
-        runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
-        runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
-        let left = entry.jobs.values().filter(|job| {
-            let goes = |outcome: &Outcome| outcome.succeeded || outcome.reason == REPLACED;
-            !job.deleting && resource.ended(job.run).is_some_and(|run| goes(&run.outcome))
-        });
-        let left = left.map(|job| job.run).collect();
-        // One that has run under the original operator has no record, and must not run for `once` again.
-        let mut record = resource.record.clone();
-        record.once |= record.last == 0 && resource.status.completed;
-        let entry = self.entries.get_mut(key)?;
-        let now = Instant::now();
-        let since = match &entry.references {
-            Some((known, since)) if *known == references => *since,
-            _ => {
-                entry.references = Some((references.clone(), now));
-                now
-            }
-        };
-        Some(State {
-            strategy: resource.strategy,
-            follows_config: resource.follows_config,
-            concurrency: resource.concurrency,
-            missing,
-            references,
-            unchanged: now.duration_since(since),
-            settle,
-            record,
-            settled: resource.settled(),
-            completed: resource.status.completed,
-            runs,
-            left,
-        })
-    }
-
-    fn look(&self, resource: &Resource) -> (References, Vec<String>) {
-        let mut references = References::new();
-        let mut missing = Vec::new();
-        for reference in resource.references.iter() {
-            let (name, held) =
-                self.objects.held(&resource.namespace, reference.kind, &reference.name);
-            if held == Held::Nothing(()) && !reference.optional {
-                missing.push(format!("{}/{}", reference.kind.word(), reference.name));
-            }
-            references.insert(name, held);
-        }
-        (references, missing)
-    }
-
-    fn work(&self, job: &SeenJob) -> Work {
-        // One pod is all of it: its end is that of the Job, which is told of a moment later.
-        let has_ended =
-            job.end.is_some() || (job.single && self.pods(job).any(|pod| pod.succeeded));
-        if has_ended { Work::Ended } else { Work::Going }
     }
 }
 

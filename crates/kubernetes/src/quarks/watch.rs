@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use super::Controller;
 use super::dialect::{Dialect, TRIGGERED};
 use super::held::Object;
+use super::peers::Peer;
 use super::reference::Kind;
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
@@ -30,7 +31,7 @@ const PAGE: u32 = 500;
 pub(super) type Scope = Option<Arc<str>>;
 
 /// How one kind is taken into the table.
-trait Follows<K>: Copy + Send + 'static {
+pub(super) trait Follows<K>: Copy + Send + 'static {
     /// What it follows.
     fn what(self) -> Watched;
     /// What tells the objects of a list apart.
@@ -63,8 +64,9 @@ impl Follows<DynamicObject> for OfResources {
     type Id = Key;
 
     fn learn(self, table: &mut Table, object: &DynamicObject) -> (Option<Key>, Vec<Key>) {
-        let key = Resource::of(self.0, object).map(|resource| table.learn(resource));
-        (key.clone(), key.into_iter().collect())
+        let keys = Resource::of(self.0, object).map(|resource| table.learn(resource));
+        let keys = keys.unwrap_or_default();
+        (keys.first().cloned(), keys)
     }
 
     fn forget(self, table: &mut Table, object: &DynamicObject) -> Vec<Key> {
@@ -120,6 +122,39 @@ impl Follows<Pod> for OfPods {
 
     fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
         Vec::new()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct OfPeers;
+
+impl Follows<Pod> for OfPeers {
+    fn what(self) -> Watched {
+        Watched::Peers
+    }
+
+    type Id = String;
+
+    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<String>, Vec<Key>) {
+        let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
+        let (Some(peers), Some(peer)) = (peers, Peer::of(pod)) else { return (None, Vec::new()) };
+        let is_news = peers.learn(&peer);
+        let followers = peers.followers.iter().filter(|_| is_news).cloned();
+        (pod.metadata.uid.clone(), followers.collect())
+    }
+
+    fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
+        let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
+        let (Some(peers), Some(uid)) = (peers, &pod.metadata.uid) else { return Vec::new() };
+        let is_news = peers.forget(uid);
+        peers.followers.iter().filter(|_| is_news).cloned().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<String>) -> Vec<Key> {
+        let peers = scope.as_ref().and_then(|scope| table.peers.get_mut(scope));
+        let Some(peers) = peers else { return Vec::new() };
+        peers.keep(&listed);
+        peers.followers.iter().cloned().collect()
     }
 }
 
@@ -229,7 +264,7 @@ impl Controller {
         }
     }
 
-    async fn follow<K, F: Follows<K>>(
+    pub(super) async fn follow<K, F: Follows<K>>(
         self: Arc<Self>,
         follows: F,
         scope: Scope,

@@ -44,7 +44,7 @@ async fn a_trigger_waits_for_what_comes_late_and_says_so() {
         waiting.find(|it| it["status"] == "True").map(|it| it["message"].clone())
     };
     let object = town.until("a", "waiting", |object| waits(object).is_some()).await;
-    let words = "it refers to what is not there: configmap/config, secret/secret";
+    let words = "it waits for configmap/config, secret/secret";
     assert_eq!(waits(&object).unwrap(), words);
     town.config_map("config", "1").await;
     town.make_secret(secret("secret", "1")).await;

@@ -55,6 +55,8 @@ impl Town {
             workers: WORKERS,
             key_rotation: Duration::from_secs(3600),
             wraps: true,
+            strict: false,
+            verbatim_prefixes: false,
         };
         Self { cluster, settings, dialect: Dialect::QuarksJob, controller: None }
     }

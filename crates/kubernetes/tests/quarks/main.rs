@@ -5,9 +5,11 @@ mod calls;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beyond;
 mod budget;
 mod config;
 mod extended;
 mod harness;
 mod output;
+mod podstate;
 mod triggers;

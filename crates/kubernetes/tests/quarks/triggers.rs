@@ -187,6 +187,12 @@ async fn triggers_that_meet_a_run_do_as_the_policy_says() {
         town.until(&name, "triggered", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
         town.trigger(&name, "now").await;
     }
+    let queues = |object: &Value| {
+        let conditions = object["status"]["conditions"].as_array();
+        let mut messages = conditions.into_iter().flatten().map(|it| &it["message"]);
+        messages.any(|message| message == "it waits for the end of run 1")
+    };
+    town.until("queue", "told", queues).await;
     for (name, expected) in [
         ("allow", vec!["Completed", "Completed"]),
         ("forbid", vec!["Completed"]),

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::users::{User, resources};
+use crate::users::{User, resources, sure};
 
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
@@ -39,7 +39,7 @@ const REPLICAS: usize = 2;
 pub(crate) struct Tally {
     pub(crate) deaths: u64,
     calls: u64,
-    runs: usize,
+    pub(crate) runs: usize,
     versions: usize,
 }
 
@@ -111,7 +111,7 @@ fn script(seed: u64) -> JobScript {
     })
 }
 
-pub(crate) async fn schedule(place: Place, seed: u64) -> Tally {
+pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     let random = Random::new(seed);
     let town = Arc::new(Town::new(&place, seed).await);
     let stage = watch::Sender::new(Stage::Wrong);
@@ -128,7 +128,7 @@ pub(crate) async fn schedule(place: Place, seed: u64) -> Tally {
         slots.spawn(slot.keep());
     }
     let mut users = JoinSet::new();
-    for user in User::all(&town, &random) {
+    for user in User::all(&town, &random, seed.is_multiple_of(3)) {
         users.spawn(user.run());
     }
     let mut ended = Vec::new();
@@ -148,7 +148,7 @@ pub(crate) async fn schedule(place: Place, seed: u64) -> Tally {
     }
     stage.send_replace(Stage::Calm);
     let mut tally = Tally::default();
-    check(&town, &ended, &mut tally).await;
+    check(&town, &ended, outage, &mut tally).await;
     stage.send_replace(Stage::Over);
     while let Some(slot) = slots.join_next().await {
         let (deaths, calls) = slot.unwrap();
@@ -225,6 +225,8 @@ impl Slot {
                 workers: 4,
                 key_rotation: Duration::from_secs(3600),
                 wraps: true,
+                strict: false,
+                verbatim_prefixes: false,
             };
             let controller = loop {
                 match Controller::open(client.clone(), settings.clone()).await {
@@ -250,7 +252,7 @@ async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
 }
 
 /// All ended as was triggered, and nothing is left behind.
-async fn check(town: &Town, users: &[User], tally: &mut Tally) {
+async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
     // The last run of all has its outcome; then nothing may follow.
     let begun = Instant::now();
     while !left(town).await.is_empty() {
@@ -260,7 +262,7 @@ async fn check(town: &Town, users: &[User], tally: &mut Tally) {
     sleep(QUIET).await;
     let ledger = town.kubelet.ledger();
     for user in users {
-        let object = resources(town).get(&user.name).await.unwrap().data;
+        let object = user.get().await.data;
         let history = object["status"]["history"].as_array().cloned().unwrap_or_default();
         let ids: Vec<u64> = history.iter().rev().filter_map(|run| run["id"].as_u64()).collect();
         let expected: Vec<u64> = (1..=user.triggers).collect();
@@ -268,8 +270,11 @@ async fn check(town: &Town, users: &[User], tally: &mut Tally) {
         let jobs = ledger.iter().filter(|(job, _)| job.starts_with(&format!("{}-", user.name)));
         let begun: BTreeMap<&str, usize> =
             jobs.map(|(job, entry)| (job.as_str(), entry.begun.len())).collect();
-        assert_eq!(begun.len(), history.len(), "{}: {begun:?} {object:#}", user.name);
-        assert!(begun.values().all(|pods| *pods == 1), "{}: {begun:?}", user.name);
+        assert!(
+            user.may_have(&begun, history.len(), outage),
+            "{}: {begun:?} {object:#}",
+            user.name
+        );
         let last = history.first().map(|run| run["succeeded"].clone()).unwrap_or_default();
         assert_eq!(object["status"]["completed"], last, "{}: {object:#}", user.name);
         tally.runs += history.len();
@@ -280,7 +285,8 @@ async fn check(town: &Town, users: &[User], tally: &mut Tally) {
 /// One for each run that succeeded, with what that run has left.
 async fn versions(town: &Town, user: &User, history: &[Value]) -> usize {
     let secrets: Api<Secret> = Api::namespaced(town.client.clone(), &town.namespace);
-    let secrets = secrets.list(&ListParams::default()).await.unwrap().items;
+    let all = ListParams::default();
+    let secrets = sure(|| secrets.list(&all)).await.items;
     let of = |secret: &&Secret| {
         secret.metadata.name.as_ref().unwrap().starts_with(&format!("out-{}-v", user.name))
     };
@@ -293,6 +299,10 @@ async fn versions(town: &Town, user: &User, history: &[Value]) -> usize {
     let mut expected: Vec<String> =
         good.map(|run| run["job"].as_str().unwrap().to_owned()).collect();
     expected.sort();
+    if user.is_robbed() {
+        // A Job that was taken after its output was kept, and before anybody could say so, is lost all the same.
+        kept.retain(|job| expected.contains(job) || !history.iter().any(|run| run["job"] == **job));
+    }
     assert_eq!(kept, expected, "{}", user.name);
     kept.len()
 }
@@ -300,12 +310,14 @@ async fn versions(town: &Town, user: &User, history: &[Value]) -> usize {
 /// Jobs that have not failed, by name: each goes when its run is settled.
 async fn left(town: &Town) -> Vec<String> {
     let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
-    let jobs = jobs.list(&ListParams::default()).await.unwrap().items;
+    let all = ListParams::default();
+    let jobs = sure(|| jobs.list(&all)).await.items;
     let failed =
         |job: &Job| job.status.as_ref().and_then(|it| it.failed).is_some_and(|failed| failed > 0);
     let left = jobs.iter().filter(|job| !failed(job));
     let mut left: Vec<String> = left.filter_map(|job| job.metadata.name.clone()).collect();
-    for object in resources(town).list(&ListParams::default()).await.unwrap() {
+    let resources = resources(town);
+    for object in sure(|| resources.list(&all)).await {
         let record =
             object.metadata.annotations.as_ref().and_then(|it| it.get("manciple.dev/runs"));
         let record: Value = serde_json::from_str(record.map_or("{}", String::as_str)).unwrap();

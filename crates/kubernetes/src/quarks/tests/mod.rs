@@ -3,5 +3,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 mod captures;
+mod lints;
 mod outputs;
 mod pods;

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::quarks::Dialect;
 use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
+use crate::quarks::reference::Kind;
 use agent::Content;
 
 fn spec(options: &Value) -> Value {
@@ -21,7 +22,7 @@ fn spec(options: &Value) -> Value {
 
 fn of(options: &Value, content: Content) -> Kept {
     let files = BTreeMap::from([("o.json".to_owned(), content)]);
-    kept(Dialect::QuarksJob, &spec(options), &BTreeMap::from([("c".to_owned(), files)]))
+    kept(Dialect::QuarksJob, &spec(options), false, &BTreeMap::from([("c".to_owned(), files)]))
 }
 
 fn text(text: &str) -> Content {
@@ -78,11 +79,18 @@ fn what_cannot_be_a_secret_is_said_and_never_shown() {
         (&plain, text("[\"planted\"]"), "OutputInvalid", "one object"),
         (&plain, text("{\"k\": 271828}"), "OutputInvalid", "key \"k\": the value is a number"),
         (&plain, text("{\"k\": {\"planted\": \"planted\"}}"), "OutputInvalid", "an object"),
-        (&plain, text("{\"a b\": \"planted\"}"), "OutputInvalid", "\"a b\" cannot be a key"),
+        (&plain, text("{\"a b\": \"planted\"}"), "OutputInvalid", "a key of 3 bytes cannot be one"),
         (&plain, text(&large), "OutputInvalid", "1048577 bytes"),
         (&fan_out, text("{\"k\": \"planted\"}"), "OutputInvalid", "key \"k\": it is not JSON"),
         (&fan_out, text("{\"k\": true}"), "OutputInvalid", "a boolean"),
         (&json!({}), text("{}"), "OutputInvalid", "names no Secret"),
+        (
+            &json!({"name": "s", "kind": "ConfigMap", "versioned": true}),
+            text("{}"),
+            "OutputInvalid",
+            "a ConfigMap has no versions",
+        ),
+        (&plain, text("{\"k\": 1e999}"), "OutputInvalid", "a number"),
     ] {
         let kept = of(options, content);
         let [(found, why)] = kept.faults.as_slice() else { panic!("{kept:?}") };
@@ -90,6 +98,40 @@ fn what_cannot_be_a_secret_is_said_and_never_shown() {
         assert!(why.starts_with("container c: o.json: ") && why.contains(words), "{why}");
         assert!(!why.contains("planted") && !why.contains("271828"), "{why}");
     }
+}
+
+#[test]
+fn values_that_are_no_strings_become_their_json_where_the_spec_says_so() {
+    let printed =
+        r#"{"n": 12345678901234567890123, "b": true, "l": [1, "x"], "s": "t", "e": 1e999}"#;
+    let files = BTreeMap::from([("o.json".to_owned(), text(printed))]);
+    let mut spec = spec(&json!({"name": "s"}));
+    spec["output"]["stringifyValues"] = json!(true);
+    let kept = kept(Dialect::QuarksJob, &spec, false, &BTreeMap::from([("c".to_owned(), files)]));
+    assert_eq!(kept.faults, []);
+    let data = &kept.wanted[0].data;
+    let data: Vec<_> = data.iter().map(|(k, v)| (k.as_str(), str::from_utf8(v).unwrap())).collect();
+    let expected = [
+        ("b", "true"),
+        ("e", "1e999"),
+        ("l", r#"[1, "x"]"#),
+        ("n", "12345678901234567890123"),
+        ("s", "t"),
+    ];
+    assert_eq!(data, expected);
+}
+
+#[test]
+fn a_file_becomes_a_config_map_where_the_spec_says_so() {
+    let mut spec = spec(&json!({"name": "both", "kind": "ConfigMap"}));
+    spec["output"]["outputMap"]["other"] = json!({"x.json": {"name": "both"}});
+    let file = |name: &str| BTreeMap::from([(name.to_owned(), text("{}"))]);
+    let files =
+        BTreeMap::from([("c".to_owned(), file("o.json")), ("other".to_owned(), file("x.json"))]);
+    let kept = kept(Dialect::QuarksJob, &spec, false, &files);
+    assert_eq!(kept.faults, [], "one of each kind may have the name");
+    let kinds: Vec<_> = kept.wanted.iter().map(|wanted| wanted.kind).collect();
+    assert_eq!(kinds, [Kind::ConfigMap, Kind::Secret]);
 }
 
 #[test]
@@ -103,7 +145,7 @@ fn what_is_good_is_kept_though_something_else_is_not() {
     let mut spec = spec(&json!({"name": "good"}));
     spec["output"]["outputMap"]["other"] = json!({"x.json": {"name": "bad"}});
     let files = BTreeMap::from([("o.json".to_owned(), text("{}"))]);
-    let kept = kept(Dialect::QuarksJob, &spec, &BTreeMap::from([("c".to_owned(), files)]));
+    let kept = kept(Dialect::QuarksJob, &spec, false, &BTreeMap::from([("c".to_owned(), files)]));
     assert_eq!((kept.wanted.len(), kept.faults.len()), (1, 1));
 }
 
@@ -113,7 +155,7 @@ fn what_a_container_prints_becomes_a_secret_of_its_own() {
         {"name": "a", "env": [{"name": "INSTANCE_GROUP_NAME", "value": "group"}]},
         {"name": "b"},
     ]);
-    let of = |prefix: &str| {
+    let of = |prefix: &str, verbatim: bool| {
         let spec = json!({
             "template": {"spec": {"containers": containers}},
             "output": {"namePrefix": prefix, "secretLabels": {"key": "value"}},
@@ -122,14 +164,19 @@ fn what_a_container_prints_becomes_a_secret_of_its_own() {
             let files = BTreeMap::from([("stdout".to_owned(), text(r#"{"k": "v"}"#))]);
             (name.to_owned(), files)
         };
-        kept(Dialect::ExtendedJob, &spec, &[print("a"), print("b")].into())
+        kept(Dialect::ExtendedJob, &spec, verbatim, &[print("a"), print("b")].into())
     };
-    for prefix in ["foo", "foo-"] {
-        let kept = of(prefix);
+    for (prefix, verbatim, expected) in [
+        ("foo", false, ["foo-a", "foo-b"]),
+        ("foo-", false, ["foo-a", "foo-b"]),
+        ("foo", true, ["fooa", "foob"]),
+        ("foo.", true, ["foo.a", "foo.b"]),
+    ] {
+        let kept = of(prefix, verbatim);
         let names: Vec<_> = kept.wanted.iter().map(|wanted| wanted.name.as_str()).collect();
-        assert_eq!(names, ["foo-a", "foo-b"], "{prefix}");
+        assert_eq!(names, expected, "{prefix}");
     }
-    let kept = of("foo");
+    let kept = of("foo", false);
     let labels = |index: usize| &kept.wanted[index].labels;
     assert_eq!(labels(0)["fissile.cloudfoundry.org/instance-group"], "group");
     assert_eq!(

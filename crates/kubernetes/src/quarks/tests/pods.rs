@@ -63,6 +63,12 @@ fn a_pod_is_over_when_what_counts_in_it_is() {
         let pod = pod(&containers, sidecar);
         assert_eq!((pod.succeeded, pod.waits_for_us), (succeeded, waits), "{name}");
         assert_eq!(pod.sidecar, sidecar.is_some(), "{name}");
-        assert_eq!(pod.lingers, succeeded, "{name}: its phase says that it runs");
+        assert_eq!(pod.lingers, name == "a mesh goes on", "{name}");
     }
+}
+
+#[test]
+fn a_pod_that_failed_is_over_though_a_mesh_goes_on() {
+    let pod = pod(&[("c", Some(1)), ("mesh", None)], None);
+    assert_eq!((pod.succeeded, pod.over, pod.lingers), (false, true, true));
 }

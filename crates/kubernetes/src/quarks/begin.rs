@@ -1,0 +1,131 @@
+//! Begins the work of a run: makes its Job, and what its pods mount.
+
+use std::sync::Arc;
+
+use engine::trigger::{Outcome, Run};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use serde_json::Value;
+
+use super::capture::Means;
+use super::dialect::Dialect;
+use super::inputs::valueless;
+use super::reference::Kind;
+use super::resource::Resource;
+use super::seen::SeenJob;
+use super::table::Key;
+use super::{Controller, manifest, naming};
+use crate::calls::{CallError, call, find};
+use crate::runner::agents;
+
+impl Controller {
+    /// Makes the Job of a run, unless it is there or the run is over.
+    pub(super) async fn start(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        run: &Run,
+    ) -> Result<(), CallError> {
+        // Whoever has recorded it may have carried it out, and what is known of that may be old.
+        if !self.table().was_recorded_here(key, run.id) {
+            self.refresh(key).await?;
+            let known = self.table().get(key).and_then(|entry| entry.resource.clone());
+            if !known.is_some_and(|it| it.uid == resource.uid && it.is_open(run.id)) {
+                return Ok(());
+            }
+        }
+        let job = {
+            let means = Means {
+                delivery: &self.settings.delivery,
+                key: self.keys.newest(),
+                native_sidecars: self.native_sidecars,
+                wraps: self.settings.wraps,
+            };
+            let table = self.table();
+            let newest = |base: &str| Some(table.objects.newest(&key.namespace, base)?.0);
+            manifest::of_run(resource, run, &means, newest)
+        };
+        let job = job.and_then(|job| {
+            let read: Result<Job, _> = serde_path_to_error::deserialize(&job);
+            read.map(|_| ()).map_err(|error| {
+                let (path, expected) = (error.path(), valueless(error.inner()));
+                let why = format!("spec.template: of its Job, {path}: {expected}");
+                Outcome::failed("TemplateInvalid", why)
+            })?;
+            Ok(job)
+        });
+        let job = match job {
+            Ok(job) => job,
+            Err(outcome) => {
+                self.table().kept(key, run.id, outcome);
+                return Ok(());
+            }
+        };
+        if key.dialect == Dialect::QuarksJob && resource.has_output {
+            self.bring_agent(&key.namespace).await?;
+        }
+        let made = self.make(key, &job).await;
+        match made {
+            Ok(job) => {
+                self.counters.started.add();
+                SeenJob::of(&job).map(|job| self.table().learn_job(job));
+            }
+            Err(CallError::Exists) => self.adopt(key, resource, run).await?,
+            Err(CallError::Invalid(why)) => {
+                self.table().kept(key, run.id, Outcome::failed("JobRefused", why));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// As it is: members that we do not know are the API server's to judge.
+    async fn make(&self, key: &Key, job: &Value) -> Result<Job, CallError> {
+        let path = format!("/apis/batch/v1/namespaces/{}/jobs", key.namespace);
+        let invalid = |error: &dyn std::fmt::Display| CallError::Invalid(error.to_string());
+        let body = serde_json::to_vec(job).map_err(|error| invalid(&error))?;
+        let request = kube::core::Request::new(path).create(&PostParams::default(), body);
+        let request = request.map_err(|error| invalid(&error))?;
+        call(self.client.request(request)).await
+    }
+
+    /// A Job of this name is there: this run's, whoever made it.
+    async fn adopt(&self, key: &Key, resource: &Resource, run: &Run) -> Result<(), CallError> {
+        let name = naming::of_run(&resource.name, &resource.uid, run);
+        let found = find(self.api::<Job>(&key.namespace).get(&name)).await?;
+        let Some(found) = found else { return Err(CallError::Conflict) };
+        match SeenJob::of(&found) {
+            Some(job) if job.owner == resource.uid => {
+                self.table().learn_job(job);
+            }
+            _ => {
+                let why = format!(
+                    "a Job {name} is there that is not ours: delete it, then trigger again"
+                );
+                self.table().kept(key, run.id, Outcome::failed("JobRefused", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it.
+    pub(super) async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
+        let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
+        let is_there = || {
+            let table = self.table();
+            table.agents.contains(namespace)
+                || table.objects.get(namespace, Kind::ConfigMap, agent.name()).is_some()
+        };
+        if is_there() {
+            return Ok(());
+        }
+        // Whoever comes meanwhile waits for this one.
+        let _making = self.agents.lock().await;
+        if !is_there() {
+            agents::make(&self.api::<ConfigMap>(namespace), agent).await?;
+            self.table().agents.insert(Arc::clone(namespace));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! One look at a QuarksJob: of all that is known, what is decided by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::trigger::{Held, References, Schedule, State, Strategy, Work};
+use jiff::Timestamp;
+
+use super::dialect::Dialect;
+use super::inputs;
+use super::reference::{Kind, Reference};
+use super::resource::Resource;
+use super::retention::{Disposal, disposals};
+use super::seen::{SeenJob, SeenPod};
+use super::table::{Key, Table};
+
+/// Everything that is decided by, and what may be said beside it.
+pub(super) struct Look {
+    pub(super) state: State,
+    /// When its schedule has its next time.
+    pub(super) next: Option<Timestamp>,
+    /// Why it has none, for people.
+    pub(super) fault: Option<String>,
+    /// What has to be mended before anything is run.
+    pub(super) faults: Vec<String>,
+}
+
+impl Table {
+    /// What is done with a Job whose run has ended.
+    pub(super) fn disposal(&self, key: &Key, run: u64) -> Option<Disposal> {
+        let entry = self.entries.get(key)?;
+        disposals(entry.resource.as_ref()?, &entry.jobs).get(&run).copied()
+    }
+
+    /// One look, at this time of the API server's clock.
+    pub(super) fn look(&mut self, key: &Key, settle: Duration, now: Timestamp) -> Option<Look> {
+        let mut state = self.state(key, settle)?;
+        let resource = self.entries.get(key)?.resource.clone()?;
+        let mut faults = Vec::new();
+        let is_told = match state.strategy {
+            Strategy::Now => true,
+            // What is said again has no run: what it says of one is read by nobody.
+            Strategy::Once => !state.record.once,
+            Strategy::Manual | Strategy::Done | Strategy::PodState => false,
+        };
+        if is_told {
+            let inputs = resource.inputs();
+            faults = inputs::faults(&inputs);
+            state.missing.extend(self.lacking(&resource, &resource.told_of));
+            state.inputs = inputs::read(inputs);
+        }
+        let mut look = Look { state, next: None, fault: None, faults };
+        match &resource.following {
+            Some(Ok(following)) => {
+                let peers = self.peers.get(&key.namespace).and_then(|peers| peers.pods.as_ref());
+                look.state.pods = peers.map(|peers| following.among(peers));
+            }
+            Some(Err(fault)) => look.fault = Some(fault.clone()),
+            None => {}
+        }
+        let Some(times) = &resource.times else { return Some(look) };
+        let passed = look.state.record.schedule.as_ref().filter(|it| *it.of == *times.of);
+        let since = passed.and_then(|passed| passed.since.parse().ok()).unwrap_or(now).min(now);
+        match times.next(since, now) {
+            Ok(next) => {
+                let is_due = next <= now;
+                look.next = (!is_due).then_some(next);
+                look.state.schedule = Some(Schedule { of: times.of.to_string(), is_due });
+            }
+            Err(fault) => {
+                // As one without: what is behind it is remembered until somebody mends it.
+                look.state.record.schedule = None;
+                look.fault = Some(fault);
+            }
+        }
+        Some(look)
+    }
+
+    fn state(&mut self, key: &Key, settle: Duration) -> Option<State> {
+        let entry = self.entries.get(key)?;
+        let resource = Arc::clone(entry.resource.as_ref()?);
+        let (references, missing) = self.find(&resource);
+        let work = |job: &SeenJob| self.work(job);
+        let mut runs: BTreeMap<u64, Work> =
+            entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
+        runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
+        runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
+        let left = disposals(&resource, &entry.jobs).into_keys().collect();
+        // One that has run under the original operator has no record, and must not run for `once` again.
+        let mut record = resource.record.clone();
+        record.once |= record.last == 0 && resource.status.completed;
+        let entry = self.entries.get_mut(key)?;
+        let now = Instant::now();
+        let since = match &entry.references {
+            Some((known, since)) if *known == references => *since,
+            _ => {
+                entry.references = Some((references.clone(), now));
+                now
+            }
+        };
+        Some(State {
+            strategy: resource.strategy,
+            follows_config: resource.follows_config,
+            concurrency: resource.concurrency,
+            missing,
+            references,
+            unchanged: now.duration_since(since),
+            settle,
+            record,
+            settled: resource.settled(),
+            completed: resource.status.completed,
+            runs,
+            left,
+            ..State::default()
+        })
+    }
+
+    fn find(&self, resource: &Resource) -> (References, Vec<String>) {
+        let depends = |it: &Reference| matches!(it.kind, Kind::Triggered(_));
+        let waiting = match resource.references.iter().any(depends) {
+            true => self.dependents(resource.key()),
+            false => Vec::new(),
+        };
+        let mut references = References::new();
+        let mut missing = Vec::new();
+        for reference in resource.references.iter() {
+            let (kind, name) = (reference.kind, &reference.name);
+            let (place, held, wanted) = match kind {
+                Kind::Triggered(dialect) => {
+                    let place = format!("{}/{name}", kind.word());
+                    // Those that wait for each other would run for ever.
+                    match waiting.iter().any(|key| key.name == *name) {
+                        true => {
+                            let wanted = format!("{place} to succeed, which waits for this one");
+                            (place, Held::Nothing(()), wanted)
+                        }
+                        false => {
+                            let wanted = format!("{place} to succeed");
+                            (place, self.success(dialect, resource, name), wanted)
+                        }
+                    }
+                }
+                Kind::ConfigMap | Kind::Secret => {
+                    let (place, held) = self.objects.held(&resource.namespace, kind, name);
+                    (place, held, format!("{}/{name}", kind.word()))
+                }
+            };
+            if held == Held::Nothing(()) && !reference.optional {
+                missing.push(wanted);
+            }
+            // What it writes itself is no news to it.
+            if !resource.makes(kind, name) {
+                references.insert(place, held);
+            }
+        }
+        (references, missing)
+    }
+
+    /// Those of these that are not there.
+    fn lacking(&self, resource: &Resource, references: &[Reference]) -> Vec<String> {
+        let is_there = |it: &&Reference| {
+            let (_, held) = self.objects.held(&resource.namespace, it.kind, &it.name);
+            held != Held::Nothing(()) || it.optional
+        };
+        let lacking = references.iter().filter(|it| !is_there(it));
+        lacking.map(|it| format!("{}/{}", it.kind.word(), it.name)).collect()
+    }
+
+    fn named(&self, dialect: Dialect, beside: &Resource, name: &str) -> Option<&Arc<Resource>> {
+        let key = Key { dialect, namespace: Arc::clone(&beside.namespace), name: name.into() };
+        self.entries.get(&key)?.resource.as_ref()
+    }
+
+    /// The newest success of another, as what is held.
+    fn success(&self, dialect: Dialect, beside: &Resource, name: &str) -> Held {
+        let other = self.named(dialect, beside, name);
+        match other.and_then(|other| other.success()) {
+            Some((uid, run)) => Held::Data(format!("{uid}/{run}")),
+            None => Held::Nothing(()),
+        }
+    }
+
+    fn work(&self, job: &SeenJob) -> Work {
+        // One pod is all of it: its end is that of the Job, which is told of a moment later, or never, if
+        // something goes on in it.
+        let is_over = |pod: &SeenPod| pod.succeeded || pod.lingers;
+        let has_ended = job.end.is_some() || (job.single && self.pods(job).any(is_over));
+        if has_ended { Work::Ended } else { Work::Going }
+    }
+}

@@ -1,0 +1,214 @@
+//! Pods that are followed: of an ExtendedJob whose strategy is `podstate`, the trigger that its first releases had.
+//!
+//! They are watched where somebody follows them, and nowhere else.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use engine::trigger::{Followed, Pod as PodNow};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Resource as _;
+use kube::api::Api;
+use kube::core::{Selector, SelectorExt as _};
+use kube::runtime::watcher;
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::Controller;
+use super::table::Key;
+
+/// Which pods are followed, and what they are to come to.
+#[derive(Debug, Clone)]
+pub(super) struct Following {
+    /// As it was written.
+    of: Box<str>,
+    when: When,
+    selector: Selector,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    NotReady,
+    Created,
+    Ready,
+    Deleted,
+}
+
+/// What somebody else's pod is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Peer {
+    name: String,
+    uid: String,
+    labels: BTreeMap<String, String>,
+    stage: Stage,
+}
+
+/// How far a pod has come, as the first releases told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No kubelet has it yet.
+    NotReady,
+    /// One has, and it does not run yet.
+    Created,
+    /// It runs, and is not ready.
+    Running,
+    Ready,
+    /// It has ended, or is about to.
+    Ending,
+    /// It is as good as gone.
+    Gone,
+}
+
+/// Those of a namespace, by uid.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// `None`: they were not listed yet.
+    pub(super) pods: Option<BTreeMap<String, Peer>>,
+    /// Somebody watches them.
+    is_watched: bool,
+    /// Listed so far.
+    listing: BTreeMap<String, Peer>,
+    /// Who follows some of them.
+    pub(super) followers: HashSet<Key>,
+}
+
+impl Following {
+    /// Of `spec.trigger`; `None`: it follows none. Otherwise why not, with the path.
+    pub(super) fn of(trigger: &Value) -> Option<Result<Self, String>> {
+        (trigger["strategy"] == "podstate").then(|| Self::read(&trigger["podstate"]))
+    }
+
+    fn read(podstate: &Value) -> Result<Self, String> {
+        let at = "spec.trigger.podstate";
+        let when = match podstate["when"].as_str() {
+            Some("notready") => When::NotReady,
+            Some("created") => When::Created,
+            Some("ready") => When::Ready,
+            Some("deleted") => When::Deleted,
+            _ => return Err(format!("{at}.when: has to be ready, notready, created or deleted")),
+        };
+        let selector = &podstate["selector"];
+        if !selector.is_object() {
+            return Err(format!("{at}.selector: is missing: no pod is followed; say matchLabels"));
+        }
+        let wrong = |error: &dyn std::fmt::Display| format!("{at}.selector: {error}");
+        let read = LabelSelector::deserialize(selector).map_err(|error| wrong(&error))?;
+        let selector = Selector::try_from(read).map_err(|error| wrong(&error))?;
+        Ok(Self { of: podstate.to_string().into(), when, selector })
+    }
+
+    /// Those of these that are followed.
+    pub(super) fn among(&self, peers: &BTreeMap<String, Peer>) -> Followed {
+        let deletion = self.when == When::Deleted;
+        let followed = peers.values().filter(|peer| self.selector.matches(&peer.labels));
+        let there = followed.filter(|peer| peer.stage != Stage::Gone);
+        let pods = there.map(|peer| {
+            let (name, is) = (peer.name.clone(), self.is(peer.stage));
+            (peer.uid.clone(), PodNow { name, is })
+        });
+        Followed { of: self.of.to_string(), deletion, pods: pods.collect() }
+    }
+
+    fn is(&self, stage: Stage) -> bool {
+        match self.when {
+            // Each was so once, seen or not.
+            When::NotReady => true,
+            When::Created => stage != Stage::NotReady,
+            When::Ready => stage == Stage::Ready,
+            When::Deleted => true,
+        }
+    }
+}
+
+impl Peer {
+    /// `None` for pods of Jobs, which would be followed by others for ever.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let metadata = pod.meta();
+        let labels = metadata.labels.clone().unwrap_or_default();
+        (!labels.contains_key("job-name")).then_some(())?;
+        Some(Self {
+            name: metadata.name.clone()?,
+            uid: metadata.uid.clone()?,
+            labels,
+            stage: stage(pod),
+        })
+    }
+}
+
+fn stage(pod: &Pod) -> Stage {
+    let goes = pod.metadata.deletion_timestamp.is_some();
+    let status = pod.status.as_ref();
+    let conditions = || status.into_iter().flat_map(|it| it.conditions.iter().flatten());
+    let has = |kind: &str| conditions().any(|it| it.type_ == kind);
+    let is_ready = || conditions().any(|it| it.type_ == "Ready" && it.status == "True");
+    match status.and_then(|it| it.phase.as_deref()) {
+        _ if pod.metadata.deletion_grace_period_seconds == Some(0) => Stage::Gone,
+        Some("Pending") if has("PodScheduled") && has("Ready") => Stage::Created,
+        None | Some("Pending") => Stage::NotReady,
+        Some("Running") if goes => Stage::Ending,
+        Some("Running") if is_ready() => Stage::Ready,
+        Some("Running") => Stage::Running,
+        Some(_) => Stage::Ending,
+    }
+}
+
+/// By namespace.
+pub(super) type ByNamespace = HashMap<Arc<str>, Peers>;
+
+impl Peers {
+    /// One is there. Whether that is news.
+    pub(super) fn learn(&mut self, peer: &Peer) -> bool {
+        let pods = self.pods.as_mut().unwrap_or(&mut self.listing);
+        pods.insert(peer.uid.clone(), peer.clone()).as_ref() != Some(peer)
+    }
+
+    /// One is not there any more. Whether it was.
+    pub(super) fn forget(&mut self, uid: &str) -> bool {
+        self.pods.as_mut().is_some_and(|pods| pods.remove(uid).is_some())
+    }
+
+    /// All were listed.
+    pub(super) fn keep(&mut self, listed: &HashSet<String>) {
+        let pods = self.pods.get_or_insert_with(|| std::mem::take(&mut self.listing));
+        pods.retain(|uid, _| listed.contains(uid));
+    }
+}
+
+impl Controller {
+    /// Watches the pods of namespaces in which somebody follows them, for as long as it is polled.
+    pub(super) async fn follow_peers(self: Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        let mut watched: HashMap<Arc<str>, AbortHandle> = HashMap::new();
+        loop {
+            self.peers_wanted.notified().await;
+            while tasks.try_join_next().is_some() {}
+            let wanted: Vec<Arc<str>> = {
+                let mut table = self.table();
+                watched.retain(|name, task| {
+                    let is_wanted = table.peers.contains_key(name);
+                    if !is_wanted {
+                        task.abort();
+                    }
+                    is_wanted
+                });
+                let new = table.peers.iter_mut().filter(|(_, peers)| !peers.is_watched);
+                new.map(|(name, peers)| {
+                    peers.is_watched = true;
+                    Arc::clone(name)
+                })
+                .collect()
+            };
+            for namespace in wanted {
+                let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+                let (scope, all) = (Some(Arc::clone(&namespace)), watcher::Config::default());
+                let task = Arc::clone(&self).follow(super::watch::OfPeers, scope, api, all);
+                // One that was left and is followed again has another by now.
+                if let Some(before) = watched.insert(namespace, tasks.spawn(task)) {
+                    before.abort();
+                }
+            }
+        }
+    }
+}

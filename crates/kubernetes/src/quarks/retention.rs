@@ -1,0 +1,208 @@
+//! What becomes of the Jobs of runs that have ended.
+//!
+//! As the original did, one that has succeeded goes and leaves its pods behind, one that has failed stays. A
+//! limit, of the name that a CronJob's has, keeps so many of each kind, and pods go with their Job.
+
+use std::collections::BTreeMap;
+
+use engine::trigger::REPLACED;
+use serde_json::Value;
+
+use super::resource::Resource;
+use super::seen::{JobEnd, SeenJob};
+
+/// How many Jobs that have ended are kept; `None`: as the original did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Limits {
+    successful: Option<u64>,
+    failed: Option<u64>,
+}
+
+impl Limits {
+    pub(super) fn of(spec: &Value) -> Self {
+        let limit = |name: &str| spec[name].as_u64();
+        Self {
+            successful: limit("successfulJobsHistoryLimit"),
+            failed: limit("failedJobsHistoryLimit"),
+        }
+    }
+}
+
+/// What is done with a Job whose run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disposal {
+    /// It goes, and its pods stay.
+    LeavesPods,
+    /// It goes, and its pods with it.
+    TakesPods,
+    /// It stays, and what goes on in its pods is ended.
+    Ends,
+}
+
+/// What is to be done with which Job, by run.
+pub(super) fn disposals(
+    resource: &Resource,
+    jobs: &BTreeMap<u64, SeenJob>,
+) -> BTreeMap<u64, Disposal> {
+    let mut disposals = BTreeMap::new();
+    let (mut successful, mut failed) = (0, 0);
+    for (run, job) in jobs.iter().rev() {
+        let Some((succeeded, replaced)) = ended(resource, job) else { continue };
+        let (limit, place) = match succeeded {
+            true => (resource.limits.successful, &mut successful),
+            false => (resource.limits.failed, &mut failed),
+        };
+        *place += 1;
+        let exceeds = limit.is_some_and(|limit| *place > limit);
+        let disposal = match succeeded {
+            _ if replaced || exceeds => Disposal::TakesPods,
+            // Something that was put into its pod goes on: nobody else would end it.
+            true if job.lingers => Disposal::TakesPods,
+            true if limit.is_some() => continue,
+            true if job.takes_pods => Disposal::TakesPods,
+            true => Disposal::LeavesPods,
+            false if job.lingers && job.end.is_none() => Disposal::Ends,
+            false => continue,
+        };
+        if !job.deleting {
+            disposals.insert(*run, disposal);
+        }
+    }
+    disposals
+}
+
+/// Whether a run has succeeded, and whether another took its place; `None`: it has not ended. Of one that was
+/// so long ago that the history is without it, its Job says how it ended.
+fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
+    if let Some(run) = resource.ended(job.run) {
+        return Some((run.outcome.succeeded, run.outcome.reason == REPLACED));
+    }
+    let oldest = resource.status.history.last().map_or(0, |run| run.id);
+    let is_known = resource.is_open(job.run) || job.run >= oldest;
+    let end = job.end.as_ref().filter(|_| !is_known)?;
+    Some((*end == JobEnd::Complete, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::trigger::Record;
+    use kube::api::DynamicObject;
+    use serde_json::json;
+
+    use super::super::dialect::Dialect;
+    use super::*;
+
+    /// One with these limits, whose runs ended so; from 1.
+    fn resource(spec: Value, ends: &[&str]) -> Resource {
+        let history: Vec<Value> = ends
+            .iter()
+            .enumerate()
+            .map(|(place, reason)| {
+                let succeeded = *reason == "Completed";
+                json!({"id": place + 1, "trigger": "now", "job": "j", "succeeded": succeeded, "reason": reason})
+            })
+            .rev()
+            .collect();
+        let object = json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"},
+            "spec": spec, "status": {"history": history},
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let mut resource = Resource::of(Dialect::QuarksJob, &object).unwrap();
+        resource.record = Record { last: ends.len() as u64, ..Record::default() };
+        resource
+    }
+
+    fn job(run: u64, end: Option<JobEnd>) -> SeenJob {
+        SeenJob {
+            namespace: "n".into(),
+            name: format!("a-{run}").into(),
+            uid: format!("u-{run}").into(),
+            version: 1,
+            dialect: Dialect::QuarksJob,
+            owner: "u".into(),
+            owner_name: "a".into(),
+            run,
+            end,
+            single: true,
+            deleting: false,
+            unsure: false,
+            takes_pods: false,
+            lingers: false,
+        }
+    }
+
+    fn jobs(count: u64) -> BTreeMap<u64, SeenJob> {
+        (1..=count).map(|run| (run, job(run, Some(JobEnd::Complete)))).collect()
+    }
+
+    const ENDS: [&str; 5] = ["Completed", "Failed", "Completed", "Failed", "Completed"];
+
+    #[test]
+    fn so_many_are_kept_as_the_limits_say() {
+        use Disposal::{LeavesPods, TakesPods};
+        for (name, spec, expected) in [
+            ("none", json!({}), vec![(1, LeavesPods), (3, LeavesPods), (5, LeavesPods)]),
+            ("two that succeeded", json!({"successfulJobsHistoryLimit": 2}), vec![(1, TakesPods)]),
+            (
+                "none that succeeded",
+                json!({"successfulJobsHistoryLimit": 0}),
+                vec![(1, TakesPods), (3, TakesPods), (5, TakesPods)],
+            ),
+            (
+                "one of each",
+                json!({"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1}),
+                vec![(1, TakesPods), (2, TakesPods), (3, TakesPods)],
+            ),
+            (
+                "no number",
+                json!({"successfulJobsHistoryLimit": "x", "failedJobsHistoryLimit": -1}),
+                vec![(1, LeavesPods), (3, LeavesPods), (5, LeavesPods)],
+            ),
+        ] {
+            let found = disposals(&resource(spec, &ENDS), &jobs(5));
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_goes_on_or_is_on_its_way_is_left_alone() {
+        let mut jobs = jobs(6);
+        assert_eq!(disposals(&resource(json!({}), &ENDS), &jobs).get(&6), None, "it goes on");
+        jobs.get_mut(&5).unwrap().deleting = true;
+        assert_eq!(disposals(&resource(json!({}), &ENDS), &jobs).get(&5), None);
+    }
+
+    #[test]
+    fn what_was_put_into_a_pod_does_not_outlive_its_run() {
+        let mut jobs = jobs(5);
+        for run in [4, 5] {
+            let job = jobs.get_mut(&run).unwrap();
+            (job.lingers, job.end) = (true, None);
+        }
+        for spec in [json!({}), json!({"successfulJobsHistoryLimit": 9})] {
+            let found = disposals(&resource(spec, &ENDS), &jobs);
+            assert_eq!(found.get(&4), Some(&Disposal::Ends));
+            assert_eq!(found.get(&5), Some(&Disposal::TakesPods));
+        }
+    }
+
+    #[test]
+    fn one_that_another_replaced_goes_with_its_pods() {
+        let resource = resource(json!({}), &["Replaced", "Completed"]);
+        let found = disposals(&resource, &jobs(2));
+        assert_eq!(found.get(&1), Some(&Disposal::TakesPods));
+    }
+
+    #[test]
+    fn of_what_the_history_has_forgotten_the_job_says_how_it_ended() {
+        let spec = json!({"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0});
+        let mut resource = resource(spec, &ENDS);
+        resource.status.history.truncate(2);
+        let mut jobs = jobs(5);
+        jobs.get_mut(&2).unwrap().end = Some(JobEnd::Failed(String::new(), String::new()));
+        let found: Vec<u64> = disposals(&resource, &jobs).into_keys().collect();
+        assert_eq!(found, [1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,74 @@
+//! Events, for those who have nothing but `kubectl describe`: a run that came to nothing, a trigger that was passed
+//! over, something that is waited for.
+//!
+//! What goes well is in the status, which is written anyway; an event for each step would cost a call for each.
+
+use engine::trigger::{Outcome, Record, Run, Trigger};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::PostParams;
+
+use super::resource::Resource;
+use super::{Controller, naming};
+use crate::calls::call;
+use crate::events::{Told, warning};
+use crate::resources::time;
+
+impl Controller {
+    /// A run has ended.
+    pub(super) fn tell_of_end(&self, resource: &Resource, run: &Run, outcome: &Outcome) {
+        if outcome.succeeded {
+            return;
+        }
+        let message = format!("run {}: {}", run.id, outcome.message);
+        self.tell_event(resource, &outcome.reason, &message, &run.id.to_string());
+    }
+
+    /// A trigger met a run.
+    pub(super) fn tell_of_one_passed_over(
+        &self,
+        resource: &Resource,
+        trigger: Trigger,
+        record: &Record,
+    ) {
+        let (name, going) = (&*resource.name, record.open.last().map_or(0, |run| run.id));
+        let message = format!(
+            "run {going} goes on, and concurrencyPolicy is Forbid: no run for {}",
+            trigger.word()
+        );
+        tracing::info!(
+            namespace = &*resource.namespace,
+            name,
+            message,
+            "a trigger was passed over"
+        );
+        self.tell_event(resource, "PassedOver", &message, &resource.version.to_string());
+    }
+
+    /// It cannot go on yet.
+    pub(super) fn tell_of_waiting(&self, resource: &Resource, waits: &str) {
+        self.tell_event(resource, "Waiting", waits, waits);
+    }
+
+    /// `of` is what has happened: two leaders tell it once, by one name.
+    fn tell_event(&self, resource: &Resource, reason: &str, message: &str, of: &str) {
+        let told = Told {
+            api_version: &resource.dialect.api_version(),
+            kind: resource.dialect.kind(),
+            namespace: &resource.namespace,
+            name: &resource.name,
+            uid: &resource.uid,
+            reason,
+            message,
+            at: &time(self.now()),
+        };
+        let name = naming::event(&resource.name, &resource.uid, reason, of);
+        let Some(event) = warning(&name, &told) else { return };
+        let events = self.api::<Event>(&resource.namespace);
+        // Nothing depends on it, and nobody waits for it.
+        tokio::spawn(async move {
+            if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
+                tracing::debug!(%error, "an event was not written");
+            }
+        });
+    }
+}

@@ -1,0 +1,222 @@
+use serde_json::{Value, json};
+
+use crate::quarks::faults;
+
+fn good() -> Value {
+    json!({
+        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+        "metadata": {"name": "a"},
+        "spec": {
+            "trigger": {"strategy": "once", "schedule": "0 3 * * *", "inputs": [{"name": "A"}]},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"backoffLimit": 1, "podReplacementPolicy": "Failed", "template": {
+                    "metadata": {"annotations": {"c": "d"}},
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "v"}]}],
+                    },
+                }},
+            },
+            "output": {"outputMap": {"c": {"o.json": {"name": "s", "persistencemethod": "fan-out"}}}},
+        },
+    })
+}
+
+#[test]
+fn what_is_as_it_should_be_has_no_fault() {
+    assert_eq!(faults(&good()), [""; 0]);
+    let extended = json!({
+        "apiVersion": "fissile.cloudfoundry.org/v1alpha1", "kind": "ExtendedJob",
+        "metadata": {"generateName": "a-"},
+        "spec": {
+            "trigger": {"strategy": "manual"},
+            "output": {"namePrefix": "p", "versioned": true},
+            "template": {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "c"}]}},
+        },
+    });
+    assert_eq!(faults(&extended), [""; 0]);
+}
+
+#[test]
+fn each_fault_has_its_path_and_a_remedy() {
+    let container = "/spec/template/spec/template/spec/containers/0";
+    for (pointer, member, value, expected) in [
+        (
+            "/spec/template",
+            "backoffLimit",
+            json!(2),
+            "spec.template.backoffLimit: does nothing here: it belongs to spec.template.spec.backoffLimit",
+        ),
+        (
+            "/spec/template/spec",
+            "restartPolicy",
+            json!("Never"),
+            "spec.template.spec.restartPolicy: does nothing here: it belongs to spec.template.spec.template.spec.restartPolicy",
+        ),
+        (
+            container,
+            "comand",
+            json!([]),
+            "spec.template.spec.template.spec.containers[0].comand: is not known, and does nothing: remove it",
+        ),
+        (container, "image", json!(7), "spec.template.spec.template.spec.containers[0].image: "),
+        (
+            "/spec/template/spec/template/spec",
+            "restartPolicy",
+            json!("Always"),
+            "spec.template.spec.template.spec.restartPolicy: has to be Never or OnFailure in a Job",
+        ),
+        (
+            "/spec/template/spec/template/spec",
+            "containers",
+            json!([]),
+            "spec.template.spec.template.spec.containers: is missing",
+        ),
+        (
+            "/spec",
+            "updateonconfigchange",
+            json!(true),
+            "spec.updateonconfigchange: is spelled updateOnConfigChange",
+        ),
+        (
+            "/spec",
+            "updateOnConfigChange",
+            json!("yes"),
+            "spec.updateOnConfigChange: has to be true or false",
+        ),
+        (
+            "/spec",
+            "concurrencyPolicy",
+            json!("Skip"),
+            "spec.concurrencyPolicy: has to be one of Allow, Forbid, Queue, Replace",
+        ),
+        (
+            "/spec",
+            "failedJobsHistoryLimit",
+            json!(-1),
+            "spec.failedJobsHistoryLimit: has to be a whole number",
+        ),
+        ("/spec", "dependsOn", json!("other"), "spec.dependsOn: has to be a list of names"),
+        ("/spec", "template", Value::Null, "spec.template: is missing"),
+        (
+            "/spec/trigger",
+            "strategy",
+            json!("never"),
+            "spec.trigger.strategy: has to be one of manual",
+        ),
+        (
+            "/spec/trigger",
+            "strategy",
+            Value::Null,
+            "spec.trigger.strategy: is missing: it never runs",
+        ),
+        ("/spec/trigger", "schedule", json!("0 25 * * *"), "spec.trigger.schedule: "),
+        ("/spec/trigger", "schedule", json!(7), "spec.trigger.schedule: has to be a string"),
+        ("/spec/trigger", "timeZone", json!("Vienna"), "spec.trigger.timeZone: Vienna is no zone"),
+        (
+            "/spec/trigger",
+            "inputs",
+            json!([{"value": "x"}]),
+            "spec.trigger.inputs[0].name: has to be",
+        ),
+        (
+            "/spec/output",
+            "secretLabels",
+            json!({"a": 1}),
+            "spec.output.secretLabels: has to be an object whose values are strings",
+        ),
+        (
+            "/spec/output/outputMap",
+            "other",
+            json!({"o.json": {"name": "t"}}),
+            "spec.output.outputMap.other: there is no container",
+        ),
+        (
+            "/spec/output/outputMap/c",
+            "p.json",
+            json!({"name": "s"}),
+            "spec.output.outputMap.c[\"p.json\"]: goes where another file goes",
+        ),
+        (
+            "/spec/output/outputMap/c/o.json",
+            "persistenceMethod",
+            json!("fan-out"),
+            "spec.output.outputMap.c[\"o.json\"].persistenceMethod: is spelled persistencemethod",
+        ),
+        (
+            "/spec/output/outputMap/c/o.json",
+            "persistencemethod",
+            json!("fanout"),
+            "spec.output.outputMap.c[\"o.json\"].persistencemethod: has to be one of one-to-one, fan-out",
+        ),
+        (
+            "/spec/output/outputMap/c/o.json",
+            "name",
+            json!("My_Secret"),
+            "spec.output.outputMap.c[\"o.json\"].name: becomes my-secret: write it so",
+        ),
+        (
+            "/spec/output/outputMap/c/o.json",
+            "kind",
+            json!("configmap"),
+            "spec.output.outputMap.c[\"o.json\"].kind: has to be one of Secret, ConfigMap",
+        ),
+    ] {
+        let mut object = good();
+        object.pointer_mut(pointer).unwrap()[member] = value;
+        let found = faults(&object);
+        assert!(
+            matches!(found.as_slice(), [fault] if fault.starts_with(expected)),
+            "{pointer}/{member}: {found:#?}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn all_faults_are_said_at_once() {
+    let mut object = good();
+    object["spec"] = json!({"strategy": "now"});
+    assert_eq!(faults(&object).len(), 3, "{:#?}", faults(&object));
+    assert_eq!(faults(&json!({"kind": "Job"})).len(), 1);
+}
+
+#[test]
+fn nothing_is_too_odd_to_be_looked_at() {
+    let mut object = good();
+    for odd in [json!(null), json!(7), json!("x"), json!([1, {}]), json!({"a": {"b": [null]}})] {
+        for pointer in [
+            "",
+            "/spec",
+            "/spec/trigger",
+            "/spec/template",
+            "/spec/template/spec",
+            "/spec/output",
+            "/spec/output/outputMap",
+            "/spec/output/outputMap/c",
+            "/spec/output/outputMap/c/o.json",
+        ] {
+            let mut odder = object.clone();
+            *odder.pointer_mut(pointer).unwrap() = odd.clone();
+            faults(&odder);
+        }
+    }
+    object["spec"]["trigger"]["inputs"] = json!([null, 1, []]);
+    assert_eq!(faults(&object).len(), 3);
+}
+
+#[test]
+fn what_is_found_where_something_else_is_expected_is_not_shown() {
+    let container = "/spec/template/spec/template/spec/containers/0";
+    for (pointer, member, value) in [
+        ("/spec/trigger", "inputs", json!([{"name": "A", "valueFrom": "planted"}])),
+        ("/spec/trigger", "inputs", json!([{"name": "A", "value": ["planted"]}])),
+        (container, "env", json!("planted")),
+        (container, "env", json!([{"name": "A", "valueFrom": "planted"}])),
+    ] {
+        let mut object = good();
+        object.pointer_mut(pointer).unwrap()[member] = value;
+        let found = faults(&object);
+        assert!(!found.is_empty() && !found.concat().contains("planted"), "{found:?}");
+    }
+}

@@ -1,0 +1,120 @@
+//! ExtendedJobs that run for pods, as their first releases did.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kubernetes::quarks::Dialect;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::harness::{Town, pod};
+
+/// Runs for pods of the label `app=web`, and prints for which.
+fn runs_when(when: &str) -> Value {
+    json!({
+        "trigger": {"strategy": "podstate", "podstate": {
+            "when": when, "selector": {"matchLabels": {"app": "web"}},
+        }},
+        "template": {"spec": pod("true")},
+    })
+}
+
+/// A pod of somebody else; its uid.
+async fn begin(town: &Town, name: &str, app: &str) -> String {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"app": app}}, "spec": pod("sleep 600"),
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let made = town.cluster.api::<Pod>().create(&PostParams::default(), &pod).await.unwrap();
+    made.metadata.uid.unwrap()
+}
+
+async fn end(town: &Town, name: &str) {
+    let at_once = DeleteParams::default().grace_period(0);
+    town.cluster.api::<Pod>().delete(name, &at_once).await.unwrap();
+}
+
+/// The uids that the pods of runs were triggered by.
+async fn triggers(town: &Town) -> Vec<String> {
+    let label = "fissile.cloudfoundry.org/triggering-pod";
+    let of = |pod: Pod| pod.metadata.labels.and_then(|mut labels| labels.remove(label));
+    let mut uids: Vec<String> = town.pods().await.into_iter().filter_map(of).collect();
+    uids.sort();
+    uids
+}
+
+async fn settle() {
+    sleep(Duration::from_secs(3)).await;
+}
+
+async fn town(test: &str) -> Town {
+    let mut town = Town::still(test).await;
+    town.dialect = Dialect::ExtendedJob;
+    town
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_pod_that_becomes_ready_has_a_run_and_those_that_were_have_none() {
+    let mut town = town("pod-ready").await;
+    town.start().await;
+    begin(&town, "before", "web").await;
+    settle().await;
+    town.create("smoke", runs_when("ready")).await;
+    settle().await;
+    assert_eq!(town.runs("smoke").await, 0, "it was ready before");
+    let first = begin(&town, "first", "web").await;
+    begin(&town, "other", "db").await;
+    let run = town.ended("smoke", 1).await;
+    assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("pod-state"), &json!(true)));
+    assert!(run["job"].as_str().unwrap().starts_with("smoke-first-"), "{run}");
+    let second = begin(&town, "second", "web").await;
+    town.ended("smoke", 2).await;
+    settle().await;
+    assert_eq!(town.runs("smoke").await, 2, "pods of runs are no triggers, nor are others");
+    let mut expected = vec![first, second];
+    expected.sort();
+    assert_eq!(triggers(&town).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_came_and_went_while_no_controller_ran_have_their_runs() {
+    let mut town = town("pod-away").await;
+    town.start().await;
+    begin(&town, "old", "web").await;
+    town.create("greets", runs_when("created")).await;
+    town.create("mourns", runs_when("deleted")).await;
+    let knows = |object: &Value| object["spec"]["trigger"]["strategy"] == "podstate";
+    town.until("mourns", "there", knows).await;
+    settle().await;
+    town.kill();
+    let new = begin(&town, "new", "web").await;
+    end(&town, "old").await;
+    settle().await;
+    town.start().await;
+    let (greeted, mourned) = (town.ended("greets", 1).await, town.ended("mourns", 1).await);
+    assert!(greeted["job"].as_str().unwrap().starts_with("greets-new-"), "{greeted}");
+    assert!(mourned["job"].as_str().unwrap().starts_with("mourns-old-"), "{mourned}");
+    settle().await;
+    assert_eq!((town.runs("greets").await, town.runs("mourns").await), (1, 1));
+    end(&town, "new").await;
+    assert_eq!(town.ended("mourns", 2).await["succeeded"], true);
+    assert!(triggers(&town).await.contains(&new));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_says_no_pods_is_told_so() {
+    let mut town = town("pod-none").await;
+    town.start().await;
+    let mut spec = runs_when("ready");
+    spec["trigger"]["podstate"]["selector"] = Value::Null;
+    town.create("a", spec).await;
+    let says = |object: &Value, words: &str| {
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|it| it["message"].as_str().is_some_and(|it| it.starts_with(words)))
+    };
+    town.until("a", "told", |it| says(it, "spec.trigger.podstate.selector: is missing")).await;
+    let when = json!({"spec": {"trigger": {"podstate": {"when": "often"}}}});
+    town.patch("a", when).await;
+    town.until("a", "told", |it| says(it, "spec.trigger.podstate.when: has to be")).await;
+}

@@ -1,0 +1,46 @@
+//! The API server, or its etcd, is away while runs go on.
+
+use std::time::Duration;
+
+use testkit::plane::ControlPlane;
+use tokio::runtime::Builder;
+
+use crate::town::{Place, schedule};
+
+/// After this long a schedule is in the middle of its runs.
+const MIDDLE: Duration = Duration::from_millis(2500);
+const AWAY: Duration = Duration::from_secs(3);
+
+/// Schedules in which controllers do not die (1, 2, 9) and in which they do (3, 12), and this happens to all of
+/// them at once.
+fn survives(outage: impl FnOnce(&mut ControlPlane)) {
+    let mut plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let place = Place::of(&plane);
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    let begin = |seed| runtime.spawn(schedule(place.clone(), seed, true));
+    let running: Vec<_> = [1, 2, 3, 9, 12].map(begin).into();
+    std::thread::sleep(MIDDLE);
+    outage(&mut plane);
+    for schedule in running {
+        let tally = runtime.block_on(schedule).unwrap();
+        assert!(tally.runs > 0, "{tally:?}");
+    }
+}
+
+#[test]
+fn an_api_server_that_is_killed_while_runs_go_on_loses_and_repeats_none() {
+    survives(|plane| {
+        plane.kill_api_server().unwrap();
+        std::thread::sleep(AWAY);
+        plane.start_api_server().unwrap();
+    });
+}
+
+#[test]
+fn an_etcd_that_stands_still_while_runs_go_on_loses_and_repeats_none() {
+    survives(|plane| {
+        plane.pause_etcd().unwrap();
+        std::thread::sleep(AWAY);
+        plane.resume_etcd().unwrap();
+    });
+}
