@@ -3,6 +3,7 @@
 mod admin;
 mod cli;
 mod controller;
+mod job;
 mod serve;
 
 fn main() -> std::process::ExitCode {

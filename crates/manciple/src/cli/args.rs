@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::{exit, times};
 use crate::controller::ControllerArgs;
+use crate::job::JobArgs;
 use crate::serve::{RestoreArgs, ServeArgs};
 
 /// Where the environment is consulted, and for what.
@@ -17,6 +18,7 @@ pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("MANCIPLE_TOKEN", "A token, instead of a user and a password"),
     ("MANCIPLE_CA_FILE", "Whom to trust, as --ca-file"),
     ("MANCIPLE_OUTPUT", "How to print, as --output"),
+    ("KUBECONFIG", "Which cluster manciple job asks, as --kubeconfig"),
 ];
 
 /// Turns anything that can be run into a service to order, and runs the work behind it.
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run QuarksJobs: Jobs that run when something happens, and whose output is kept
     Controller(Box<ControllerArgs>),
+    /// List, run and read the QuarksJobs of a cluster
+    Job(Box<JobArgs>),
     /// Show what can be ordered
     Catalog(Remote<CatalogArgs>),
     /// Order a service instance

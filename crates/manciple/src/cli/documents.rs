@@ -28,20 +28,23 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     let Some(dir) = dir else {
         return print(&page(&command, "manciple"));
     };
-    let unwritten =
-        |path: &Path, error| Failure::usage(format!("cannot write {}: {error}", path.display()));
-    std::fs::create_dir_all(dir).map_err(|error| unwritten(dir, error))?;
-    let save = |name: &str, page: &[u8]| {
-        let path = dir.join(format!("{name}.1"));
-        std::fs::write(&path, page).map_err(|error| unwritten(&path, error))
-    };
-    save("manciple", &page(&command, "manciple"))?;
+    std::fs::create_dir_all(dir).map_err(|error| unwritten(dir, &error))?;
+    save(dir, &command, "manciple")
+}
+
+/// The page of a command, and those of its subcommands.
+fn save(dir: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {
+    let path = dir.join(format!("{name}.1"));
+    std::fs::write(&path, page(command, name)).map_err(|error| unwritten(&path, &error))?;
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
     for command in visible.filter(|command| command.get_name() != "help") {
-        let name = format!("manciple-{}", command.get_name());
-        save(&name, &page(command, &name))?;
+        save(dir, command, &format!("{name}-{}", command.get_name()))?;
     }
     Ok(())
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", path.display()))
 }
 
 /// Prints the definitions of our resources, as YAML.

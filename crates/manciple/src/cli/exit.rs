@@ -42,15 +42,20 @@ const TABLE: [(Exit, u8, &str, &str); 9] = [
         "unreachable",
         "No answer: cannot connect, TLS does not verify, or the request timed out",
     ),
-    (Exit::Refused, 4, "refused", "The broker refused the request (4xx)"),
+    (Exit::Refused, 4, "refused", "The broker, or the cluster, refused the request (4xx)"),
     (
         Exit::BrokerFailed,
         5,
         "broker-failed",
-        "The broker failed (5xx), or its answer cannot be understood",
+        "The broker, or the cluster, failed (5xx), or its answer cannot be understood",
     ),
     (Exit::Missing, 6, "not-found", "It does not exist, or does no longer (404, 410)"),
-    (Exit::Unauthorized, 7, "unauthorized", "The credentials are missing or wrong (401, 403)"),
+    (
+        Exit::Unauthorized,
+        7,
+        "unauthorized",
+        "The credentials are missing or wrong, or a right is missing (401, 403)",
+    ),
     (
         Exit::Unfinished,
         8,

@@ -2,11 +2,15 @@
 //! what to do. The only place where errors of the client become exit codes.
 
 use std::fmt;
+use std::time::Duration;
 
+use kubernetes::ClientError as ClusterError;
 use osb::client::{ClientError, Refusal, WaitError};
 use serde_json::{Value, json};
 
 use super::exit::Exit;
+use super::output::one_line;
+use super::times;
 
 /// A command's failure.
 #[derive(Debug)]
@@ -87,12 +91,81 @@ impl Failure {
             }
             WaitError::Deadline { after } => Self::new(
                 Exit::Unfinished,
-                format!("the {what} did not end within {}", super::times::span(*after)),
+                format!("the {what} did not end within {}", times::span(*after)),
             ),
             WaitError::Unclear(error) => {
                 Self::request(&format!("tell how the {what} stands"), url, error)
             }
         }
+    }
+
+    /// A call of a cluster's API server that brought no success. `what` completes "cannot …", `right` says which
+    /// right it takes.
+    pub(crate) fn cluster(what: &str, error: &kube::Error, right: &str) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                let said = match status.message.as_str() {
+                    "" => format!("the API server says {}", status.code),
+                    said => one_line(said),
+                };
+                // Of an object that is not there the answer has the name.
+                let named = status.details.as_ref().is_some_and(|it| !it.name.is_empty());
+                Self::new(Exit::of_status(status.code), format!("cannot {what}: {said}")).hint(
+                    match status.code {
+                        401 => "the credentials of the kubeconfig are missing, wrong or expired",
+                        403 => right,
+                        404 if !named => UNKNOWN_KIND,
+                        429 => "the API server has too much to do; come again later",
+                        _ => "",
+                    },
+                )
+            }
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::misunderstood(what),
+            error => match kubernetes::of_credentials(error) {
+                Some(why) => {
+                    let why = one_line(&why);
+                    Self::new(Exit::Unauthorized, format!("cannot {what}: no credentials: {why}"))
+                        .hint(NO_CREDENTIALS)
+                }
+                None => {
+                    let cause = one_line(&root_cause(error));
+                    let message = format!("cannot {what}: the cluster does not answer: {cause}");
+                    Self::new(Exit::Unreachable, message).hint(OTHER_CLUSTER)
+                }
+            },
+        }
+    }
+
+    /// A cluster's answer that is none.
+    pub(crate) fn misunderstood(what: &str) -> Self {
+        let message = format!("cannot {what}: the answer cannot be understood");
+        Self::new(Exit::BrokerFailed, message)
+            .hint("is there a Kubernetes API server? --kubeconfig or KUBECONFIG names another")
+    }
+
+    /// A cluster that was asked and was silent for so long.
+    pub(crate) fn no_answer(what: &str, after: Duration) -> Self {
+        let after = times::span(after);
+        let message = format!("cannot {what}: the cluster did not answer within {after}");
+        Self::new(Exit::Unreachable, message).hint(OTHER_CLUSTER)
+    }
+
+    /// A log that broke off while it was read.
+    pub(crate) fn broken_off(what: &str, cause: &str) -> Self {
+        let cause = one_line(cause);
+        Self::new(Exit::Unreachable, format!("the log of {what} broke off: {cause}"))
+            .hint("read it again; it may be longer now")
+    }
+
+    /// No cluster could even be asked.
+    pub(crate) fn kubeconfig(error: &ClusterError) -> Self {
+        let named = "name a kubeconfig: --kubeconfig FILE, or KUBECONFIG";
+        let (exit, hint) = match error {
+            ClusterError::Nowhere(_) => (Exit::Unreachable, named),
+            ClusterError::Credentials(_) => (Exit::Unauthorized, NO_CREDENTIALS),
+            ClusterError::Kubeconfig(_) | ClusterError::Unusable(_) => (Exit::Usage, named),
+        };
+        Self::new(exit, one_line(&error.to_string())).hint(hint)
     }
 
     /// Says what to do. What is empty says nothing.
@@ -142,6 +215,13 @@ impl fmt::Display for Failure {
         }
     }
 }
+
+const UNKNOWN_KIND: &str = "the cluster does not know this kind; who administers it applies the definition: \
+    manciple crds | kubectl apply -f -";
+const NO_CREDENTIALS: &str =
+    "the kubeconfig says how credentials are made; kubectl with the same kubeconfig shows more";
+const OTHER_CLUSTER: &str =
+    "is the cluster up, and this the one? --kubeconfig or KUBECONFIG names another";
 
 /// The innermost error: the one that names the cause ("connection refused").
 fn root_cause(error: &dyn std::error::Error) -> String {

@@ -1,17 +1,14 @@
 //! Waits for an operation, and shows how far it is.
 
-use std::io::IsTerminal as _;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use osb::client::{ClientError, Ordered, Pending, PollEvent, Polling, Response};
+use osb::client::{ClientError, Ordered, Pending, Polling, Response};
 use osb::{Action, Catalog, LastOperation, LastOperationQuery};
 
 use super::connection::{Connection, Subject};
 use super::failure::Failure;
 use super::lookup::{self, Ids};
-use super::times;
+use super::progress::Progress;
 
 /// How an accepted order stands when the command goes on.
 #[derive(Debug)]
@@ -97,7 +94,7 @@ impl Connection {
                 operation,
             },
         };
-        let progress = Progress::new(&following.name(), self.out.quiet, self.out.is_json());
+        let progress = Progress::new(&following.name(), self.out, "accepted");
         let polling = self.polling(following).on_event(progress.listener());
         let last = match &subject.binding {
             None => self.client.wait_instance(&subject.instance, &pending, &polling).await,
@@ -160,72 +157,4 @@ pub(crate) fn after_failure(subject: &Subject) -> String {
         subject.options(),
         words = subject.words(),
     )
-}
-
-/// A spinner on a terminal, lines elsewhere, nothing for programs: they read errors from stderr.
-struct Progress {
-    bar: ProgressBar,
-    lines: bool,
-    name: String,
-    started: Instant,
-}
-
-impl Progress {
-    fn new(name: &str, quiet: bool, json: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal();
-        let bar = ProgressBar::new_spinner();
-        if terminal && !quiet {
-            let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}");
-            if let Ok(style) = style {
-                bar.set_style(style.tick_chars("|/-\\ "));
-            }
-            bar.set_message(format!("{name}: accepted"));
-            bar.enable_steady_tick(Duration::from_millis(120));
-        } else {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        let lines = !terminal && !quiet && !json;
-        let progress = Self { bar, lines, name: name.to_owned(), started: Instant::now() };
-        progress.line("accepted");
-        progress
-    }
-
-    /// Shows what changes, and only that.
-    fn listener(&self) -> impl Fn(PollEvent<'_>) + Send + Sync + 'static {
-        let Self { bar, lines, name, started } = self;
-        let shown = Self { bar: bar.clone(), lines: *lines, name: name.clone(), started: *started };
-        let last = Mutex::new(String::new());
-        move |event| {
-            let text = match event {
-                PollEvent::State(last) => last.description.clone().unwrap_or_default(),
-                PollEvent::Trouble(error) => format!("{error}; asking again"),
-            };
-            let text = text.replace(char::is_control, " ");
-            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if text.is_empty() || *last == text {
-                return;
-            }
-            shown.bar.set_message(format!("{}: {text}", shown.name));
-            shown.line(&text);
-            *last = text;
-        }
-    }
-
-    fn line(&self, text: &str) {
-        use std::io::Write as _;
-        if self.lines {
-            let elapsed = times::span(Duration::from_secs(self.started.elapsed().as_secs()));
-            let elapsed = if elapsed == "0ms" { "0s".to_owned() } else { elapsed };
-            let _ = writeln!(std::io::stderr().lock(), "{elapsed:>6}  {}: {text}", self.name);
-        }
-    }
-}
-
-impl Drop for Progress {
-    /// Also when an interrupt ends the wait: the line must not stay on the terminal.
-    fn drop(&mut self) {
-        if !self.bar.is_hidden() {
-            self.bar.finish_and_clear();
-        }
-    }
 }

@@ -41,6 +41,14 @@ pub(crate) async fn object(
     }
 }
 
+/// The whole of a file, or of standard input if it is `-`.
+pub(crate) async fn document(path: &str) -> Result<String, Failure> {
+    match path {
+        "-" => standard_input("it").await,
+        path => file(Path::new(path)),
+    }
+}
+
 /// A secret from a file, without the line's end that editors leave.
 pub(crate) fn secret(path: &Path) -> Result<Sensitive<String>, Failure> {
     let text = file(path)?;

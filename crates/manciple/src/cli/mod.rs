@@ -16,19 +16,20 @@ mod binding;
 mod catalog;
 mod connection;
 mod documents;
-mod exit;
-mod failure;
+pub(crate) mod exit;
+pub(crate) mod failure;
 mod follow;
-mod input;
+pub(crate) mod input;
 mod lists;
 mod logs;
 mod lookup;
 mod operator;
 mod orders;
-mod output;
+pub(crate) mod output;
+pub(crate) mod progress;
 mod repair;
 mod status;
-mod times;
+pub(crate) mod times;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -38,9 +39,10 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use tokio::signal::unix::{SignalKind, signal};
 
-pub(crate) use args::Command;
-use args::{Cli, Format, Remote, RemoteArgs};
-use connection::{Connection, Ongoing};
+use args::{Cli, Remote};
+pub(crate) use args::{Command, Format, RemoteArgs, Waiting};
+use connection::Connection;
+pub(crate) use connection::{Ongoing, format};
 use exit::Exit;
 use failure::Failure;
 use output::Output;
@@ -73,6 +75,10 @@ fn run(cli: Cli) -> ExitCode {
         Command::Crds => end(&before, documents::crds()),
         Command::Completions(args) => end(&before, documents::completions(args.shell)),
         Command::Man(args) => end(&before, documents::man(args.dir.as_deref())),
+        Command::Job(with) => {
+            let remote = before.overridden_by(with.output());
+            perform(&remote, NO_JOB, |ongoing| crate::job::perform(with, &remote, ongoing))
+        }
         Command::Catalog(with) => ask(before, with, catalog::show),
         Command::Provision(with) => ask(before, with, orders::provision),
         Command::Update(with) => ask(before, with, orders::update),
@@ -91,7 +97,12 @@ fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Runs a command that asks a broker, until it ends or is interrupted.
+/// What an interrupt leaves that nobody waits for.
+const NO_OPERATION: &str =
+    "what was sent is not taken back; manciple operations --busy shows what goes on";
+const NO_JOB: &str = "what was sent is not taken back; manciple job list shows how it stands";
+
+/// Runs a command that asks a broker.
 fn ask<T, F>(
     before: RemoteArgs,
     with: Remote<T>,
@@ -102,15 +113,28 @@ where
     F: Future<Output = Result<(), Failure>>,
 {
     let remote = before.overridden_by(with.remote);
+    let connect = |ongoing| Connection::new(&remote, ongoing);
+    perform(
+        &remote,
+        NO_OPERATION,
+        |ongoing| async move { command(connect(ongoing)?, with.args).await },
+    )
+}
+
+/// Runs a command until it ends or is interrupted; `unnamed` is said of what it has then left, if it knows
+/// nothing better.
+fn perform<F>(remote: &RemoteArgs, unnamed: &str, command: impl FnOnce(Ongoing) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
             let result = runtime.block_on(async {
                 let ongoing = Ongoing::default();
-                let connection = Connection::new(&remote, ongoing.clone())?;
                 tokio::select! {
-                    result = command(connection, with.args) => result,
-                    result = interrupted() => result.and_then(|()| Err(unfinished(&ongoing))),
+                    result = command(ongoing.clone()) => result,
+                    result = interrupted() => result.and_then(|()| Err(unfinished(&ongoing, unnamed))),
                 }
             });
             // Somebody may still be asked a question; nobody waits for the answer.
@@ -119,7 +143,7 @@ where
         }
         Err(error) => Err(Failure::usage(format!("cannot start: {error}"))),
     };
-    end(&remote, result)
+    end(remote, result)
 }
 
 async fn interrupted() -> Result<(), Failure> {
@@ -133,14 +157,13 @@ async fn interrupted() -> Result<(), Failure> {
     Ok(())
 }
 
-fn unfinished(ongoing: &Ongoing) -> Failure {
+fn unfinished(ongoing: &Ongoing, unnamed: &str) -> Failure {
     match ongoing.get() {
         Some((what, follow)) => {
             Failure::new(Exit::Unfinished, format!("interrupted; the {what} goes on"))
                 .hint(format!("follow it: {follow}"))
         }
-        None => Failure::new(Exit::Unfinished, "interrupted")
-            .hint("what was sent is not taken back; manciple operations --busy shows what goes on"),
+        None => Failure::new(Exit::Unfinished, "interrupted").hint(unnamed),
     }
 }
 

@@ -162,8 +162,8 @@ fn table(heading: Option<&[&str]>, rows: Vec<Vec<String>>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A cell is one line, and no terminal obeys it.
-fn one_line(text: &str) -> String {
+/// Text of somebody else as one line that no terminal obeys: a cell, a part of a message.
+pub(crate) fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 

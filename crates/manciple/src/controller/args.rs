@@ -40,6 +40,12 @@ pub(crate) struct ControllerArgs {
     /// Never wrap a container's command: a sidecar reads what it writes
     #[arg(long, env = "MANCIPLE_ALWAYS_SIDECAR")]
     pub(crate) always_sidecar: bool,
+    /// Run nothing whose spec has faults that the API server let in: its status names them
+    #[arg(long, env = "MANCIPLE_STRICT")]
+    pub(crate) strict: bool,
+    /// Name the Secrets of ExtendedJobs by namePrefix as it is, without a dash after it
+    #[arg(long, env = "MANCIPLE_VERBATIM_NAME_PREFIX")]
+    pub(crate) verbatim_name_prefix: bool,
     /// How the agent comes into pods
     #[arg(long, env = "MANCIPLE_AGENT_DELIVERY", default_value = "config-map", value_name = "WAY")]
     agent_delivery: AgentDelivery,

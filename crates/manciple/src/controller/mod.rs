@@ -54,6 +54,8 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
             workers: usize::try_from(args.max_workers)?,
             key_rotation: args.key_rotation.0,
             wraps: !args.always_sidecar,
+            strict: args.strict,
+            verbatim_prefixes: args.verbatim_name_prefix,
         };
         let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
         let controller = Controller::open(client, settings).await?;

@@ -133,7 +133,9 @@ fn completions_and_man_pages_come_from_the_command_line() {
     }
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(stub.run(&["man", "--dir", dir.path().to_str().unwrap()]).code, 0);
-    assert!(dir.path().join("manciple-provision.1").exists());
+    for page in ["manciple-provision.1", "manciple-job.1", "manciple-job-run.1"] {
+        assert!(dir.path().join(page).exists(), "{page}");
+    }
     assert!(!dir.path().join("manciple-supervise.1").exists());
 }
 

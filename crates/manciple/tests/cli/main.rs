@@ -4,6 +4,8 @@
 
 mod documents;
 mod exits;
+mod jobs;
+mod lint;
 mod operator;
 mod orders;
 mod secrets;

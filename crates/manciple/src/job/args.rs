@@ -1,0 +1,284 @@
+//! The command line of `manciple job`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use kubernetes::quarks::Dialect;
+
+use crate::cli::output::quoted;
+use crate::cli::{Format, RemoteArgs, Waiting, times};
+
+/// The longest name of an object in a path, and of a namespace.
+const SUBDOMAIN: usize = 253;
+const LABEL: usize = 63;
+
+/// `job`
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct JobArgs {
+    #[command(subcommand)]
+    pub(crate) command: JobCommand,
+}
+
+/// What to do with QuarksJobs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// List them: how each was triggered, how its last run ended, what it waits for
+    List(Of<ListArgs>),
+    /// Run one now, and wait for its end
+    Run(Of<RunArgs>),
+    /// Print what the pods of a run wrote to their logs
+    Logs(Of<LogsArgs>),
+    /// Name each fault of manifests by its path, without a cluster
+    Lint(LintArgs),
+    /// List the runs of one: those that go on, and the last that have ended
+    History(Of<HistoryArgs>),
+}
+
+/// A command that asks a cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Of<T: Args> {
+    #[command(flatten)]
+    pub(crate) args: T,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// Which cluster, and how to print.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Cluster and output")]
+pub(crate) struct ClusterArgs {
+    /// The cluster [env: KUBECONFIG] [default: ~/.kube/config, or that of the pod]
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME", value_parser = namespace)]
+    pub(crate) namespace: Option<String>,
+    /// QuarksJobs, or the ExtendedJobs that they descend from
+    #[arg(long, value_name = "KIND", default_value = "qjob")]
+    pub(crate) kind: Kind,
+    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// The longest to wait: 90s, 15m, 2h [default: for ever for a run; 30s for one request]
+    #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
+    timeout: Option<Duration>,
+    /// No progress and no hints; lists print names and numbers only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Which kind, by the short names that `kubectl` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// QuarksJobs.
+    Qjob,
+    /// ExtendedJobs.
+    Ejob,
+}
+
+/// `job list`
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Those of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+}
+
+/// `job run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The QuarksJob
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    /// A variable of this run's containers; not for secrets, which process listings and the resource show
+    #[arg(long, value_name = "NAME=VALUE", value_parser = input)]
+    pub(crate) input: Vec<Input>,
+    /// Wait for the end of the run, as is done anyway
+    #[arg(long, overrides_with = "no_wait")]
+    wait: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+/// `job logs`
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The QuarksJob
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    /// The run, by its number [default: the newest]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) run: Option<u64>,
+    /// Only this container
+    #[arg(long, value_name = "NAME")]
+    pub(crate) container: Option<String>,
+    /// Go on printing while the run goes on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+/// `job history`
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// The QuarksJob
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+}
+
+/// `job lint`
+#[derive(Debug, Args)]
+pub(crate) struct LintArgs {
+    /// Manifests in YAML or JSON, with several documents or lists; `-`: standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<String>,
+}
+
+/// A variable of a run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Input {
+    name: String,
+    value: String,
+}
+
+impl JobArgs {
+    /// How to print and how long to wait, as all commands have it.
+    pub(crate) fn output(&self) -> RemoteArgs {
+        let cluster = match &self.command {
+            JobCommand::List(of) => &of.cluster,
+            JobCommand::Run(of) => &of.cluster,
+            JobCommand::Logs(of) => &of.cluster,
+            JobCommand::History(of) => &of.cluster,
+            JobCommand::Lint(_) => return RemoteArgs::default(),
+        };
+        RemoteArgs {
+            output: cluster.output,
+            timeout: cluster.timeout,
+            quiet: cluster.quiet,
+            ..RemoteArgs::default()
+        }
+    }
+}
+
+impl ClusterArgs {
+    /// As options of a command that a person may copy.
+    pub(crate) fn words(&self) -> String {
+        let file = self.kubeconfig.as_ref().map(|file| quoted(&file.to_string_lossy()));
+        let file = file.map(|file| format!(" -c {file}"));
+        let namespace = self.namespace.as_ref().map(|name| format!(" -n {name}"));
+        let kind = (self.kind == Kind::Ejob).then(|| " --kind ejob".to_owned());
+        [file, namespace, kind].into_iter().flatten().collect()
+    }
+}
+
+impl RunArgs {
+    /// Whether to wait for the end of the run.
+    pub(crate) fn waits(&self) -> bool {
+        self.wait || !self.waiting.no_wait
+    }
+}
+
+impl From<Kind> for Dialect {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Qjob => Self::QuarksJob,
+            Kind::Ejob => Self::ExtendedJob,
+        }
+    }
+}
+
+/// What stands in a path is checked here: no name leads elsewhere.
+fn name(text: &str) -> Result<String, String> {
+    let good =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let ends = |at: Option<char>| at.is_some_and(|end| end.is_ascii_alphanumeric());
+    let is_name = text.len() <= SUBDOMAIN
+        && text.bytes().all(good)
+        && ends(text.chars().next())
+        && ends(text.chars().next_back());
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err("no object has such a name: small letters, digits, '-' and '.'".to_owned()),
+    }
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    match name(text) {
+        Ok(name) if name.len() <= LABEL && !name.contains('.') => Ok(name),
+        _ => Err("no namespace has such a name: small letters, digits and '-'".to_owned()),
+    }
+}
+
+/// As Kubernetes takes names of variables.
+fn input(text: &str) -> Result<Input, String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let good = |c: char| c.is_ascii_graphic() || c == ' ';
+    match !name.is_empty() && name.chars().all(good) {
+        true => Ok(Input { name: name.to_owned(), value: value.to_owned() }),
+        false => Err("the name of a variable is printable ASCII, and not empty".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn a_run_is_waited_for_unless_the_last_word_is_no() {
+        for (words, expected) in [
+            (&[][..], true),
+            (&["--wait"], true),
+            (&["--no-wait"], false),
+            (&["--wait", "--no-wait"], false),
+            (&["--no-wait", "--wait"], true),
+        ] {
+            let words = ["job", "backup"].into_iter().chain(words.iter().copied());
+            let line = <Line as clap::Parser>::try_parse_from(words.clone()).unwrap();
+            assert_eq!(line.run.waits(), expected, "{:?}", words.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn no_name_leads_elsewhere() {
+        for (text, good) in [
+            ("backup", true),
+            ("a.b-1", true),
+            ("", false),
+            (".", false),
+            ("..", false),
+            ("a/../b", false),
+            ("a%2fb", false),
+            ("-a", false),
+            ("A", false),
+            ("é", false),
+            ("a\u{1b}[2J", false),
+        ] {
+            assert_eq!(name(text).is_ok(), good, "{text}");
+        }
+        assert!(name(&"a".repeat(254)).is_err() && namespace(&"a".repeat(64)).is_err());
+        assert!(namespace("a.b").is_err() && namespace("shop").is_ok());
+    }
+
+    #[test]
+    fn an_input_is_a_name_and_any_value() {
+        for (text, expected) in [
+            ("A=1", Some(("A", "1"))),
+            ("A=", Some(("A", ""))),
+            ("a.b-c=x=y\nz", Some(("a.b-c", "x=y\nz"))),
+            ("A", None),
+            ("=1", None),
+            ("\u{1b}=1", None),
+        ] {
+            let read = input(text).ok();
+            let read = read.as_ref().map(|it| (it.name.as_str(), it.value.as_str()));
+            assert_eq!(read, expected, "{text}");
+        }
+    }
+}

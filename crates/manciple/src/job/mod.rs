@@ -1,0 +1,93 @@
+//! `manciple job`: people list, run and read QuarksJobs, with the rights of their own kubeconfig.
+//!
+//! ```text
+//! args ─▶ cluster ─▶ View (what a resource says) ─▶ list, history
+//!            │          └─ taken? ─▶ run: says `now`, waits for the run that it makes
+//!            └─ pods of a run ─▶ logs ─▶ reading (one container)
+//! ```
+//!
+//! The controller is not asked: it need not be reachable, and has no API. What it knows of runs it has written
+//! to the resources.
+
+mod args;
+mod cluster;
+mod history;
+mod lint;
+mod list;
+mod logs;
+mod reading;
+mod run;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubernetes::quarks::view::{RunEnd, RunView};
+use serde_json::{Value, json};
+
+pub(crate) use args::JobArgs;
+use args::JobCommand;
+use cluster::Cluster;
+
+use crate::cli::failure::Failure;
+use crate::cli::output::Output;
+use crate::cli::{Ongoing, RemoteArgs, format, times};
+
+/// Does what the command line says; `remote` says how to print.
+pub(crate) async fn perform(
+    args: Box<JobArgs>,
+    remote: &RemoteArgs,
+    ongoing: Ongoing,
+) -> Result<(), Failure> {
+    let open = |cluster| Cluster::open(cluster, remote, ongoing);
+    match args.command {
+        JobCommand::List(of) => list::print(&open(&of.cluster).await?, &of.args).await,
+        JobCommand::Run(of) => run::run(&open(&of.cluster).await?, &of.args).await,
+        JobCommand::Logs(of) => logs::print(&open(&of.cluster).await?, &of.args).await,
+        JobCommand::History(of) => history::print(&open(&of.cluster).await?, &of.args).await,
+        JobCommand::Lint(args) => {
+            let out = Output { format: format(remote)?, quiet: remote.quiet };
+            lint::print(out, &args).await
+        }
+    }
+}
+
+/// A run, for programs.
+fn document(run: &RunView) -> Value {
+    let mut document = json!({
+        "run": run.id,
+        "trigger": run.trigger.word(),
+        "job": run.job,
+        "state": "going",
+        "started_at": run.started_at,
+    });
+    if let Some(RunEnd { outcome, ended_at, seconds }) = &run.end {
+        document["state"] = json!(if outcome.succeeded { "succeeded" } else { "failed" });
+        document["reason"] = json!(outcome.reason);
+        document["message"] = json!(outcome.message);
+        document["made"] = json!(outcome.made);
+        document["ended_at"] = json!(ended_at);
+        document["seconds"] = json!(seconds);
+    }
+    document
+}
+
+/// How long a run took, or has taken until now.
+fn took(run: &RunView, now: Timestamp) -> String {
+    let took = match &run.end {
+        Some(end) => end.seconds.map(Duration::from_secs),
+        None => times::between(&run.started_at, &now.to_string()),
+    };
+    match took {
+        Some(took) if took.as_secs() == 0 => "0s".to_owned(),
+        Some(took) => times::span(took),
+        None => String::new(),
+    }
+}
+
+/// What is waited for, as a sentence.
+fn waiting(waits: &str) -> String {
+    match waits.starts_with("it waits") {
+        true => waits.to_owned(),
+        false => format!("it waits: {waits}"),
+    }
+}

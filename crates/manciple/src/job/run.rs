@@ -1,0 +1,335 @@
+//! `manciple job run`: says `now`, and waits for the end of the run that this makes.
+
+use std::time::{Duration, Instant};
+
+use engine::trigger::{Concurrency, Strategy};
+use jiff::Timestamp;
+use kubernetes::quarks::view::{RunEnd, RunView, Taken, View};
+use serde_json::{Value, json};
+
+use super::args::{Input, RunArgs};
+use super::cluster::Cluster;
+use super::waiting;
+use super::{document, took};
+use crate::cli::exit::Exit;
+use crate::cli::failure::Failure;
+use crate::cli::output::one_line;
+use crate::cli::progress::Progress;
+use crate::cli::times;
+
+/// How often others may write between our reading and our writing.
+const TRIES: usize = 10;
+/// How often it is looked at: a person waits. Later less often, for a run may take hours.
+const INTERVAL: Duration = Duration::from_millis(500);
+const LATER: Duration = Duration::from_secs(60);
+const LATER_INTERVAL: Duration = Duration::from_secs(2);
+/// A controller that is there takes a trigger at once; replicas change places in some 15 s.
+const UNTAKEN: Duration = Duration::from_secs(10);
+/// For how long a cluster may be away while it is waited for.
+const AWAY: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(cluster: &Cluster, args: &RunArgs) -> Result<(), Failure> {
+    let before = trigger(cluster, args).await?;
+    if !args.waits() {
+        return triggered(cluster, &args.name);
+    }
+    let run = Waiter::new(cluster, &before).wait().await?;
+    cluster.ongoing.clear();
+    print(cluster, &args.name, &run)
+}
+
+/// Says `now`. How it was before: the run is the first after those.
+async fn trigger(cluster: &Cluster, args: &RunArgs) -> Result<View, Failure> {
+    let subject = cluster.subject(&args.name);
+    let spec = spec(&args.input);
+    for _ in 0..TRIES {
+        let view = cluster.view(&args.name).await?;
+        if view.deleting {
+            return Err(Failure::missing(format!("{subject} is being deleted")));
+        }
+        if view.strategy == Strategy::Now {
+            join(cluster, &view, &args.input)?;
+            return Ok(view);
+        }
+        if !args.input.is_empty() {
+            match cluster.patch(&view, &spec, true).await? {
+                Some(tried) if tried.inputs != json!(args.input) => {
+                    return Err(no_inputs(&subject));
+                }
+                Some(_) => {}
+                None => continue,
+            }
+        }
+        if cluster.patch(&view, &spec, false).await?.is_some() {
+            return Ok(view);
+        }
+    }
+    let message = format!("cannot trigger {subject}: somebody writes it all the time");
+    Err(Failure::new(Exit::Refused, message).hint("try again"))
+}
+
+fn spec(inputs: &[Input]) -> Value {
+    let mut trigger = json!({"strategy": "now"});
+    if !inputs.is_empty() {
+        trigger["inputs"] = json!(inputs);
+    }
+    json!({ "trigger": trigger })
+}
+
+/// Somebody's `now` stands already. One run is made of both, so they have to mean the same.
+fn join(cluster: &Cluster, view: &View, inputs: &[Input]) -> Result<(), Failure> {
+    let subject = cluster.subject(&view.name);
+    if !inputs.is_empty() && view.inputs != json!(inputs) {
+        let message = format!("somebody has triggered {subject} already, with other inputs");
+        let look = cluster.command("history", &view.name);
+        return Err(Failure::new(Exit::Refused, message)
+            .hint(format!("try again when that is taken, which this shows: {look}")));
+    }
+    if cluster.out.is_chatty() {
+        let waits = waits_for(view)
+            .map(|waits| format!("; {}", waiting(waits.as_ref())))
+            .unwrap_or_default();
+        let with = match view.inputs.as_array().map_or(0, Vec::len) {
+            0 => "",
+            _ => ", with inputs",
+        };
+        let note = format!("somebody has triggered {subject} already{with}{waits}");
+        cluster.out.note(&one_line(&note));
+    }
+    Ok(())
+}
+
+fn no_inputs(subject: &str) -> Failure {
+    let message =
+        format!("cannot trigger {subject}: this cluster keeps no inputs, and nothing was run");
+    Failure::new(Exit::Refused, message).hint(
+        "its definition is not Manciple's; who administers the cluster applies that: manciple crds | \
+         kubectl apply -f -",
+    )
+}
+
+/// What an untaken trigger waits for, as far as the resource says it.
+pub(super) fn waits_for(view: &View) -> Option<String> {
+    let going = view.runs.iter().find(|run| run.end.is_none());
+    let queued = matches!(view.concurrency, Concurrency::Queue | Concurrency::Replace);
+    match (view.waits.as_deref(), going) {
+        (Some(""), None) => Some("the controller does not say for what".to_owned()),
+        (Some(waits), _) if !waits.is_empty() => Some(waits.to_owned()),
+        (_, Some(run)) if queued => Some(format!("for the end of run {}", run.id)),
+        _ => None,
+    }
+}
+
+/// Nobody waits: says how to.
+fn triggered(cluster: &Cluster, name: &str) -> Result<(), Failure> {
+    let out = cluster.out;
+    if out.is_json() {
+        let (kind, namespace) = (cluster.dialect.kind(), &cluster.namespace);
+        return out.json(
+            &json!({"kind": kind, "namespace": namespace, "name": name, "state": "triggered"}),
+        );
+    }
+    if out.quiet {
+        return out.line(name);
+    }
+    out.line(&format!("{} is triggered", cluster.subject(name)))?;
+    out.hint(&format!("see what comes of it: {}", cluster.command("history", name)));
+    Ok(())
+}
+
+/// Waits for the end of a run, and says how far it is.
+struct Waiter<'c> {
+    cluster: &'c Cluster,
+    before: &'c View,
+    progress: Progress,
+    started: Instant,
+    /// Since when the cluster does not answer.
+    away: Option<Instant>,
+    /// Nobody took the trigger for a while, and that was said.
+    hinted: bool,
+    /// The run, once it is known.
+    run: Option<u64>,
+}
+
+impl<'c> Waiter<'c> {
+    fn new(cluster: &'c Cluster, before: &'c View) -> Self {
+        let what = format!("run of {}", cluster.subject(&before.name));
+        cluster.ongoing.set(what.clone(), cluster.command("history", &before.name));
+        let progress = Progress::new(&what, cluster.out, "triggered");
+        let started = Instant::now();
+        Self { cluster, before, progress, started, away: None, hinted: false, run: None }
+    }
+
+    async fn wait(mut self) -> Result<RunView, Failure> {
+        loop {
+            match self.cluster.view(&self.before.name).await {
+                Ok(view) => {
+                    self.away = None;
+                    if let Some(ended) = self.look(&view).await? {
+                        return Ok(ended);
+                    }
+                }
+                Err(failure) => self.trouble(failure)?,
+            }
+            let waited = self.started.elapsed();
+            let interval = if waited < LATER { INTERVAL } else { LATER_INTERVAL };
+            let left = self.cluster.patience.map(|patience| patience.saturating_sub(waited));
+            match left {
+                Some(Duration::ZERO) => return Err(self.impatient()),
+                left => tokio::time::sleep(left.unwrap_or(interval).min(interval)).await,
+            }
+        }
+    }
+
+    /// The run, if it has ended.
+    async fn look(&mut self, view: &View) -> Result<Option<RunView>, Failure> {
+        if view.uid != self.before.uid {
+            return Err(self.deleted());
+        }
+        match view.taken(self.before.last) {
+            Taken::By(run) => {
+                self.run = Some(run.id);
+                match &run.end {
+                    Some(end) => {
+                        let reason = &end.outcome.reason;
+                        self.progress.tell(&format!("run {} ended: {reason}", run.id));
+                        return Ok(Some(run.clone()));
+                    }
+                    None => {
+                        let follow = format!("{} --follow", self.logs());
+                        let subject = self.cluster.subject(&self.before.name);
+                        self.cluster.ongoing.set(format!("run {} of {subject}", run.id), follow);
+                        let waits = view.waits.as_deref().filter(|waits| !waits.is_empty());
+                        let waits = waits.map(|waits| format!("; {waits}")).unwrap_or_default();
+                        self.progress.tell(&format!("recorded as run {}{waits}", run.id));
+                    }
+                }
+            }
+            Taken::NotYet => match waits_for(view) {
+                Some(waits) => self.progress.tell(&waiting(waits.as_ref())),
+                None if self.started.elapsed() > UNTAKEN => self.untaken().await,
+                None => {}
+            },
+            Taken::PassedOver => return Err(self.passed_over(view)),
+        }
+        Ok(None)
+    }
+
+    /// Whether it is worth to ask again.
+    fn trouble(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure.exit {
+            Exit::Missing => return Err(self.deleted()),
+            // Too many requests among them.
+            Exit::Unreachable | Exit::BrokerFailed | Exit::Refused => {}
+            _ => return Err(failure),
+        }
+        let since = *self.away.get_or_insert_with(Instant::now);
+        if since.elapsed() > AWAY {
+            return Err(failure.hint(format!("it may go on; look at it: {}", self.history())));
+        }
+        self.progress.tell(&format!("{}; asking again", failure.message));
+        Ok(())
+    }
+
+    /// Says once that no controller seems to be there.
+    async fn untaken(&mut self) {
+        self.progress.tell("nothing has taken it yet");
+        if std::mem::replace(&mut self.hinted, true) {
+            return;
+        }
+        let namespace = &self.cluster.namespace;
+        self.progress.hint(&match self.cluster.missing_labels().await {
+            Some(missing) if !missing.is_empty() => format!(
+                "no controller seems to monitor namespace {namespace}: it has no label {}",
+                missing.join(" and ")
+            ),
+            _ => format!(
+                "no controller seems to monitor namespace {namespace}: is one running, and is its id what the \
+                 namespace's label quarks.cloudfoundry.org/monitored says?"
+            ),
+        });
+    }
+
+    fn passed_over(&self, view: &View) -> Failure {
+        let subject = self.cluster.subject(&view.name);
+        match view.concurrency {
+            Concurrency::Forbid => {
+                let message = format!(
+                    "{subject} was not run: another run goes on, and the trigger was passed over \
+                     (concurrencyPolicy: Forbid)"
+                );
+                let hint = format!("try again when it has ended: {}", self.history());
+                Failure::new(Exit::OperationFailed, message).hint(hint)
+            }
+            _ => {
+                let message = format!(
+                    "{subject} was not run: somebody took the trigger back, spec.trigger.strategy is {}",
+                    view.strategy()
+                );
+                Failure::new(Exit::OperationFailed, message)
+            }
+        }
+    }
+
+    fn deleted(&self) -> Failure {
+        let subject = self.cluster.subject(&self.before.name);
+        Failure::missing(format!("{subject} was deleted while its run was waited for"))
+    }
+
+    fn impatient(&self) -> Failure {
+        let after = times::span(self.cluster.patience.unwrap_or_default());
+        let subject = self.cluster.subject(&self.before.name);
+        match self.run {
+            Some(run) => {
+                let message = format!("run {run} of {subject} did not end within {after}");
+                let hint = format!("it goes on; follow it: {} --follow", self.logs());
+                Failure::new(Exit::Unfinished, message).hint(hint)
+            }
+            None => {
+                let message = format!("{subject} was not begun within {after}");
+                let hint = format!("the trigger stands; look at it: {}", self.history());
+                Failure::new(Exit::Unfinished, message).hint(hint)
+            }
+        }
+    }
+
+    fn history(&self) -> String {
+        self.cluster.command("history", &self.before.name)
+    }
+
+    fn logs(&self) -> String {
+        let run = self.run.map(|run| format!(" --run {run}")).unwrap_or_default();
+        format!("{}{run}", self.cluster.command("logs", &self.before.name))
+    }
+}
+
+/// Prints how a run has ended; a failure if it has failed.
+fn print(cluster: &Cluster, name: &str, run: &RunView) -> Result<(), Failure> {
+    let out = cluster.out;
+    if out.is_json() {
+        out.json(&document(run))?;
+    } else if out.quiet {
+        out.line(&run.id.to_string())?;
+    } else {
+        let outcome = run.end.as_ref().map(|end| &end.outcome);
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        out.fields(vec![
+            ("Run", Some(run.id.to_string())),
+            ("Outcome", outcome.and_then(|it| text(&it.reason))),
+            ("Took", text(&took(run, Timestamp::now()))),
+            ("Made", outcome.and_then(|it| text(&it.made.join(", ")))),
+            ("Message", outcome.and_then(|it| text(&it.message))),
+        ])?;
+    }
+    match &run.end {
+        Some(RunEnd { outcome, .. }) if !outcome.succeeded => {
+            let why = one_line(&format!("{}: {}", outcome.reason, outcome.message));
+            let why = why.trim_end_matches([':', ' ']);
+            let message = format!("run {} of {} failed: {why}", run.id, cluster.subject(name));
+            let logs = cluster.command("logs", name);
+            Err(Failure::new(Exit::OperationFailed, message)
+                .hint(format!("read its log: {logs} --run {}", run.id)))
+        }
+        _ => Ok(()),
+    }
+}
