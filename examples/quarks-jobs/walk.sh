@@ -32,7 +32,7 @@ clean_up() {
     trap - EXIT INT TERM
     if [ $code -ne 0 ] && [ -n "${ours:-}" ]; then
         in_jobs get jobs,pods 2>&1 || :
-        in_jobs get quarksjobs --output wide 2>&1 || :
+        in_jobs get quarksjobs,extendedjobs --output wide 2>&1 || :
         at_home get pods 2>&1 || :
         at_home logs deployment/manciple-controller --tail=40 2>&1 || :
         controller delete --ignore-not-found --wait=false || :
@@ -104,6 +104,9 @@ kubectl label namespace "$jobs" \
 controller apply
 at_home rollout status deployment/manciple-controller --timeout 90s
 
+say "One that runs each minute: looked at again below"
+run schedule.yaml
+
 say "An errand: told to run, twice"
 run errand.yaml
 now backup
@@ -156,6 +159,50 @@ run sidecar.yaml
 ended export 1 Completed
 [ "$(value rows rows | wc -c)" -eq 20000 ] || fail "rows are missing"
 
+say "Inputs: of one run, and of no other"
+run inputs.yaml
+in_jobs patch quarksjob dump --type merge --patch \
+    '{"spec":{"trigger":{"strategy":"now","inputs":[{"name":"TABLE","value":"users"}]}}}'
+ended dump 1 Completed
+holds dumped table users
+now dump
+ended dump 2 Completed
+holds dumped table all
+
+say "One that waits for the success of another"
+run depends.yaml
+ended schema 1 Completed
+ended seed 1 Completed
+now schema
+ended schema 2 Completed
+ended seed 2 Completed
+
+say "A ConfigMap"
+run config-map.yaml
+ended measure 1 Completed
+[ "$(in_jobs get configmap size --output 'jsonpath={.data.rows}')" = 12345678901234567890 ] ||
+    fail "the ConfigMap size does not hold what was measured"
+
+say "An ExtendedJob: three runs, of whose versions two are kept"
+run extended.yaml
+issued() { in_jobs get secrets --selector fissile.cloudfoundry.org/container-name=ca --output 'jsonpath={.items[*].metadata.name}'; }
+for version in 1 2 3; do
+    is_issued() { issued | grep -q "issued-ca-v$version"; }
+    until_so "the Secret issued-ca-v$version is there" is_issued
+    succeeded() { [ "$(in_jobs get ejob certificate --output 'jsonpath={.status.completed}')" = true ]; }
+    until_so "run $version of the ExtendedJob has ended" succeeded
+    [ $version -eq 3 ] || in_jobs patch ejob certificate --type merge --patch '{"spec":{"trigger":{"strategy":"now"}}}'
+done
+[ "$(issued)" = "issued-ca-v2 issued-ca-v3" ] || fail "these versions are kept: $(issued)"
+
+say "An ExtendedJob that runs for each pod that becomes ready"
+run pod-state.yaml
+is_followed() { in_jobs get ejob smoke --output yaml | grep -q manciple.dev/runs; }
+until_so "the pods are followed" is_followed
+run pod-state-pod.yaml
+has_run() { [ "$(in_jobs get ejob smoke --output 'jsonpath={.status.lastRun.trigger}')" = pod-state ]; }
+until_so "the ExtendedJob has run for the pod" has_run
+
 say "Never two at a time, whoever acts: the controller is replaced while the first run goes on"
 run queue.yaml
 taken() { [ "$(of migrate .spec.trigger.strategy)" = manual ]; }
@@ -171,14 +218,20 @@ second=$(of migrate '.status.history[?(@.id==2)].startedAt')
     fail "the second run began at $second, before the first had ended at $first"
 at_home rollout status deployment/manciple-controller --timeout 90s
 
-say "What there is now: no Job but the failed one's, and no right was missing"
+say "The one that runs each minute has run, and keeps one Job"
+ended beat 1 Completed
+[ "$(of beat .status.lastRun.trigger)" = schedule ] || fail "it ran for something else"
+
+say "What there is now: no Job but those that are kept, and no right was missing"
 in_jobs get quarksjobs
-only_the_failed() { [ "$(in_jobs get jobs --output name | grep -vc '/check-')" -eq 0 ]; }
-until_so "only the Job that failed is there" only_the_failed
+in_jobs get events --field-selector type=Warning
+only_those() { [ "$(in_jobs get jobs --output name | grep -vcE '/(check|beat)-')" -eq 0 ]; }
+until_so "only the Jobs that failed or are kept are there" only_those
 no_right_is_missing
 
 say "Remove"
-in_jobs delete quarksjobs --all --timeout 60s
+in_jobs delete quarksjobs,extendedjobs --all --timeout 60s
+in_jobs delete pod web --timeout 60s
 controller delete
 kubectl delete namespace "$jobs" "$home" --timeout 90s
 
