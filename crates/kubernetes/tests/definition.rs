@@ -1,20 +1,81 @@
-//! Under the definition that the original operator has installed, and nobody has replaced.
+//! Under definitions that are not as we would have them: somebody else's, or not there yet.
 
 #[path = "support/calls.rs"]
 mod calls;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kubernetes::Lead;
-use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, definition};
-use serde_json::json;
+use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, definition, install};
+use serde_json::{Value, json};
 use testkit::kubelet::{JobAct, Kubelet};
 use testkit::plane::ControlPlane;
 
 use calls::Calls;
+
+/// A controller of an API server with these definitions, and a namespace `n` whose Jobs end at once.
+struct Town {
+    _plane: ControlPlane,
+    _kubelet: Kubelet,
+    client: Client,
+    calls: Calls,
+    controller: Arc<Controller>,
+}
+
+impl Town {
+    async fn new(definitions: &[Value]) -> Self {
+        let plane = ControlPlane::start(definitions).unwrap();
+        let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
+        let namespace = json!({"metadata": {"name": "n"}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        let namespaces = Api::<Namespace>::all(client.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let (begins, lasts) = (Duration::ZERO, Duration::ZERO);
+        let act = JobAct { begins, lasts, code: 0, output: String::new() };
+        let acts = Arc::new(move |_: &str| act.clone());
+        let settings = Settings {
+            namespace: "n".to_owned(),
+            name: "foreign".to_owned(),
+            monitored: Monitored::All,
+            delivery: "agent".into(),
+            settle: Duration::from_millis(100),
+            workers: 2,
+            key_rotation: Duration::from_secs(3600),
+            wraps: true,
+            strict: false,
+            verbatim_prefixes: false,
+        };
+        let calls = Calls::default();
+        let controller = Controller::open(calls.of(&client, "n"), settings).await.unwrap();
+        let lead = Arc::new(Lead::new(client.clone(), "n", "foreign", "test"));
+        let keeps = Arc::clone(&lead);
+        tokio::spawn(async move { keeps.keep().await });
+        tokio::spawn(Arc::clone(&controller).run(lead));
+        let kubelet = Kubelet::start_jobs(client.clone(), "n", acts);
+        Self { _plane: plane, _kubelet: kubelet, client, calls, controller }
+    }
+
+    async fn create(&self, dialect: Dialect, spec: Value) -> Api<DynamicObject> {
+        let object = json!({
+            "apiVersion": dialect.api_version(), "kind": dialect.kind(),
+            "metadata": {"name": "a"}, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let all = Api::namespaced_with(self.client.clone(), "n", &dialect.resource());
+        all.create(&PostParams::default(), &object).await.unwrap();
+        all
+    }
+}
+
+fn pod() -> Value {
+    let container = json!({"name": "c", "image": "none", "command": ["none"]});
+    json!({"spec": {"restartPolicy": "Never", "containers": [container]}})
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
@@ -25,48 +86,29 @@ async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
             "completed": {"type": "boolean"}, "lastReconcile": {"type": "string", "nullable": true},
         },
     });
-    let plane = ControlPlane::start(&[foreign]).unwrap();
-    let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-    let namespaces = Api::<Namespace>::all(client.clone());
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    let act =
-        JobAct { begins: Duration::ZERO, lasts: Duration::ZERO, code: 0, output: String::new() };
-    let _kubelet = Kubelet::start_jobs(client.clone(), "n", Arc::new(move |_: &str| act.clone()));
-    let settings = Settings {
-        namespace: "n".to_owned(),
-        name: "foreign".to_owned(),
-        monitored: Monitored::All,
-        delivery: "agent".into(),
-        settle: Duration::from_millis(100),
-        workers: 2,
-        key_rotation: Duration::from_secs(3600),
-        wraps: true,
-        strict: false,
-        verbatim_prefixes: false,
-    };
-    let calls = Calls::default();
-    let controller = Controller::open(calls.of(&client, "n"), settings).await.unwrap();
-    let lead = Arc::new(Lead::new(client.clone(), "n", "foreign", "test"));
-    let keeps = Arc::clone(&lead);
-    tokio::spawn(async move { keeps.keep().await });
-    tokio::spawn(Arc::clone(&controller).run(lead));
-    let object = json!({
-        "apiVersion": Dialect::QuarksJob.api_version(), "kind": "QuarksJob",
-        "metadata": {"name": "a"},
-        "spec": {"trigger": {"strategy": "once"}, "template": {"spec": {"template": {"spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "none", "command": ["none"]}],
-        }}}}},
-    });
-    let object: DynamicObject = serde_json::from_value(object).unwrap();
-    let jobs: Api<DynamicObject> =
-        Api::namespaced_with(client, "n", &Dialect::QuarksJob.resource());
-    jobs.create(&PostParams::default(), &object).await.unwrap();
+    let town = Town::new(&[foreign]).await;
+    let spec = json!({"trigger": {"strategy": "once"}, "template": {"spec": {"template": pod()}}});
+    town.create(Dialect::QuarksJob, spec).await;
     tokio::time::sleep(Duration::from_secs(12)).await;
-    let calls = calls.take();
+    let calls = town.calls.take();
     let writes = calls.iter().filter(|call| call.starts_with("PATCH")).count();
     assert!((2..40).contains(&writes), "{writes} in 12 s: {calls:?}");
     assert_eq!(calls.iter().filter(|call| *call == "POST jobs").count(), 1);
-    assert!(controller.counts().calls_failed > 0);
+    assert!(town.controller.counts().calls_failed > 0);
+}
+
+/// An API server that has just started denies the kinds that it has: whoever asked then runs them all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_was_not_known_at_the_start_is_run_once_it_is() {
+    let town = Town::new(&[definition(Dialect::QuarksJob)]).await;
+    install(town.client.clone()).await.unwrap();
+    let spec = json!({"trigger": {"strategy": "once"}, "template": pod()});
+    town.create(Dialect::ExtendedJob, spec).await;
+    let jobs: Api<Job> = Api::namespaced(town.client.clone(), "n");
+    let begun = Instant::now();
+    while jobs.list(&ListParams::default()).await.unwrap().items.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is never run");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(town.controller.is_ready());
 }

@@ -5,6 +5,8 @@ use super::{Concurrency, Outcome, Passed, PodRef, Record, Run, State, Strategy, 
 
 /// Why a run was ended whose place another takes.
 pub const REPLACED: &str = "Replaced";
+/// Why a run has ended whose work somebody else took away.
+pub const LOST: &str = "Lost";
 
 /// One thing to do: one call, but for outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub fn decide(state: &State, now: &str) -> Decision {
             Some(Work::Kept(outcome)) => Some(Action::Settle(run.clone(), outcome.clone())),
             Some(Work::Gone) => {
                 let why = "its Job was deleted by somebody else before it ended";
-                Some(Action::Settle(run.clone(), Outcome::failed("Lost", why)))
+                Some(Action::Settle(run.clone(), Outcome::failed(LOST, why)))
             }
         });
     }

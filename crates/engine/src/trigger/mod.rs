@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::decide::{Action, Decision, REPLACED, Wait, decide};
+pub use self::decide::{Action, Decision, LOST, REPLACED, Wait, decide};
 pub use self::pods::{Followed, Known, Pod, PodRef};
 pub use self::references::{Held, References, differ};
 

@@ -154,8 +154,8 @@ pub struct Controller {
     settings: Settings,
     keys: Keys,
     native_sidecars: bool,
-    /// Those that the API server knows.
-    dialects: Vec<Dialect>,
+    /// Those that the API server knows, as far as it has said.
+    dialects: tokio::sync::watch::Sender<Vec<Dialect>>,
     table: Mutex<Table>,
     queue: Queue,
     counters: Counters,
@@ -193,7 +193,7 @@ impl Controller {
             settings,
             keys,
             native_sidecars,
-            dialects,
+            dialects: tokio::sync::watch::Sender::new(dialects),
             table,
             queue: Queue::default(),
             counters: Counters::default(),
@@ -216,6 +216,7 @@ impl Controller {
             }
         }
         tasks.spawn(Arc::clone(&self).follow_peers());
+        tasks.spawn(Arc::clone(&self).follow_definitions());
         let keys = Arc::clone(&self);
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         let mut held = lead.held();

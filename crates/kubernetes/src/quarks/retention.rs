@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::trigger::REPLACED;
+use engine::trigger::{LOST, REPLACED};
 use serde_json::Value;
 
 use super::resource::Resource;
@@ -47,7 +47,7 @@ pub(super) fn disposals(
     let mut disposals = BTreeMap::new();
     let (mut successful, mut failed) = (0, 0);
     for (run, job) in jobs.iter().rev() {
-        let Some((succeeded, replaced)) = ended(resource, job) else { continue };
+        let Some((succeeded, unwanted)) = ended(resource, job) else { continue };
         let (limit, place) = match succeeded {
             true => (resource.limits.successful, &mut successful),
             false => (resource.limits.failed, &mut failed),
@@ -55,7 +55,7 @@ pub(super) fn disposals(
         *place += 1;
         let exceeds = limit.is_some_and(|limit| *place > limit);
         let disposal = match succeeded {
-            _ if replaced || exceeds => Disposal::TakesPods,
+            _ if unwanted || exceeds => Disposal::TakesPods,
             // Something that was put into its pod goes on: nobody else would end it.
             true if job.lingers => Disposal::TakesPods,
             true if limit.is_some() => continue,
@@ -71,11 +71,15 @@ pub(super) fn disposals(
     disposals
 }
 
-/// Whether a run has succeeded, and whether another took its place; `None`: it has not ended. Of one that was
+/// Whether a run has succeeded, and whether it is to have no Job any more; `None`: it has not ended. Of one that was
 /// so long ago that the history is without it, its Job says how it ended.
+///
+/// One that is there though its run was lost has come late: a call that made it took effect after its answer was
+/// given up, and somebody had taken away the first.
 fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
     if let Some(run) = resource.ended(job.run) {
-        return Some((run.outcome.succeeded, run.outcome.reason == REPLACED));
+        let unwanted = [REPLACED, LOST].contains(&run.outcome.reason.as_str());
+        return Some((run.outcome.succeeded, unwanted));
     }
     let oldest = resource.status.history.last().map_or(0, |run| run.id);
     let is_known = resource.is_open(job.run) || job.run >= oldest;
@@ -193,6 +197,14 @@ mod tests {
         let resource = resource(json!({}), &["Replaced", "Completed"]);
         let found = disposals(&resource, &jobs(2));
         assert_eq!(found.get(&1), Some(&Disposal::TakesPods));
+    }
+
+    #[test]
+    fn one_that_comes_after_its_run_was_lost_goes_with_its_pods() {
+        let resource = resource(json!({}), &["Lost", "Completed"]);
+        let mut jobs = jobs(2);
+        jobs.get_mut(&1).unwrap().end = None;
+        assert_eq!(disposals(&resource, &jobs).get(&1), Some(&Disposal::TakesPods));
     }
 
     #[test]

@@ -91,6 +91,11 @@ impl Table {
         }
     }
 
+    /// So many kinds are run from now on: what was listed is not all until the new ones are too.
+    pub(super) fn expects(&mut self, dialects: usize) {
+        self.kinds = dialects + FURTHER;
+    }
+
     pub(super) fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(key)
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::batch::v1::Job;
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use super::Controller;
 use super::dialect::{Dialect, TRIGGERED};
 use super::held::Object;
+use super::install::installed;
 use super::peers::Peer;
 use super::reference::Kind;
 use super::resource::Resource;
@@ -26,6 +28,8 @@ use crate::calls::Again;
 use crate::names;
 
 const PAGE: u32 = 500;
+/// How often kinds are asked for that the API server does not know.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Where something is watched: a namespace, or everywhere.
 pub(super) type Scope = Option<Arc<str>>;
@@ -236,21 +240,44 @@ impl Controller {
         self.table().watches(scope);
         let all = || watcher::Config::default().page_size(PAGE);
         let ours = || all().labels(TRIGGERED);
-        for &dialect in &self.dialects {
+        for dialect in Dialect::ALL {
             let resources: Api<DynamicObject> = match scope {
                 Some(namespace) => {
                     Api::namespaced_with(self.client.clone(), namespace, &dialect.resource())
                 }
                 None => Api::all_with(self.client.clone(), &dialect.resource()),
             };
-            let follows = OfResources(dialect);
-            tasks.spawn(Arc::clone(self).follow(follows, scope.clone(), resources, all()));
+            let mut known = self.dialects.subscribe();
+            let follow =
+                Arc::clone(self).follow(OfResources(dialect), scope.clone(), resources, all());
+            tasks.spawn(async move {
+                if known.wait_for(|known| known.contains(&dialect)).await.is_ok() {
+                    follow.await;
+                }
+            });
         }
         tasks.spawn(Arc::clone(self).follow(OfJobs, scope.clone(), self.all(scope), ours()));
         tasks.spawn(Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours()));
         tasks.spawn(Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), all()));
         tasks.spawn(Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), all()));
         tasks
+    }
+
+    /// Asks for the kinds that are not known until all are: their definitions may come later, and an API server that
+    /// has just started denies those that it has.
+    pub(super) async fn follow_definitions(self: Arc<Self>) {
+        while self.dialects.borrow().len() < Dialect::ALL.len() {
+            tokio::time::sleep(ASK_AGAIN).await;
+            let Ok(known) = installed(&self.client).await else { continue };
+            // What is denied again was there, and is watched.
+            let is_news = |it: &Dialect| known.contains(it) || self.dialects.borrow().contains(it);
+            let known: Vec<Dialect> = Dialect::ALL.into_iter().filter(is_news).collect();
+            if known.len() > self.dialects.borrow().len() {
+                tracing::info!(?known, "the API server knows more kinds than before");
+                self.table().expects(known.len());
+                self.dialects.send_replace(known);
+            }
+        }
     }
 
     fn all<K>(&self, scope: &Scope) -> Api<K>

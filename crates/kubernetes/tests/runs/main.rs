@@ -26,15 +26,20 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// With `MANCIPLE_LOG` set everything is said.
+fn log() {
+    if std::env::var_os("MANCIPLE_LOG").is_some() {
+        let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).try_init();
+    }
+}
+
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_invents_a_run() {
     let seeds = match number("MANCIPLE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(SCHEDULES) + 1,
     };
-    if std::env::var_os("MANCIPLE_LOG").is_some() {
-        tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).init();
-    }
+    log();
     let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
     let place = Place::of(&plane);
     let begun = Instant::now();

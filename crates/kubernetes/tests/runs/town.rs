@@ -1,11 +1,12 @@
 //! One schedule: what goes wrong, and what has to hold at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use engine::trigger::LOST;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
@@ -307,24 +308,28 @@ async fn versions(town: &Town, user: &User, history: &[Value]) -> usize {
     kept.len()
 }
 
-/// Jobs that have not failed, by name: each goes when its run is settled.
+/// Runs that have not ended, and Jobs of others but those that failed, which stay, by name.
 async fn left(town: &Town) -> Vec<String> {
     let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
     let all = ListParams::default();
     let jobs = sure(|| jobs.list(&all)).await.items;
-    let failed =
-        |job: &Job| job.status.as_ref().and_then(|it| it.failed).is_some_and(|failed| failed > 0);
-    let left = jobs.iter().filter(|job| !failed(job));
-    let mut left: Vec<String> = left.filter_map(|job| job.metadata.name.clone()).collect();
+    let mut jobs: BTreeSet<String> = jobs.into_iter().filter_map(|it| it.metadata.name).collect();
+    let mut left = Vec::new();
     let resources = resources(town);
     for object in sure(|| resources.list(&all)).await {
         let record =
             object.metadata.annotations.as_ref().and_then(|it| it.get("manciple.dev/runs"));
         let record: Value = serde_json::from_str(record.map_or("{}", String::as_str)).unwrap();
         let history = object.data["status"]["history"].as_array().cloned().unwrap_or_default();
+        // A run fails without its Job too, if its output is lost.
+        let stays = |run: &&Value| run["succeeded"] == false && run["reason"] != LOST;
+        for run in history.iter().filter(stays) {
+            jobs.remove(run["job"].as_str().unwrap());
+        }
         let ended = |run: &Value| history.iter().any(|it| it["id"] == run["id"]);
         let open = record["open"].as_array().into_iter().flatten().filter(|run| !ended(run));
         left.extend(open.map(|run| format!("{:?}: {run}", object.metadata.name)));
     }
+    left.extend(jobs);
     left
 }

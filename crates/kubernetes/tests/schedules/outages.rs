@@ -34,9 +34,8 @@ fn survives(outage: impl FnOnce(&mut ControlPlane)) {
     let mut plane = plane();
     let place = Place::of(&plane);
     let runtime = runtime();
-    let running: Vec<_> = (1..4)
-        .map(|seed| runtime.spawn(schedule(place.clone(), seed, Manner::default())))
-        .collect();
+    let running: Vec<_> =
+        (1..4).map(|seed| runtime.spawn(schedule(place.clone(), seed, Manner::outage()))).collect();
     std::thread::sleep(MIDDLE);
     outage(&mut plane);
     for schedule in running {
