@@ -108,7 +108,7 @@ fn a_thousand_provisions_at_once_are_each_answered_and_every_202_reaches_its_end
 }
 
 /// Each sync of the server takes this long, on a disk however quick.
-const SLOW_SYNC: Duration = Duration::from_millis(100);
+const SLOW_SYNC: Duration = Duration::from_millis(300);
 
 #[test]
 fn on_a_slow_disk_a_thousand_provisions_wait_and_reads_do_not() {
