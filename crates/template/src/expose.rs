@@ -1,0 +1,235 @@
+//! What a binding is given: what the annotations of the objects expose.
+//!
+//! `template.openshift.io/expose-KEY` holds a JSONPath template over the object that it is an annotation of;
+//! `template.openshift.io/base64-expose-KEY` the same, with the outcome in base64. What the data of a Secret holds is
+//! decoded: it is not text, and in base64 it stays what it is.
+
+use std::collections::BTreeMap;
+
+use data_encoding::BASE64;
+use serde_json::Value;
+
+use crate::jsonpath::JsonPath;
+
+/// Before the name of what is exposed.
+const PLAIN: &str = "template.openshift.io/expose-";
+/// The same, in base64.
+const ENCODED: &str = "template.openshift.io/base64-expose-";
+/// The kinds that may expose something, by group and kind.
+const KINDS: [(&str, &str); 5] = [
+    ("", "ConfigMap"),
+    ("", "Secret"),
+    ("", "Service"),
+    ("", "Route"),
+    ("route.openshift.io", "Route"),
+];
+
+/// Why something cannot be exposed. It never has what an object holds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {name}: metadata.annotations[{annotation:?}]: {detail}")]
+pub struct NotExposed {
+    /// Of the object.
+    pub kind: String,
+    /// Of the object.
+    pub name: String,
+    /// What asked for it.
+    pub annotation: String,
+    /// What is wrong with it, and the remedy.
+    pub detail: String,
+}
+
+/// Whether objects of this kind may expose something.
+pub fn may_expose(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    KINDS.contains(&(group, kind))
+}
+
+/// Which annotation exposes what, of an annotation's name; whether it is in base64.
+pub(crate) fn exposed(annotation: &str) -> Option<(&str, bool)> {
+    let plain = annotation.strip_prefix(PLAIN).map(|key| (key, false));
+    plain.or_else(|| annotation.strip_prefix(ENCODED).map(|key| (key, true)))
+}
+
+/// Adds what an object exposes to what others do.
+///
+/// A path that leads nowhere gives nothing, as in the original: whoever reads an address that is not there yet gets
+/// an empty text.
+///
+/// # Errors
+///
+/// The first of these: an annotation that is no JSONPath, or that finds several things or what is not text, a number
+/// or a boolean; data that is no UTF-8, but for base64; a key that something else exposes already.
+pub fn expose(
+    object: &Value,
+    credentials: &mut BTreeMap<String, String>,
+) -> Result<(), NotExposed> {
+    let text = |of: &str| object[of].as_str().unwrap_or_default();
+    if !may_expose(text("apiVersion"), text("kind")) {
+        return Ok(());
+    }
+    let annotations = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    for (annotation, path) in annotations {
+        let Some((key, encoded)) = exposed(annotation) else { continue };
+        let refused = |detail: String| NotExposed {
+            kind: text("kind").to_owned(),
+            name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            annotation: annotation.clone(),
+            detail,
+        };
+        if credentials.contains_key(key) {
+            return Err(refused(format!("credential with key {key:?} already exists")));
+        }
+        let bytes = evaluate(object, path.as_str().unwrap_or_default()).map_err(refused)?;
+        let value = match encoded {
+            true => BASE64.encode(&bytes),
+            false => String::from_utf8(bytes).map_err(|_| {
+                let remedy = format!("it is no UTF-8: expose it by {ENCODED}{key}");
+                refused(remedy)
+            })?,
+        };
+        credentials.insert(key.to_owned(), value);
+    }
+    Ok(())
+}
+
+/// What a template of paths and text says of an object.
+fn evaluate(object: &Value, path: &str) -> Result<Vec<u8>, String> {
+    let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
+    // What an error of finding quotes may be what a Secret holds.
+    let none = |_| "the path cannot be followed in this object".to_owned();
+    let found = path.allow_missing_keys(true).find(object).map_err(none)?;
+    let mut bytes = Vec::new();
+    for results in found {
+        match results.as_slice() {
+            [] => {}
+            [one] => bytes.extend(scalar(object, one)?),
+            [..] => return Err(format!("it finds {} things: one is text", results.len())),
+        }
+    }
+    Ok(bytes)
+}
+
+fn scalar(object: &Value, found: &Value) -> Result<Vec<u8>, String> {
+    match found {
+        Value::String(text) if is_secret_data(object, found) => BASE64
+            .decode(text.as_bytes())
+            .map_err(|_| "the data of the Secret is no base64".to_owned()),
+        Value::String(text) => Ok(text.clone().into_bytes()),
+        Value::Number(number) => Ok(number.to_string().into_bytes()),
+        Value::Bool(truth) => Ok(truth.to_string().into_bytes()),
+        Value::Null => Err("it finds null: nil kind interface is no text".to_owned()),
+        Value::Array(_) => Err("it finds a list: unrepresentable kind slice".to_owned()),
+        Value::Object(_) => Err("it finds a map: unrepresentable kind map".to_owned()),
+    }
+}
+
+/// Whether this very node is an entry of a Secret's data.
+fn is_secret_data(object: &Value, node: &Value) -> bool {
+    let data = object["data"].as_object().filter(|_| object["kind"] == "Secret");
+    data.is_some_and(|data| data.values().any(|entry| std::ptr::eq(entry, node)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(object: Value) -> Result<BTreeMap<String, String>, String> {
+        let mut credentials = BTreeMap::new();
+        match expose(&object, &mut credentials) {
+            Ok(()) => Ok(credentials),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn secret(annotation: &str, path: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "s", "annotations": {annotation: path}},
+            "data": {"user": "YWRtaW4=", "bin": "/w==", "a.b": "eA==", "bad": "!"},
+            "type": "Opaque",
+        })
+    }
+
+    fn service(path: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "s", "annotations": {"template.openshift.io/expose-k": path}},
+            "spec": {
+                "clusterIP": "10.0.0.1",
+                "ports": [{"name": "web", "port": 8080}, {"name": "admin", "port": 9090}],
+                "headless": false, "nothing": null,
+            },
+        })
+    }
+
+    #[test]
+    fn what_annotations_expose_is_given() {
+        for (path, value) in [
+            (r#"{.spec.clusterIP}:{.spec.ports[?(.name=="web")].port}"#, "10.0.0.1:8080"),
+            ("http://{.spec.clusterIP}/", "http://10.0.0.1/"),
+            ("{.spec.headless}", "false"),
+            ("{.spec.missing}{.spec.clusterIP}", "10.0.0.1"),
+            ("{.spec.missing}", ""),
+            ("plain", "plain"),
+            ("", ""),
+        ] {
+            assert_eq!(
+                of(service(path)).as_ref().map(|all| all["k"].as_str()),
+                Ok(value),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_data_of_a_secret_is_decoded() {
+        let plain = |path: &str| of(secret("template.openshift.io/expose-k", path));
+        assert_eq!(plain("{.data.user}").unwrap()["k"], "admin");
+        assert_eq!(plain("{.data['user']}@x").unwrap()["k"], "admin@x");
+        assert_eq!(plain(r"{.data.a\.b}").unwrap()["k"], "x");
+        assert_eq!(plain("{.type}").unwrap()["k"], "Opaque");
+        let encoded = |path: &str| of(secret("template.openshift.io/base64-expose-k", path));
+        assert_eq!(encoded("{.data.bin}").unwrap()["k"], "/w==");
+        assert_eq!(encoded("{.type}").unwrap()["k"], "T3BhcXVl");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_without_a_value() {
+        for (object, said) in [
+            (service("{.spec.ports}"), "it finds a list: unrepresentable kind slice"),
+            (service("{.spec}"), "it finds a map: unrepresentable kind map"),
+            (service("{.spec.nothing}"), "it finds null: nil kind interface is no text"),
+            (service("{.spec.ports[*].port}"), "it finds 2 things: one is text"),
+            (service("{.spec"), "unclosed action"),
+            (secret("template.openshift.io/expose-k", "{.data.bin}"), "it is no UTF-8"),
+            (secret("template.openshift.io/expose-k", "{.data.bad}"), "no base64"),
+            (
+                secret("template.openshift.io/expose-k", "{.data.user[?(@.x)]}"),
+                "cannot be followed",
+            ),
+        ] {
+            let refused = of(object).unwrap_err();
+            assert!(refused.contains(said), "{refused}");
+            assert!(refused.contains(r#"metadata.annotations["template.openshift.io/expose-k"]"#));
+            assert!(!refused.contains("YWRt") && !refused.contains("admin"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_exposed_once() {
+        let mut credentials = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+        let refused = expose(&service("{.spec.clusterIP}"), &mut credentials).unwrap_err();
+        assert_eq!(refused.detail, r#"credential with key "k" already exists"#);
+    }
+
+    #[test]
+    fn only_some_kinds_expose() {
+        assert!(may_expose("route.openshift.io/v1", "Route") && may_expose("v1", "Route"));
+        assert!(!may_expose("apps/v1", "Deployment") && !may_expose("example.com/v1", "Secret"));
+        let mut deployment = service("{.spec.clusterIP}");
+        (deployment["apiVersion"], deployment["kind"]) = ("apps/v1".into(), "Deployment".into());
+        assert_eq!(of(deployment), Ok(BTreeMap::new()));
+    }
+}

@@ -1,0 +1,37 @@
+//! How Go writes numbers and characters.
+
+/// As `%v`: with an exponent from a million on, and below a ten-thousandth.
+pub(super) fn float(number: f64) -> String {
+    let (mantissa, exponent) = parts(number);
+    if number == 0.0 || (-4..6).contains(&exponent) {
+        return number.to_string();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
+}
+
+/// As JSON, which is less ready to write an exponent.
+pub(super) fn json_float(number: f64) -> String {
+    let (mantissa, exponent) = parts(number);
+    if number == 0.0 || (-6..21).contains(&exponent) {
+        return number.to_string();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{}", exponent.unsigned_abs())
+}
+
+/// The fewest digits that are this number and no other, as in Go.
+fn parts(number: f64) -> (String, i32) {
+    let text = format!("{number:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    (mantissa.to_owned(), exponent.parse().unwrap_or(0))
+}
+
+/// As `%#U`: its number, and itself if it can be seen.
+pub(super) fn character(character: char) -> String {
+    let number = format!("U+{:04X}", u32::from(character));
+    // After a letter, for a mark that stands alone is escaped too.
+    let shown = format!("a{character}");
+    let is_seen = matches!(character, '\'' | '"' | '\\') || shown.escape_debug().eq(shown.chars());
+    if is_seen { format!("{number} '{character}'") } else { number }
+}

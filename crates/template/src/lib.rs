@@ -1,0 +1,31 @@
+//! OpenShift templates (`template.openshift.io/v1`), processed. Pure: no clock, no network, and every function is
+//! total; what the original rounds, drops or panics at is an error here, or right.
+//!
+//! ```text
+//! JSON ── read ──▶ Template ── set ──▶ Template ── process ──▶ Processed: objects, message, values
+//!                     │                                            │
+//!                     ├── lint: what would fail later              └── expose: what a binding is given
+//!                     └── schema: what may be set
+//! ```
+//!
+//! The rules are those of `oc process` and of the TemplateInstance controller; the places where ours are other
+//! are said where they are.
+
+mod expose;
+mod fault;
+mod generate;
+mod groups;
+mod lint;
+mod process;
+mod random;
+mod schema;
+mod substitute;
+mod template;
+
+pub mod jsonpath;
+
+pub use expose::{NotExposed, expose, may_expose};
+pub use fault::{Fault, Problem};
+pub use process::Processed;
+pub use random::{NoRandomness, Random, Seeded, System};
+pub use template::{API_VERSION, KIND, Parameter, Template};

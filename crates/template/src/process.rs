@@ -1,0 +1,361 @@
+//! A template becomes objects.
+//!
+//! In this order: values, the message, labels, then each object: its namespace goes, parameters are substituted, old
+//! kinds get their group, labels are added. What is wrong with values ends it; what is wrong with objects is
+//! gathered from all of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Number, Value};
+
+use crate::fault::{Fault, Place, Problem};
+use crate::generate::generate;
+use crate::groups;
+use crate::random::Random;
+use crate::substitute::{MOST, Substitution, Text, TooMuch, Values, refers};
+use crate::template::{Parameter, Template, kind_of};
+
+/// What has become of a template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processed {
+    /// In the order of the template.
+    pub objects: Vec<Value>,
+    /// With its parameters in it.
+    pub message: String,
+    /// Each with its value, generated ones too: keep them, for nothing makes them again.
+    pub parameters: Vec<Parameter>,
+    /// What every object got.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// What was passed over, as in the original: labels of objects that are not text, for there are none.
+    pub warnings: Vec<Fault>,
+}
+
+impl Template {
+    /// Processes it. Values that are generated come from `random`.
+    ///
+    /// Integers of 64 bits stay what they are. A parameter whose JSON is `null` removes the member that it is the
+    /// value of.
+    ///
+    /// # Errors
+    ///
+    /// All of the first kind that there are, each with its path: values that are required or cannot be generated;
+    /// then what is wrong with objects, among it what the original panics at (`null` for an element of a list, a
+    /// key that is no text) or decides by chance (two keys that become one).
+    pub fn process(mut self, random: &mut dyn Random) -> Result<Processed, Vec<Fault>> {
+        self.values(random)?;
+        let values: Values<'_> =
+            self.parameters.iter().map(|it| (it.name.as_str(), it.value.as_str())).collect();
+        let mut walk = Walk {
+            substitution: Substitution::new(values),
+            faults: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let root = Place::Root("template");
+        if let Some(message) = walk.text(&Place::Key(&root, "message"), &self.message) {
+            self.message = message;
+        }
+        let labels = self.labels.take();
+        let labels = labels.map(|labels| walk.labels(&Place::Key(&root, "labels"), labels));
+        let place = Place::Key(&root, "objects");
+        for (index, object) in self.objects.iter_mut().enumerate() {
+            walk.object(&Place::Index(&place, index), object, labels.as_ref());
+        }
+        let Walk { faults, warnings, .. } = walk;
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let Self { message, objects, parameters, .. } = self;
+        Ok(Processed { objects, message, parameters, labels, warnings })
+    }
+
+    /// A value for each parameter that has none.
+    fn values(&mut self, random: &mut dyn Random) -> Result<(), Vec<Fault>> {
+        let mut faults = Vec::new();
+        let unset = self.parameters.iter_mut().enumerate().filter(|(_, it)| it.value.is_empty());
+        for (index, parameter) in unset {
+            let path = format!("template.parameters[{index}]");
+            let Parameter { name, from, .. } = &*parameter;
+            let quoted = |text: &str| Value::from(text);
+            match parameter.generate.as_str() {
+                "" => {}
+                "expression" => match generate(from, random) {
+                    Ok(value) => parameter.value = value,
+                    Err(refused) => {
+                        faults.push(Fault::invalid(path, &quoted(from), refused.to_string()));
+                        continue;
+                    }
+                },
+                other => {
+                    let detail = format!("Unknown generator name '{other}' for parameter {name}");
+                    faults.push(Fault::invalid(path, &quoted(other), detail));
+                    continue;
+                }
+            }
+            if parameter.required && parameter.value.is_empty() {
+                let name = &parameter.name;
+                let detail = format!("{path}: parameter {name} is required and must be specified");
+                faults.push(Fault::new(path, Problem::Required, detail));
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
+
+/// Through everything that parameters may be in.
+struct Walk<'a> {
+    substitution: Substitution<'a>,
+    faults: Vec<Fault>,
+    warnings: Vec<Fault>,
+}
+
+impl Walk<'_> {
+    fn too_much(&mut self, place: &Place<'_>) {
+        let detail = format!(
+            "up to here parameters come to more than {} MiB: refer to large ones less often",
+            MOST / (1024 * 1024)
+        );
+        // Whatever comes after it is no better: it is said once.
+        if !self.faults.iter().any(|fault| fault.problem == Problem::TooLong) {
+            self.faults.push(Fault::new(place.to_string(), Problem::TooLong, detail));
+        }
+    }
+
+    fn text(&mut self, place: &Place<'_>, text: &str) -> Option<String> {
+        match self.substitution.text(text) {
+            Ok(text) => text,
+            Err(TooMuch) => {
+                self.too_much(place);
+                None
+            }
+        }
+    }
+
+    fn labels(
+        &mut self,
+        place: &Place<'_>,
+        labels: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let mut substituted = BTreeMap::new();
+        for (key, value) in labels {
+            let value = self.text(&Place::Key(place, &key), &value).unwrap_or(value);
+            let new = self.text(&Place::Key(place, &key), &key).unwrap_or_else(|| key.clone());
+            if substituted.insert(new.clone(), value).is_some() {
+                self.collision(place, &key);
+            }
+        }
+        substituted
+    }
+
+    fn collision(&mut self, place: &Place<'_>, key: &str) {
+        let detail = "with its parameters it is the same as another: let keys differ";
+        let path = Place::Key(place, key).to_string();
+        self.faults.push(Fault::new(path, Problem::Duplicate(format!("{key:?}")), detail));
+    }
+
+    fn object(
+        &mut self,
+        place: &Place<'_>,
+        object: &mut Value,
+        labels: Option<&BTreeMap<String, String>>,
+    ) {
+        let kind = object.as_object().and_then(|map| map.get("kind")).and_then(Value::as_str);
+        if kind.is_none_or(str::is_empty) {
+            let detail = "unable to handle object: Object 'Kind' is missing";
+            self.faults.push(Fault::invalid(place.to_string(), object, detail));
+            return;
+        }
+        strip_namespace(object);
+        self.value(place, object);
+        if let Value::Object(map) = object {
+            self.group(place, map);
+            if let Some(labels) = labels {
+                self.add_labels(place, map, labels);
+            }
+        }
+    }
+
+    /// Everything in it, however deep: no deeper than what it was read with.
+    fn value(&mut self, place: &Place<'_>, value: &mut Value) {
+        match value {
+            Value::String(text) => match self.substitution.value(text) {
+                Ok(Text::Same) => {}
+                Ok(Text::Other(other)) => *text = other,
+                Ok(Text::Json(mut json)) => {
+                    whole_numbers(&mut json);
+                    *value = json;
+                }
+                Err(TooMuch) => self.too_much(place),
+            },
+            Value::Array(list) => self.list(place, list),
+            Value::Object(map) => self.map(place, map),
+            Value::Number(number) => whole_number(number),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn list(&mut self, place: &Place<'_>, list: &mut [Value]) {
+        for (index, element) in list.iter_mut().enumerate() {
+            let place = Place::Index(place, index);
+            let before =
+                if let Value::String(text) = &*element { Some(text.clone()) } else { None };
+            self.value(&place, element);
+            if let (Some(text), Value::Null) = (before, &*element) {
+                let detail = "the parameter is null, which cannot be an element of a list";
+                self.faults.push(Fault::invalid(place.to_string(), &Value::from(text), detail));
+            }
+        }
+    }
+
+    fn map(&mut self, place: &Place<'_>, map: &mut Map<String, Value>) {
+        let mut nulls = Vec::new();
+        let mut refers = false;
+        for (key, member) in map.iter_mut() {
+            refers |= key.contains("${");
+            let was_null = member.is_null();
+            self.value(&Place::Key(place, key), member);
+            if member.is_null() && !was_null {
+                nulls.push(key.clone());
+            }
+        }
+        nulls.iter().for_each(|key| drop(map.remove(key)));
+        if refers {
+            *map = self.keys(place, std::mem::take(map));
+        }
+    }
+
+    fn keys(&mut self, place: &Place<'_>, map: Map<String, Value>) -> Map<String, Value> {
+        let mut renamed = Map::new();
+        for (key, member) in map {
+            let new = self.key(place, &key).unwrap_or_else(|| key.clone());
+            if renamed.contains_key(&new) {
+                self.collision(place, &key);
+            }
+            renamed.insert(new, member);
+        }
+        renamed
+    }
+
+    /// What a key becomes; `None`: itself.
+    fn key(&mut self, place: &Place<'_>, key: &str) -> Option<String> {
+        let place = Place::Key(place, key);
+        match self.substitution.value(key) {
+            Ok(Text::Same) => None,
+            Ok(Text::Other(text) | Text::Json(Value::String(text))) => Some(text),
+            Ok(Text::Json(json)) => {
+                let detail = format!("the parameter is {}, and a key is text", kind_of(&json));
+                self.faults.push(Fault::invalid(place.to_string(), &Value::from(key), detail));
+                None
+            }
+            Err(TooMuch) => {
+                self.too_much(&place);
+                None
+            }
+        }
+    }
+
+    /// A kind of `v1` that has a group now gets it.
+    fn group(&mut self, place: &Place<'_>, object: &mut Map<String, Value>) {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        if kind.is_empty() {
+            self.became(&Place::Key(place, "kind"), object, "has to be a string, and not empty");
+        } else if version.is_empty() || version.split('/').count() > 2 {
+            let place = Place::Key(place, "apiVersion");
+            self.became(&place, object, "has to be VERSION or GROUP/VERSION");
+        } else if version == "v1"
+            && let Some(current) = groups::current(kind)
+        {
+            object.insert("apiVersion".to_owned(), current.into());
+        }
+    }
+
+    /// What it has become may be what a parameter holds: it is not shown.
+    fn became(&mut self, place: &Place<'_>, object: &Map<String, Value>, detail: &str) {
+        let found = if let Place::Key(_, key) = place { object.get(*key) } else { None };
+        let problem = Problem::Invalid(kind_of(found.unwrap_or(&Value::Null)).to_owned());
+        self.faults.push(Fault::new(place.to_string(), problem, detail));
+    }
+
+    /// Those of the template take the place of the object's own.
+    fn add_labels(
+        &mut self,
+        place: &Place<'_>,
+        object: &mut Map<String, Value>,
+        labels: &BTreeMap<String, String>,
+    ) {
+        let place = Place::Key(place, "metadata");
+        let metadata = object.entry("metadata").or_insert(Value::Null);
+        let Some(metadata) = map_of(metadata) else {
+            let detail = "label could not be applied: has to be a map";
+            self.faults.push(Fault::invalid(place.to_string(), metadata, detail));
+            return;
+        };
+        let place = Place::Key(&place, "labels");
+        let own = metadata.entry("labels").or_insert(Value::Null);
+        let Some(own) = map_of(own) else {
+            let detail = "label could not be applied: has to be a map";
+            self.faults.push(Fault::invalid(place.to_string(), own, detail));
+            return;
+        };
+        own.retain(|key, value| {
+            let is_text = value.is_string();
+            if !is_text && !labels.contains_key(key) {
+                let detail = "it is left out, for it is no string: put quotes around it";
+                let path = Place::Key(&place, key).to_string();
+                self.warnings.push(Fault::invalid(path, value, detail));
+            }
+            is_text
+        });
+        own.extend(labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())));
+    }
+}
+
+/// A map; nothing is an empty one.
+fn map_of(value: &mut Value) -> Option<&mut Map<String, Value>> {
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut()
+}
+
+/// An object is created where its template is instantiated, unless a parameter says where. `${{NAME}}` is none
+/// that could, as in the original.
+fn strip_namespace(object: &mut Value) {
+    let Some(object) = object.as_object_mut() else { return };
+    let holder = match object.get_mut("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        Some(_) => return,
+        // Before objects had metadata.
+        None => object,
+    };
+    let stays = holder.get("namespace").and_then(Value::as_str).is_some_and(refers);
+    if !stays {
+        holder.remove("namespace");
+    }
+}
+
+/// Numbers are written as Go writes them: `1.0` is `1` to a server that takes no fractions.
+fn whole_number(number: &mut Number) {
+    // Beyond this not every integer is a float.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if let Some(float) = number.as_f64().filter(|_| number.is_f64())
+        && float.fract() == 0.0
+        && float.abs() <= EXACT
+    {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is whole, and no larger than exact"
+        )]
+        let whole = float as i64;
+        *number = whole.into();
+    }
+}
+
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => whole_number(number),
+        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,297 @@
+//! Parameters in text: `${NAME}` anywhere in it, `${{NAME}}` in place of it.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// By their names.
+pub(crate) type Values<'a> = HashMap<&'a str, &'a str>;
+
+/// So many bytes all substitutions of a template may come to: what is written, and what is looked through for it.
+/// An object is 1.5 MiB at most, or etcd takes none of it.
+pub(crate) const MOST: usize = 64 * 1024 * 1024;
+/// What the memory of a value is to its text, about, at the worst: `[0,0,…]`.
+const SPREAD: usize = 16;
+
+/// They come to more than [`MOST`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMuch;
+
+/// What a text becomes.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Text {
+    /// Itself.
+    Same,
+    Other(String),
+    /// What a parameter that stands for all of it holds, as JSON.
+    Json(Value),
+}
+
+/// Substitutes, and keeps count of what that costs.
+pub(crate) struct Substitution<'a> {
+    values: Values<'a>,
+    left: usize,
+}
+
+/// A reference in a text, from its `$` to its `}`.
+struct Match<'a> {
+    begin: usize,
+    end: usize,
+    value: Option<&'a str>,
+}
+
+impl<'a> Substitution<'a> {
+    pub(crate) fn new(values: Values<'a>) -> Self {
+        Self { values, left: MOST }
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), TooMuch> {
+        self.left = self.left.checked_sub(bytes).ok_or(TooMuch)?;
+        Ok(())
+    }
+
+    /// Of a member's value: text, or what `${{NAME}}` holds.
+    pub(crate) fn value(&mut self, text: &str) -> Result<Text, TooMuch> {
+        let Some(value) = self.whole(text) else { return self.part(text) };
+        self.spend(value.len())?;
+        let Ok(json) = serde_json::from_str::<Value>(value) else {
+            return Ok(Text::Other(value.to_owned()));
+        };
+        if json.is_array() || json.is_object() {
+            self.spend(value.len().saturating_mul(SPREAD))?;
+        }
+        Ok(Text::Json(json))
+    }
+
+    /// Of what can only be text: labels, the message.
+    pub(crate) fn text(&mut self, text: &str) -> Result<Option<String>, TooMuch> {
+        if let Some(value) = self.whole(text) {
+            self.spend(value.len())?;
+            return Ok(Some(value.to_owned()));
+        }
+        match self.part(text)? {
+            Text::Other(text) => Ok(Some(text)),
+            Text::Same | Text::Json(_) => Ok(None),
+        }
+    }
+
+    /// The value of the parameter that stands for all of it: `${{NAME}}`.
+    fn whole(&self, text: &str) -> Option<&'a str> {
+        let name = text.strip_prefix("${{")?.strip_suffix("}}")?;
+        self.values.get(name).copied()
+    }
+
+    /// Each reference in the text, in order, replaces its first occurrence in what has become of the text by then:
+    /// so the original does it, and so a value may complete a reference that comes later. Where no value can,
+    /// which is nearly always, it is one pass.
+    fn part(&mut self, text: &str) -> Result<Text, TooMuch> {
+        let matches = matches(text, &self.values);
+        if matches.iter().all(|it| it.value.is_none()) {
+            return Ok(Text::Same);
+        }
+        let replaced = match is_plain(text, &matches) {
+            true => self.in_one_pass(text, &matches)?,
+            false => self.one_by_one(text, &matches)?,
+        };
+        Ok(Text::Other(replaced))
+    }
+
+    fn in_one_pass(&mut self, text: &str, matches: &[Match<'_>]) -> Result<String, TooMuch> {
+        let values = matches.iter().filter_map(|it| it.value).map(str::len).sum::<usize>();
+        self.spend(text.len() + values)?;
+        let mut replaced = String::with_capacity(text.len() + values);
+        let mut from = 0;
+        for (of, value) in matches.iter().filter_map(|it| Some((it, it.value?))) {
+            replaced.push_str(&text[from..of.begin]);
+            replaced.push_str(value);
+            from = of.end;
+        }
+        replaced.push_str(&text[from..]);
+        Ok(replaced)
+    }
+
+    fn one_by_one(&mut self, text: &str, matches: &[Match<'_>]) -> Result<String, TooMuch> {
+        let mut replaced = text.to_owned();
+        for (of, value) in matches.iter().filter_map(|it| Some((it, it.value?))) {
+            let reference = &text[of.begin..of.end];
+            self.spend(replaced.len() + value.len())?;
+            if let Some(at) = memchr::memmem::find(replaced.as_bytes(), reference.as_bytes()) {
+                replaced.replace_range(at..at + reference.len(), value);
+            }
+        }
+        Ok(replaced)
+    }
+}
+
+/// The names that a text refers to, whether there are such parameters or not.
+pub(crate) fn names(text: &str) -> impl Iterator<Item = &str> {
+    let none = Values::new();
+    let whole = text.strip_prefix("${{").and_then(|it| it.strip_suffix("}}"));
+    let whole = whole.filter(|name| is_name(name));
+    let inner = |it: Match<'_>| &text[it.begin + 2..it.end - 1];
+    whole.into_iter().chain(matches(text, &none).into_iter().map(inner))
+}
+
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(of_name)
+}
+
+/// Whether a text has a reference in it, to whatever.
+pub(crate) fn refers(text: &str) -> bool {
+    !matches(text, &Values::new()).is_empty()
+}
+
+fn of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Every `${NAME}` in a text, from left to right.
+fn matches<'a>(text: &str, values: &Values<'a>) -> Vec<Match<'a>> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = memchr::memchr(b'$', &bytes[from..]) {
+        let begin = from + at;
+        from = begin + 1;
+        if bytes.get(from) != Some(&b'{') {
+            continue;
+        }
+        let name = from + 1;
+        let end = name + bytes[name..].iter().take_while(|byte| of_name(**byte)).count();
+        if end > name && bytes.get(end) == Some(&b'}') {
+            let value = values.get(&text[name..end]).copied();
+            found.push(Match { begin, end: end + 1, value });
+            from = end + 1;
+        }
+    }
+    found
+}
+
+/// Whether no value can be a part of a reference, with what is around it.
+fn is_plain(text: &str, matches: &[Match<'_>]) -> bool {
+    let completes = |value: &str| value.bytes().any(|byte| matches!(byte, b'$' | b'{' | b'}'));
+    let begins = |between: &str| between.ends_with('$') || between.contains("${");
+    let mut from = 0;
+    matches.iter().all(|it| {
+        let between = &text[from..it.begin];
+        from = it.end;
+        !begins(between) && !it.value.is_some_and(completes)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VALUES: [(&str, &str); 9] = [
+        ("A", "${B}"),
+        ("B", "b"),
+        ("D", "$"),
+        ("E", ""),
+        ("N", "null"),
+        ("NUMBER", " 5 "),
+        ("QUOTED", "\"q\""),
+        ("MAP", r#"{"k": ["${B}"]}"#),
+        ("WORD", "yes"),
+    ];
+
+    fn substituted(text: &str) -> Text {
+        Substitution::new(VALUES.into_iter().collect()).value(text).unwrap()
+    }
+
+    fn text(text: &str) -> String {
+        match substituted(text) {
+            Text::Same => text.to_owned(),
+            Text::Other(text) => text,
+            Text::Json(json) => panic!("{json}"),
+        }
+    }
+
+    #[test]
+    fn references_are_replaced_wherever_they_are() {
+        for (from, to) in [
+            ("${B}", "b"),
+            ("a-${B}-${B}c", "a-b-bc"),
+            ("${E}", ""),
+            ("${UNKNOWN}", "${UNKNOWN}"),
+            ("${UNKNOWN} ${B}", "${UNKNOWN} b"),
+            ("$${B}", "$b"),
+            ("${B", "${B"),
+            ("${}", "${}"),
+            ("${B-B}", "${B-B}"),
+            ("$B {B}", "$B {B}"),
+            ("é${B}é", "ébé"),
+        ] {
+            assert_eq!(text(from), to, "{from}");
+        }
+    }
+
+    #[test]
+    fn values_chain_as_in_the_original() {
+        for (from, to) in [
+            ("${A}${B}", "b${B}"),
+            ("${A}", "${B}"),
+            ("${${B}}", "${b}"),
+            ("${D}{B} ${B}", "b ${B}"),
+            ("$${E}{B} ${B}", "b ${B}"),
+        ] {
+            assert_eq!(text(from), to, "{from}");
+        }
+    }
+
+    #[test]
+    fn what_stands_for_all_of_it_is_json() {
+        for (from, to) in [
+            ("${{NUMBER}}", Text::Json(5.into())),
+            ("${{QUOTED}}", Text::Json("q".into())),
+            ("${{N}}", Text::Json(Value::Null)),
+            ("${{MAP}}", Text::Json(serde_json::json!({"k": ["${B}"]}))),
+            ("${{WORD}}", Text::Other("yes".into())),
+            ("${{E}}", Text::Other(String::new())),
+            ("${{UNKNOWN}}", Text::Same),
+            ("a${{NUMBER}}", Text::Same),
+            ("${{NUMBER}} ", Text::Same),
+            ("${{${B}}}", Text::Other("${{b}}".into())),
+        ] {
+            assert_eq!(substituted(from), to, "{from}");
+        }
+    }
+
+    #[test]
+    fn it_costs_what_it_writes_and_ends() {
+        let value = "x".repeat(1024);
+        let values = || Values::from([("V", value.as_str()), ("D", "$")]);
+        assert_eq!(Substitution::new(values()).value(&"${V}".repeat(70_000)), Err(TooMuch));
+        assert_eq!(Substitution::new(values()).value(&"${D}".repeat(100_000)), Err(TooMuch));
+        assert!(Substitution::new(values()).value(&"${V}".repeat(10_000)).is_ok());
+        assert_eq!(Substitution::new(values()).value(&"${".repeat(500_000)), Ok(Text::Same));
+    }
+
+    /// As the original has it, word for word.
+    fn plainly(text: &str, values: &Values<'_>) -> String {
+        let mut replaced = text.to_owned();
+        for it in matches(text, values) {
+            if let Some(value) = it.value {
+                replaced = replaced.replacen(&text[it.begin..it.end], value, 1);
+            }
+        }
+        replaced
+    }
+
+    proptest! {
+        #[test]
+        fn one_pass_is_the_same_as_one_by_one(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec!["${", "}", "$", "{", "A", "B", "E", "${A}", "${B}", "${E}", "${D}", "x"]),
+                0..24,
+            ),
+        ) {
+            let from = pieces.concat();
+            let values: Values<'_> = VALUES.into_iter().collect();
+            prop_assume!(Substitution::new(values.clone()).whole(&from).is_none());
+            prop_assert_eq!(text(&from), plainly(&from, &values));
+        }
+    }
+}
