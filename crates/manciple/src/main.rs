@@ -5,6 +5,7 @@ mod cli;
 mod controller;
 mod job;
 mod serve;
+mod template;
 
 fn main() -> std::process::ExitCode {
     cli::main()

@@ -78,7 +78,7 @@ impl<'a> Substitution<'a> {
     /// The value of the parameter that stands for all of it: `${{NAME}}`.
     fn whole(&self, text: &str) -> Option<&'a str> {
         let name = text.strip_prefix("${{")?.strip_suffix("}}")?;
-        self.values.get(name).copied()
+        self.values.get(name).copied().filter(|_| is_name(name))
     }
 
     /// Each reference in the text, in order, replaces its first occurrence in what has become of the text by then:
@@ -185,7 +185,9 @@ mod tests {
 
     use super::*;
 
-    const VALUES: [(&str, &str); 9] = [
+    const VALUES: [(&str, &str); 11] = [
+        ("", "nobody"),
+        ("A-B", "no name"),
         ("A", "${B}"),
         ("B", "b"),
         ("D", "$"),
@@ -251,6 +253,8 @@ mod tests {
             ("${{WORD}}", Text::Other("yes".into())),
             ("${{E}}", Text::Other(String::new())),
             ("${{UNKNOWN}}", Text::Same),
+            ("${{}}", Text::Same),
+            ("${{A-B}}", Text::Same),
             ("a${{NUMBER}}", Text::Same),
             ("${{NUMBER}} ", Text::Same),
             ("${{${B}}}", Text::Other("${{b}}".into())),

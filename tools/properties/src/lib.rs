@@ -19,6 +19,7 @@ mod catalog;
 mod records;
 mod reports;
 mod requests;
+mod templates;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,17 +30,19 @@ pub use catalog::catalog;
 pub use records::records;
 pub use reports::reports;
 pub use requests::requests;
+pub use templates::templates;
 
 /// A property, by the name of its target and its seeds.
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Property; 5] = [
+pub const ALL: [Property; 6] = [
     ("requests", requests),
     ("broker_output", broker_output),
     ("catalog", catalog),
     ("records", records),
     ("reports", reports),
+    ("templates", templates),
 ];
 
 /// What seeds hold where there is a secret.

@@ -48,6 +48,11 @@ fn reports() {
 }
 
 #[test]
+fn templates() {
+    holds("templates");
+}
+
+#[test]
 fn every_property_is_tried_and_has_a_target() {
     let mut targets: Vec<_> = files(&fuzz().join("targets"));
     targets.iter_mut().for_each(|target| *target = target.with_extension(""));

@@ -9,6 +9,7 @@ use super::{exit, times};
 use crate::controller::ControllerArgs;
 use crate::job::JobArgs;
 use crate::serve::{RestoreArgs, ServeArgs};
+use crate::template::TemplateArgs;
 
 /// Where the environment is consulted, and for what.
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Controller(Box<ControllerArgs>),
     /// List, run and read the QuarksJobs of a cluster
     Job(Box<JobArgs>),
+    /// Process, lint and compare OpenShift templates, without a cluster
+    Template(TemplateArgs),
     /// Show what can be ordered
     Catalog(Remote<CatalogArgs>),
     /// Order a service instance

@@ -79,6 +79,10 @@ fn run(cli: Cli) -> ExitCode {
             let remote = before.overridden_by(with.output());
             perform(&remote, NO_JOB, |ongoing| crate::job::perform(with, &remote, ongoing))
         }
+        Command::Template(args) => {
+            let out = Output { format: Format::default(), quiet: before.quiet };
+            perform(&before, NOTHING, |_| crate::template::perform(args, out))
+        }
         Command::Catalog(with) => ask(before, with, catalog::show),
         Command::Provision(with) => ask(before, with, orders::provision),
         Command::Update(with) => ask(before, with, orders::update),
@@ -101,6 +105,8 @@ fn run(cli: Cli) -> ExitCode {
 const NO_OPERATION: &str =
     "what was sent is not taken back; manciple operations --busy shows what goes on";
 const NO_JOB: &str = "what was sent is not taken back; manciple job list shows how it stands";
+
+const NOTHING: &str = "nothing was sent, and nothing is left";
 
 /// Runs a command that asks a broker.
 fn ask<T, F>(

@@ -10,3 +10,4 @@ mod operator;
 mod orders;
 mod secrets;
 mod stub;
+mod templates;

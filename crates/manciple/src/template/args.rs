@@ -1,0 +1,144 @@
+//! The command line of `manciple template`: that of `oc process --local`, and what goes beyond it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+
+/// `template`
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct TemplateArgs {
+    #[command(subcommand)]
+    pub(crate) command: TemplateCommand,
+}
+
+/// What to do with templates.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// Print the objects that a template becomes, or its parameters
+    Process(Box<ProcessArgs>),
+    /// Name each fault of templates by its path, and what does something other than it seems to
+    Lint(FilesArgs),
+    /// Show what another version of a template changes
+    Diff(DiffArgs),
+    /// Print the JSON Schema of a template's parameters
+    Schema(FileArgs),
+}
+
+/// `template process`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("processing").multiple(true))]
+pub(crate) struct ProcessArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) given: GivenArgs,
+    /// Labels that every object gets, beside those of the template: a=b,c=d
+    #[arg(short, long, value_name = "LABELS", group = "processing")]
+    pub(crate) labels: Option<String>,
+    /// Print the parameters, and process nothing
+    #[arg(long, conflicts_with = "processing")]
+    pub(crate) parameters: bool,
+    /// Print the objects one after another, instead of a List of them
+    #[arg(long, group = "processing")]
+    pub(crate) raw: bool,
+    /// json, yaml, name, jsonpath=TEMPLATE or jsonpath-file=FILE
+    #[arg(short, long, value_name = "FORMAT", default_value = "json", group = "processing")]
+    pub(crate) output: Form,
+    /// What -o jsonpath prints
+    #[arg(long, value_name = "TEMPLATE", group = "processing")]
+    pub(crate) template: Option<String>,
+    /// As it always is: no cluster is asked
+    #[arg(long)]
+    local: bool,
+}
+
+/// One template.
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// A template in YAML or JSON; `-`: standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(crate) path: String,
+}
+
+/// Templates.
+#[derive(Debug, Args)]
+pub(crate) struct FilesArgs {
+    /// Templates in YAML or JSON, with several documents or lists; `-`: standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) paths: Vec<String>,
+}
+
+/// `template diff`
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The template as it was
+    #[arg(value_name = "OLD")]
+    pub(crate) old: String,
+    /// The template as it is to be
+    #[arg(value_name = "NEW")]
+    pub(crate) new: String,
+    #[command(flatten)]
+    pub(crate) given: Values,
+}
+
+/// Values of parameters, with the form `NAME=VALUE` of the command line too.
+#[derive(Debug, Args)]
+pub(crate) struct GivenArgs {
+    /// Values of parameters: NAME=VALUE
+    #[arg(value_name = "NAME=VALUE", group = "processing")]
+    pub(crate) positional: Vec<String>,
+    #[command(flatten)]
+    pub(crate) values: Values,
+}
+
+/// Values of parameters.
+#[derive(Debug, Args)]
+pub(crate) struct Values {
+    /// The value of a parameter; secrets belong into a file
+    #[arg(short, long = "param", value_name = "NAME=VALUE", group = "processing")]
+    pub(crate) params: Vec<String>,
+    /// A file with a NAME=VALUE in each line; `-`: standard input
+    #[arg(long = "param-file", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Pass over values of parameters that the template has not
+    #[arg(long)]
+    pub(crate) ignore_unknown_parameters: bool,
+}
+
+/// How objects are printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Indented by four, as `oc` does it.
+    Json,
+    Yaml,
+    /// `kind.group/name`, a line each.
+    Name,
+    /// By a JSONPath template; `None`: that of `--template`.
+    JsonPath(Option<String>),
+    /// The same, from a file.
+    JsonPathFile(Option<PathBuf>),
+}
+
+impl FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (form, argument) = match text.split_once('=') {
+            Some((form, argument)) => (form, Some(argument)),
+            None => (text, None),
+        };
+        match (form, argument) {
+            ("json", None) => Ok(Self::Json),
+            ("yaml", None) => Ok(Self::Yaml),
+            ("name", None) => Ok(Self::Name),
+            ("jsonpath", template) => Ok(Self::JsonPath(template.map(str::to_owned))),
+            ("jsonpath-file", file) => Ok(Self::JsonPathFile(file.map(PathBuf::from))),
+            _ => {
+                Err("json, yaml, name, jsonpath=TEMPLATE and jsonpath-file=FILE are known"
+                    .to_owned())
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Values of parameters: from arguments, and from files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use template::Template;
+
+use super::args::Values;
+use crate::cli::failure::Failure;
+use crate::cli::input;
+use crate::cli::output::Output;
+
+/// By name. What came first stays.
+pub(super) type Given = BTreeMap<String, String>;
+
+/// Reads them all. An argument wins over a file, and an earlier file over a later; whoever says a name twice on the
+/// command line is told.
+pub(super) async fn read(
+    positional: &[String],
+    values: &Values,
+    out: Output,
+) -> Result<Given, Failure> {
+    let mut given = Given::new();
+    let mut twice = BTreeSet::new();
+    for argument in values.params.iter().chain(positional) {
+        let (name, value) = assignment(argument)?;
+        if looks_like_several(value) {
+            out.note(&format!(
+                "warning: {name}: what follows the comma is a part of the value; each parameter has its own --param"
+            ));
+        }
+        if given.insert(name.to_owned(), value.to_owned()).is_some() {
+            twice.insert(name);
+        }
+    }
+    if !twice.is_empty() {
+        let names = twice.into_iter().collect::<Vec<_>>().join(", ");
+        let message = format!("The following parameters were provided more than once: {names}");
+        return Err(Failure::usage(message));
+    }
+    for path in &values.files {
+        let path = path.to_string_lossy();
+        for (name, value) in lines(&path, &input::document(&path).await?)? {
+            if given.contains_key(&name) {
+                out.note(&format!(
+                    "warning: Template parameter {name:?} already defined, ignoring value from file {path:?}"
+                ));
+            } else {
+                given.insert(name, value);
+            }
+        }
+    }
+    Ok(given)
+}
+
+/// Sets what is given.
+pub(super) fn apply(
+    template: &mut Template,
+    given: &Given,
+    ignores_unknown: bool,
+) -> Result<(), Failure> {
+    let unknown = given.iter().filter(|(name, value)| !template.set(name, value));
+    let unknown: Vec<String> =
+        unknown.map(|(name, _)| format!("unknown parameter name {name:?}")).collect();
+    if unknown.is_empty() || ignores_unknown {
+        return Ok(());
+    }
+    Err(Failure::usage(unknown.join(", ")).hint(
+        "--parameters lists those that there are; --ignore-unknown-parameters passes over others",
+    ))
+}
+
+/// `NAME=VALUE`. The value is never repeated.
+fn assignment(argument: &str) -> Result<(&str, &str), Failure> {
+    let no_name = |name: &str| {
+        Failure::usage(format!("invalid parameter assignment in {name:?}"))
+            .hint("a parameter is given as NAME=VALUE; -f names the template")
+    };
+    match argument.split_once('=') {
+        Some((name, value)) if is_name(name) => Ok((name, value)),
+        Some((name, _)) => Err(no_name(name)),
+        None => Err(no_name(argument)),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    !text.is_empty() && !text.starts_with(|it: char| it.is_ascii_digit()) && text.bytes().all(good)
+}
+
+/// `a,B=c`: as an old `oc` took it.
+fn looks_like_several(value: &str) -> bool {
+    let mut rest = value.split(',').skip(1);
+    rest.any(|part| part.split_once('=').is_some_and(|(name, _)| is_name(name.trim())))
+}
+
+/// The lines of a file: `NAME=VALUE` or `NAME: VALUE`, after an `export` or without, in quotes or without. Of two
+/// with a name the last counts.
+fn lines(path: &str, text: &str) -> Result<Given, Failure> {
+    let mut found = Given::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = uncommented(line).trim();
+        if line.is_empty() {
+            continue;
+        }
+        let wrong = |why: &str| {
+            Failure::usage(format!("{path}: line {}: {why}", index + 1))
+                .hint("each line is NAME=VALUE; quote a value that has a # in it")
+        };
+        let split = line.find(['=', ':']).ok_or_else(|| wrong("has no ="))?;
+        let name = line[..split].strip_prefix("export ").unwrap_or(&line[..split]).trim();
+        if !is_name(name) {
+            return Err(wrong("what comes before the = is no name of a parameter"));
+        }
+        found.insert(name.to_owned(), unquoted(line[split + 1..].trim()));
+    }
+    Ok(found)
+}
+
+/// Without what follows a `#` that is not in quotes.
+fn uncommented(line: &str) -> &str {
+    let mut quote = None;
+    for (at, character) in line.char_indices() {
+        match (quote, character) {
+            (None, '#') => return &line[..at],
+            (None, '"' | '\'') => quote = Some(character),
+            (Some(open), _) if open == character => quote = None,
+            _ => {}
+        }
+    }
+    // A quote that is never closed is none.
+    match quote {
+        Some(_) => line.split('#').next().unwrap_or(line),
+        None => line,
+    }
+}
+
+/// What is in quotes may have `\n`, `\r`, and any other character behind a `\`.
+fn unquoted(value: &str) -> String {
+    let inner = ['"', '\'']
+        .into_iter()
+        .find_map(|quote| value.strip_prefix(quote).and_then(|it| it.strip_suffix(quote)));
+    let Some(inner) = inner else { return value.to_owned() };
+    let mut text = String::with_capacity(inner.len());
+    let mut characters = inner.chars();
+    while let Some(character) = characters.next() {
+        match (character, character == '\\') {
+            (_, true) => match characters.next() {
+                Some('n') => text.push('\n'),
+                Some('r') => text.push('\r'),
+                Some(other) => text.push(other),
+                None => text.push('\\'),
+            },
+            (other, false) => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_name_and_a_value() {
+        for (line, name, value) in [
+            ("A=b", "A", "b"),
+            ("A = b c ", "A", "b c"),
+            ("export A=b", "A", "b"),
+            ("A: b", "A", "b"),
+            ("A=b:c", "A", "b:c"),
+            ("A=", "A", ""),
+            ("A=\"b # c\" # comment", "A", "b # c"),
+            ("A=b # comment", "A", "b"),
+            ("A='it''s'", "A", "it''s"),
+            (r#"A="one\ntwo\\three\"four""#, "A", "one\ntwo\\three\"four"),
+            ("A=it's", "A", "it's"),
+            ("A=it's # fine", "A", "it's"),
+            ("A=\"", "A", "\""),
+        ] {
+            let found = lines("f", line).unwrap();
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{line}");
+        }
+        assert!(lines("f", "# all\n\n  \n#A=b").unwrap().is_empty());
+        assert_eq!(lines("f", "A=1\nA=2").unwrap()["A"], "2");
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named_without_its_value() {
+        for text in ["A=1\nhunter2", "A=1\n1hunter2=3", "A=1\na b=hunter2"] {
+            let failure = lines("f.env", text).unwrap_err().to_string();
+            assert!(failure.contains("f.env: line 2: "), "{failure}");
+            assert!(!failure.contains("hunter2"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn an_argument_is_a_name_and_a_value() {
+        assert_eq!(assignment("A=b=c").unwrap(), ("A", "b=c"));
+        assert_eq!(assignment("A=").unwrap(), ("A", ""));
+        for argument in ["A", "=b", "1=b", "a b=c", ""] {
+            assert!(assignment(argument).is_err(), "{argument}");
+        }
+        assert!(
+            looks_like_several("1,B=2") && !looks_like_several("1,2") && !looks_like_several("a=b")
+        );
+    }
+}

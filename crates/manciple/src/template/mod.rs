@@ -1,0 +1,40 @@
+//! `manciple template`: templates without a cluster.
+//!
+//! ```text
+//! documents (files) ─▶ given (values) ─▶ template::Template ─▶ process ─▶ print
+//!                                              └─▶ lint, schema, diff
+//! ```
+
+mod args;
+mod diff;
+mod documents;
+mod given;
+mod lint;
+mod print;
+mod process;
+
+pub(crate) use args::TemplateArgs;
+use args::TemplateCommand;
+use template::Fault;
+
+use crate::cli::failure::Failure;
+use crate::cli::output::Output;
+
+/// Does what the command line says.
+pub(crate) async fn perform(args: TemplateArgs, out: Output) -> Result<(), Failure> {
+    match args.command {
+        TemplateCommand::Process(args) => process::print(&args, out).await,
+        TemplateCommand::Lint(args) => lint::print(&args.paths, out).await,
+        TemplateCommand::Diff(args) => diff::print(&args, out).await,
+        TemplateCommand::Schema(args) => out.json(&documents::one(&args.path, out).await?.schema()),
+    }
+}
+
+/// A template with faults, as `oc` says it: on one line if there is one.
+fn invalid(name: &str, faults: &[Fault]) -> Failure {
+    let listed = match faults {
+        [fault] => fault.to_string(),
+        faults => faults.iter().map(|fault| format!("\n* {fault}")).collect(),
+    };
+    Failure::usage(format!("The Template {name:?} is invalid: {listed}"))
+}

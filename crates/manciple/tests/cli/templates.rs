@@ -1,0 +1,275 @@
+//! `manciple template`: what people know of `oc process --local`, and beyond it.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// What it says, given this on standard input.
+fn said(args: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+    command.arg("template").args(args).env_clear();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have ended before it reads.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What it prints; it has to end well.
+fn printed(args: &[&str], input: &str) -> String {
+    let said = said(args, input);
+    assert_eq!(said.status.code(), Some(0), "{args:?}: {}", text(&said.stderr));
+    text(&said.stdout)
+}
+
+/// Why it ends with 2.
+fn refused(args: &[&str], input: &str) -> String {
+    let said = said(args, input);
+    assert_eq!(said.status.code(), Some(2), "{args:?}: {}", text(&said.stdout));
+    assert_eq!(text(&said.stdout), "", "{args:?}");
+    text(&said.stderr)
+}
+
+fn process(args: &[&str], input: &str) -> String {
+    printed(&[&["process", "-f", "-"], args].concat(), input)
+}
+
+const TEMPLATE: &str = r#"
+apiVersion: template.openshift.io/v1
+kind: Template
+metadata: {name: t}
+parameters:
+  - {name: NAME, value: web, description: What it is named}
+  - {name: COUNT, value: "2"}
+  - {name: PASSWORD, generate: expression, from: "[a-z]{8}", required: true}
+objects:
+  - apiVersion: v1
+    kind: Secret
+    metadata: {name: "${NAME}"}
+    stringData: {password: "${PASSWORD}", tricky: "yes", number: "0123", colon: "a: b"}
+  - apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: "${NAME}", namespace: fixed}
+    spec: {replicas: "${{COUNT}}"}
+"#;
+
+fn example(name: &str) -> String {
+    format!("{}/../../examples/templates/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn objects_are_printed_as_a_list() {
+    let list = process(&["-p", "PASSWORD=p"], TEMPLATE);
+    assert!(list.starts_with(
+        "{\n    \"kind\": \"List\",\n    \"apiVersion\": \"v1\",\n    \"metadata\": {},"
+    ));
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(list["items"][0]["stringData"]["password"], "p");
+    assert_eq!(
+        list["items"][1],
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web"}, "spec": {"replicas": 2},
+        })
+    );
+}
+
+#[test]
+fn yaml_says_the_same() {
+    let json = process(&["-p", "PASSWORD=p"], TEMPLATE);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let yaml = process(&["-p", "PASSWORD=p", "-o", "yaml"], TEMPLATE);
+    assert!(yaml.starts_with("apiVersion: v1\nitems:\n"), "{yaml}");
+    assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json, "{yaml}");
+    let raw = process(&["-p", "PASSWORD=p", "-o", "yaml", "--raw"], TEMPLATE);
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&raw).unwrap();
+    assert_eq!(Value::from(objects), json["items"]);
+}
+
+#[test]
+fn names_and_paths_are_printed() {
+    assert_eq!(process(&["-o", "name"], TEMPLATE), "secret/web\ndeployment.apps/web\n");
+    let kinds = "-o=jsonpath={range .items[*]}{.kind}/{.metadata.name}{\"\\n\"}{end}";
+    assert_eq!(process(&[kinds], TEMPLATE), "Secret/web\nDeployment/web\n");
+    let args = ["-o", "jsonpath", "--template", "{.items[1].spec.replicas}"];
+    assert_eq!(process(&args, TEMPLATE), "2");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("path");
+    std::fs::write(&file, "{.kind} ").unwrap();
+    let args = [&format!("-o=jsonpath-file={}", file.display()), "--raw"];
+    assert_eq!(process(&args, TEMPLATE), "Secret Deployment ");
+    let said = refused(&["process", "-f", "-", "-o", "jsonpath={.a"], TEMPLATE);
+    assert!(said.contains("error parsing jsonpath {.a, unclosed action"), "{said}");
+    let said = refused(&["process", "-f", "-", "-o", "go-template={{.}}"], TEMPLATE);
+    assert!(said.contains("jsonpath=TEMPLATE"), "{said}");
+}
+
+#[test]
+fn what_is_generated_is_other_each_time() {
+    let password = || process(&["-o", "jsonpath={.items[0].stringData.password}"], TEMPLATE);
+    let (one, other) = (password(), password());
+    assert_eq!((one.len(), one.bytes().all(|byte| byte.is_ascii_lowercase())), (8, true));
+    assert_ne!(one, other);
+}
+
+#[test]
+fn values_come_from_arguments_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.env");
+    std::fs::write(&file, "# all\nNAME=of-file\nexport COUNT: 5\nPASSWORD='a # b'\n").unwrap();
+    let path = file.display().to_string();
+    let args = ["process", "-f", "-", "NAME=of-argument", "--param-file", &path];
+    let said = said(&args, TEMPLATE);
+    let list: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(list["items"][0]["stringData"]["password"], "a # b");
+    assert_eq!(list["items"][1]["spec"]["replicas"], 5);
+    assert_eq!(list["items"][1]["metadata"]["name"], "of-argument");
+    let warned = text(&said.stderr);
+    assert!(warned.contains("warning: Template parameter \"NAME\" already defined"), "{warned}");
+}
+
+#[test]
+fn a_value_is_in_no_error() {
+    for (args, words) in [
+        (&["-p", "NAME=hunter2", "NAME=hunter3"][..], "provided more than once: NAME"),
+        (&["-p", "OTHER=hunter2"], "unknown parameter name \"OTHER\""),
+        (&["-p", "a b=hunter2"], "invalid parameter assignment in \"a b\""),
+        (&["-p", "NAME=${NAME}", "-l", "hunter"], "unexpected label spec: hunter"),
+        (&["-p", "PASSWORD="], "parameter PASSWORD is required and must be specified"),
+    ] {
+        let said = refused(&[&["process", "-f", "-"], args].concat(), TEMPLATE);
+        assert!(said.contains(words), "{said}");
+        assert!(!said.contains("hunter2") && !said.contains("hunter3"), "{said}");
+    }
+    assert!(!process(&["-p", "OTHER=x", "--ignore-unknown-parameters"], TEMPLATE).is_empty());
+}
+
+#[test]
+fn labels_win_over_those_of_the_template() {
+    let labelled = format!("{TEMPLATE}labels: {{app: t, tier: x}}\n");
+    let list = process(&["-l", "app=mine,new=", "--raw"], &labelled);
+    let first = serde_json::Deserializer::from_str(&list).into_iter::<Value>().next().unwrap();
+    let labels = &first.unwrap()["metadata"]["labels"];
+    assert_eq!(labels, &json!({"app": "mine", "tier": "x", "new": ""}));
+}
+
+#[test]
+fn parameters_are_printed_in_columns() {
+    let found = process(&["--parameters"], TEMPLATE);
+    assert_eq!(
+        found.lines().collect::<Vec<_>>(),
+        [
+            "NAME                DESCRIPTION         GENERATOR           VALUE",
+            "NAME                What it is named                        web",
+            "COUNT                                                       2",
+            "PASSWORD                                expression          [a-z]{8}",
+        ]
+    );
+    for other in [&["-p", "NAME=x"][..], &["-o", "yaml"], &["-l", "a=b"], &["--raw"], &["NAME=x"]] {
+        let args = [&["process", "-f", "-", "--parameters"], other].concat();
+        assert!(refused(&args, TEMPLATE).contains("cannot be used with"), "{other:?}");
+    }
+}
+
+#[test]
+fn every_fault_is_named() {
+    let wrong = TEMPLATE.replace("kind: Secret", "kind: \"\"").replace("apps/v1", "a/b/c");
+    let said = refused(&["process", "-f", "-"], &wrong);
+    assert!(said.contains("The Template \"t\" is invalid: \n* template.objects[0]: "), "{said}");
+    assert!(said.contains("\n* template.objects[1].apiVersion: "), "{said}");
+    let said = refused(&["process", "-f", "-"], &TEMPLATE.replace("value: \"2\"", "value: 2"));
+    assert!(
+        said.contains("template.parameters[1].value: Invalid value: a number: has to be"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_template_is_said() {
+    for (args, input, words) in [
+        (&["process"][..], "", "--filename"),
+        (&["process", "-f", "-"], "kind: Service", "not a valid Template but a Service"),
+        (&["process", "-f", "-"], "", "there is no Template in it"),
+        (&["process", "-f", "-"], "a: [", "-: "),
+        (&["process", "-f", "/no/such"], "", "cannot read /no/such"),
+        (&["process", "-f", "-", "web"], TEMPLATE, "-f names the template"),
+        (&["lint", "-"], "kind: Service", "not a valid Template"),
+    ] {
+        assert!(refused(args, input).contains(words), "{args:?}: {}", refused(args, input));
+    }
+}
+
+#[test]
+fn of_several_templates_the_first_is_processed() {
+    let two = format!("{TEMPLATE}---{}", TEMPLATE.replace("{name: t}", "{name: u}"));
+    let said = said(&["process", "-f", "-", "-o", "name"], &two);
+    assert_eq!(text(&said.stdout), "secret/web\ndeployment.apps/web\n");
+    assert!(text(&said.stderr).contains("2 input templates found, but only the first"));
+}
+
+#[test]
+fn the_examples_have_no_faults_and_are_processed() {
+    for name in ["web.yaml", "database.yaml"] {
+        let said = said(&["lint", &example(name)], "");
+        assert_eq!(said.status.code(), Some(0), "{}{}", text(&said.stdout), text(&said.stderr));
+        assert_eq!(text(&said.stdout), "", "{name}");
+        let names = printed(&["process", "-f", &example(name), "-p", "NAME=x", "-o", "name"], "");
+        assert!(names.starts_with("secret/x\n"), "{names}");
+    }
+}
+
+#[test]
+fn faults_are_a_line_each_and_questions_are_no_failure() {
+    let questionable = said(&["lint", "-"], TEMPLATE);
+    assert_eq!(questionable.status.code(), Some(0), "{}", text(&questionable.stderr));
+    assert_eq!(
+        text(&questionable.stdout),
+        "-: t: template.objects[1].metadata.namespace: Questionable: is removed: objects are where the instance is\n"
+    );
+    let wrong = said(&["lint", "-"], &TEMPLATE.replace("[a-z]{8}", "[z-a]{8}"));
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        text(&wrong.stdout).contains("invalid range specified: z-a"),
+        "{}",
+        text(&wrong.stdout)
+    );
+    assert!(text(&wrong.stderr).contains("1 faults, 1 questionable, 1 looked at"));
+}
+
+#[test]
+fn what_changes_is_shown_and_no_secret_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let old = file("old.yaml", TEMPLATE);
+    let new = TEMPLATE
+        .replace("tricky: \"yes\"", "tricky: \"no\"")
+        .replace("value: \"2\"", "value: \"3\"");
+    let new = file("new.yaml", &new);
+    assert_eq!(
+        printed(&["diff", &old, &new], ""),
+        "~ deployment.apps/web\n    spec.replicas: 2 → 3\n\
+         ~ secret/web\n    stringData.tricky: (not shown) → (not shown)\n"
+    );
+    assert_eq!(printed(&["diff", &old, &old], ""), "", "a password that is made is no difference");
+    assert_eq!(printed(&["diff", &old, &new, "-p", "COUNT=1"], "").lines().count(), 2);
+    assert!(
+        refused(&["diff", &old, &new, "-p", "X=1"], "").contains("unknown parameter name \"X\"")
+    );
+}
+
+#[test]
+fn the_schema_is_that_of_the_parameters() {
+    let schema: Value = serde_json::from_str(&printed(&["schema", "-f", "-"], TEMPLATE)).unwrap();
+    assert_eq!(schema["properties"]["NAME"]["description"], "What it is named");
+    assert_eq!(schema["properties"].as_object().unwrap().len(), 3);
+    assert_eq!(schema.get("required"), None);
+}
