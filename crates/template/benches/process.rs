@@ -22,6 +22,7 @@ fn main() {
 
 /// A template as they are: a Secret, a Service, a Deployment, again and again.
 fn document(objects: usize) -> String {
+    let containers = ["first", "second", "third"].map(container);
     let all = (0..objects).map(|number| {
         let name = format!("${{NAME}}-{number}");
         let metadata = json!({
@@ -51,7 +52,7 @@ fn document(objects: usize) -> String {
                     "selector": {"matchLabels": {"app": name}},
                     "template": {
                         "metadata": {"labels": {"app": name}},
-                        "spec": {"containers": ["first", "second", "third"].map(container)},
+                        "spec": {"containers": containers},
                     },
                 },
             }),

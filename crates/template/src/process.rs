@@ -196,10 +196,10 @@ impl Walk<'_> {
     fn list(&mut self, place: &Place<'_>, list: &mut [Value]) {
         for (index, element) in list.iter_mut().enumerate() {
             let place = Place::Index(place, index);
-            let before =
-                if let Value::String(text) = &*element { Some(text.clone()) } else { None };
+            // Nothing else can become null.
+            let whole = element.as_str().filter(|text| text.starts_with("${{")).map(str::to_owned);
             self.value(&place, element);
-            if let (Some(text), Value::Null) = (before, &*element) {
+            if let (Some(text), Value::Null) = (whole, &*element) {
                 let detail = "the parameter is null, which cannot be an element of a list";
                 self.faults.push(Fault::invalid(place.to_string(), &Value::from(text), detail));
             }

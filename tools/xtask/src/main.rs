@@ -187,6 +187,7 @@ fn schedules(count: &str) -> anyhow::Result<()> {
 fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "standalone", "--bench", "stores", "--bench", "embedded"]))?;
     run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))?;
+    run(cargo().args(["bench", "-p", "template", "--bench", "process"]))?;
     run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| {

@@ -387,7 +387,9 @@ async fn left(world: &World) -> Vec<String> {
             for found in api.list(&all).await.unwrap() {
                 let name = found.metadata.name.unwrap_or_default();
                 if !kept.iter().any(|prefix| name.starts_with(prefix)) {
-                    left.push(format!("{} {name}", stringify!($kind)));
+                    let owners = found.metadata.owner_references.unwrap_or_default();
+                    let owners: Vec<_> = owners.iter().map(|it| (&it.kind, &it.name)).collect();
+                    left.push(format!("{} {name} of {owners:?}", stringify!($kind)));
                 }
             }
         };
