@@ -53,6 +53,10 @@ impl Template {
             lint.text(&Place::Key(&place, key), value);
         }
         lint.parameters(&Place::Key(&root, "parameters"), &self.parameters);
+        lint.faults.extend(self.unknown.iter().map(|path| {
+            let detail = "does nothing: a template has no such member";
+            Fault::new(path.clone(), Problem::Questionable, detail)
+        }));
         lint.faults
     }
 }
@@ -368,6 +372,19 @@ mod tests {
                 "template.parameters[9].from: Questionable: does nothing without generate: expression",
                 "template.message: Questionable: there is no parameter UNKNOWN: the reference stays as it is",
             ]
+        );
+    }
+
+    #[test]
+    fn members_that_a_template_has_not_are_named() {
+        let found = lint(json!({
+            "metadata": {"name": "t"}, "objects": [secret(json!({}))], "Objects": [], "message": "${A}",
+            "parameters": [{"name": "A", "valeu": "x"}],
+        }));
+        let said = "Questionable: does nothing: a template has no such member";
+        assert_eq!(
+            found,
+            [format!("template.Objects: {said}"), format!("template.parameters[0].valeu: {said}")]
         );
     }
 

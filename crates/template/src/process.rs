@@ -12,7 +12,7 @@ use crate::fault::{Fault, Place, Problem};
 use crate::generate::generate;
 use crate::groups;
 use crate::random::Random;
-use crate::substitute::{MOST, Substitution, Text, TooMuch, Values, refers};
+use crate::substitute::{Held, MOST, Substitution, Text, TooMuch, Values, refers};
 use crate::template::{Parameter, Template, kind_of};
 
 /// What has become of a template.
@@ -44,7 +44,7 @@ impl Template {
     pub fn process(mut self, random: &mut dyn Random) -> Result<Processed, Vec<Fault>> {
         self.values(random)?;
         let values: Values<'_> =
-            self.parameters.iter().map(|it| (it.name.as_str(), it.value.as_str())).collect();
+            self.parameters.iter().map(|it| (it.name.as_str(), Held::new(&it.value))).collect();
         let mut walk = Walk {
             substitution: Substitution::new(values),
             faults: Vec::new(),
@@ -284,28 +284,32 @@ impl Walk<'_> {
         labels: &BTreeMap<String, String>,
     ) {
         let place = Place::Key(place, "metadata");
-        let metadata = object.entry("metadata").or_insert(Value::Null);
-        let Some(metadata) = map_of(metadata) else {
-            let detail = "label could not be applied: has to be a map";
-            self.faults.push(Fault::invalid(place.to_string(), metadata, detail));
+        let size = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if self.substitution.spend(size).is_err() {
+            return self.too_much(&place);
+        }
+        let detail = "label could not be applied: has to be a map";
+        if object.get("metadata").is_some_and(|it| !it.is_object() && !it.is_null()) {
+            return self.became(&place, object, detail);
+        }
+        let Some(metadata) = map_of(object.entry("metadata").or_insert(Value::Null)) else {
             return;
         };
         let place = Place::Key(&place, "labels");
-        let own = metadata.entry("labels").or_insert(Value::Null);
-        let Some(own) = map_of(own) else {
-            let detail = "label could not be applied: has to be a map";
-            self.faults.push(Fault::invalid(place.to_string(), own, detail));
-            return;
-        };
-        own.retain(|key, value| {
-            let is_text = value.is_string();
-            if !is_text && !labels.contains_key(key) {
-                let detail = "it is left out, for it is no string: put quotes around it";
-                let path = Place::Key(&place, key).to_string();
-                self.warnings.push(Fault::invalid(path, value, detail));
-            }
-            is_text
-        });
+        if metadata.get("labels").is_some_and(|it| !it.is_object() && !it.is_null()) {
+            return self.became(&place, metadata, detail);
+        }
+        let Some(own) = map_of(metadata.entry("labels").or_insert(Value::Null)) else { return };
+        // A key may be what a parameter holds, as a value may.
+        let lost =
+            own.iter().filter(|(key, value)| !value.is_string() && !labels.contains_key(*key));
+        if let Some((_, value)) = lost.clone().next() {
+            let detail =
+                format!("{} left out, for it is no string: put quotes around it", lost.count());
+            let problem = Problem::Invalid(kind_of(value).to_owned());
+            self.warnings.push(Fault::new(place.to_string(), problem, detail));
+        }
+        own.retain(|_, value| value.is_string());
         own.extend(labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())));
     }
 }

@@ -5,7 +5,21 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 /// By their names.
-pub(crate) type Values<'a> = HashMap<&'a str, &'a str>;
+pub(crate) type Values<'a> = HashMap<&'a str, Held<'a>>;
+
+/// What a parameter holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Held<'a> {
+    text: &'a str,
+    /// It has a character of a reference: it may complete one. Looked for once, for it may be long.
+    completes: bool,
+}
+
+impl<'a> Held<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, completes: memchr::memchr3(b'$', b'{', b'}', text.as_bytes()).is_some() }
+    }
+}
 
 /// So many bytes all substitutions of a template may come to: what is written, and what is looked through for it.
 /// An object is 1.5 MiB at most, or etcd takes none of it.
@@ -37,7 +51,7 @@ pub(crate) struct Substitution<'a> {
 struct Match<'a> {
     begin: usize,
     end: usize,
-    value: Option<&'a str>,
+    value: Option<Held<'a>>,
 }
 
 impl<'a> Substitution<'a> {
@@ -45,9 +59,11 @@ impl<'a> Substitution<'a> {
         Self { values, left: MOST }
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), TooMuch> {
-        self.left = self.left.checked_sub(bytes).ok_or(TooMuch)?;
-        Ok(())
+    /// What is too much once is so for all that follows.
+    pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), TooMuch> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or_default();
+        left.map(drop).ok_or(TooMuch)
     }
 
     /// Of a member's value: text, or what `${{NAME}}` holds.
@@ -78,7 +94,7 @@ impl<'a> Substitution<'a> {
     /// The value of the parameter that stands for all of it: `${{NAME}}`.
     fn whole(&self, text: &str) -> Option<&'a str> {
         let name = text.strip_prefix("${{")?.strip_suffix("}}")?;
-        self.values.get(name).copied().filter(|_| is_name(name))
+        self.values.get(name).filter(|_| is_name(name)).map(|held| held.text)
     }
 
     /// Each reference in the text, in order, replaces its first occurrence in what has become of the text by then:
@@ -97,13 +113,14 @@ impl<'a> Substitution<'a> {
     }
 
     fn in_one_pass(&mut self, text: &str, matches: &[Match<'_>]) -> Result<String, TooMuch> {
-        let values = matches.iter().filter_map(|it| it.value).map(str::len).sum::<usize>();
+        let values =
+            matches.iter().filter_map(|it| it.value).map(|it| it.text.len()).sum::<usize>();
         self.spend(text.len() + values)?;
         let mut replaced = String::with_capacity(text.len() + values);
         let mut from = 0;
         for (of, value) in matches.iter().filter_map(|it| Some((it, it.value?))) {
             replaced.push_str(&text[from..of.begin]);
-            replaced.push_str(value);
+            replaced.push_str(value.text);
             from = of.end;
         }
         replaced.push_str(&text[from..]);
@@ -114,9 +131,9 @@ impl<'a> Substitution<'a> {
         let mut replaced = text.to_owned();
         for (of, value) in matches.iter().filter_map(|it| Some((it, it.value?))) {
             let reference = &text[of.begin..of.end];
-            self.spend(replaced.len() + value.len())?;
+            self.spend(replaced.len() + value.text.len())?;
             if let Some(at) = memchr::memmem::find(replaced.as_bytes(), reference.as_bytes()) {
-                replaced.replace_range(at..at + reference.len(), value);
+                replaced.replace_range(at..at + reference.len(), value.text);
             }
         }
         Ok(replaced)
@@ -169,13 +186,12 @@ fn matches<'a>(text: &str, values: &Values<'a>) -> Vec<Match<'a>> {
 
 /// Whether no value can be a part of a reference, with what is around it.
 fn is_plain(text: &str, matches: &[Match<'_>]) -> bool {
-    let completes = |value: &str| value.bytes().any(|byte| matches!(byte, b'$' | b'{' | b'}'));
     let begins = |between: &str| between.ends_with('$') || between.contains("${");
     let mut from = 0;
     matches.iter().all(|it| {
         let between = &text[from..it.begin];
         from = it.end;
-        !begins(between) && !it.value.is_some_and(completes)
+        !begins(between) && !it.value.is_some_and(|value| value.completes)
     })
 }
 
@@ -199,8 +215,12 @@ mod tests {
         ("WORD", "yes"),
     ];
 
+    fn values() -> Values<'static> {
+        VALUES.map(|(name, text)| (name, Held::new(text))).into()
+    }
+
     fn substituted(text: &str) -> Text {
-        Substitution::new(VALUES.into_iter().collect()).value(text).unwrap()
+        Substitution::new(values()).value(text).unwrap()
     }
 
     fn text(text: &str) -> String {
@@ -266,7 +286,7 @@ mod tests {
     #[test]
     fn it_costs_what_it_writes_and_ends() {
         let value = "x".repeat(1024);
-        let values = || Values::from([("V", value.as_str()), ("D", "$")]);
+        let values = || Values::from([("V", Held::new(&value)), ("D", Held::new("$"))]);
         assert_eq!(Substitution::new(values()).value(&"${V}".repeat(70_000)), Err(TooMuch));
         assert_eq!(Substitution::new(values()).value(&"${D}".repeat(100_000)), Err(TooMuch));
         assert!(Substitution::new(values()).value(&"${V}".repeat(10_000)).is_ok());
@@ -278,7 +298,7 @@ mod tests {
         let mut replaced = text.to_owned();
         for it in matches(text, values) {
             if let Some(value) = it.value {
-                replaced = replaced.replacen(&text[it.begin..it.end], value, 1);
+                replaced = replaced.replacen(&text[it.begin..it.end], value.text, 1);
             }
         }
         replaced
@@ -293,7 +313,7 @@ mod tests {
             ),
         ) {
             let from = pieces.concat();
-            let values: Values<'_> = VALUES.into_iter().collect();
+            let values = values();
             prop_assume!(Substitution::new(values.clone()).whole(&from).is_none());
             prop_assert_eq!(text(&from), plainly(&from, &values));
         }

@@ -26,6 +26,8 @@ pub struct Template {
     pub parameters: Vec<Parameter>,
     /// Labels that every object gets. None, and an empty map, are two things: the latter gives every object `labels`.
     pub labels: Option<BTreeMap<String, String>>,
+    /// Members that a template has not, by their paths: they do nothing.
+    pub unknown: Vec<String>,
 }
 
 /// What may be set of a template.
@@ -72,10 +74,14 @@ impl Template {
             objects: reader.list(Place::Key(&root, "objects"), document.remove("objects")),
             parameters: Vec::new(),
             labels: reader.labels(&Place::Key(&root, "labels"), document.remove("labels")),
+            unknown: Vec::new(),
         };
+        document.retain(|key, _| key != "apiVersion" && key != "kind");
+        reader.unknown(&root, &document);
         template.parameters.extend(
             parameters.map(|(index, it)| reader.parameter(&Place::Index(&place, index), it)),
         );
+        template.unknown = reader.unknown;
         match reader.faults.is_empty() {
             true => Ok(template),
             false => Err(reader.faults),
@@ -109,11 +115,14 @@ impl Template {
 #[derive(Default)]
 struct Reader {
     faults: Vec<Fault>,
+    unknown: Vec<String>,
 }
 
 impl Reader {
+    /// What stands at a wrong place may be a password: it is not shown.
     fn wrong(&mut self, place: &Place<'_>, found: &Value, detail: &str) {
-        self.faults.push(Fault::invalid(place.to_string(), found, detail));
+        let problem = Problem::Invalid(kind_of(found).to_owned());
+        self.faults.push(Fault::new(place.to_string(), problem, detail));
     }
 
     fn kind(&mut self, document: &Map<String, Value>) {
@@ -121,12 +130,19 @@ impl Reader {
         let of = |key: &str| document.get(key).cloned().unwrap_or_default();
         let (version, kind) = (of("apiVersion"), of("kind"));
         if kind != KIND {
-            self.wrong(&Place::Key(&root, "kind"), &kind, "has to be Template");
+            let path = Place::Key(&root, "kind").to_string();
+            self.faults.push(Fault::invalid(path, &kind, "has to be Template"));
         }
         if version != API_VERSION && version != LEGACY {
             let detail = format!("has to be {API_VERSION}, or {LEGACY} as in old ones");
-            self.wrong(&Place::Key(&root, "apiVersion"), &version, &detail);
+            let path = Place::Key(&root, "apiVersion").to_string();
+            self.faults.push(Fault::invalid(path, &version, detail));
         }
+    }
+
+    /// What is left when all that is known was taken.
+    fn unknown(&mut self, of: &Place<'_>, left: &Map<String, Value>) {
+        self.unknown.extend(left.keys().map(|key| Place::Key(of, key).to_string()));
     }
 
     fn map(&mut self, place: Place<'_>, value: Option<Value>) -> Option<Map<String, Value>> {
@@ -185,26 +201,17 @@ impl Reader {
         if !required.is_boolean() && !required.is_null() {
             self.wrong(&Place::Key(place, "required"), &required, "has to be true or false");
         }
-        // A value that is not text may be a password that lacks its quotes: it is not shown.
-        let value = match map.remove("value").unwrap_or_default() {
-            other @ (Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-                let problem = Problem::Invalid(kind_of(&other).to_owned());
-                let path = Place::Key(place, "value").to_string();
-                let detail = "has to be a string: put quotes around it";
-                self.faults.push(Fault::new(path, problem, detail));
-                String::new()
-            }
-            text => self.string(&Place::Key(place, "value"), text),
-        };
-        Parameter {
+        let parameter = Parameter {
             name: self.text(place, "name", &mut map),
             display_name: self.text(place, "displayName", &mut map),
             description: self.text(place, "description", &mut map),
-            value,
+            value: self.text(place, "value", &mut map),
             generate: self.text(place, "generate", &mut map),
             from: self.text(place, "from", &mut map),
             required: required == true,
-        }
+        };
+        self.unknown(place, &map);
+        parameter
     }
 }
 

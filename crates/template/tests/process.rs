@@ -241,7 +241,11 @@ fn labels_of_the_template_win_and_no_text_is_left_out_with_a_warning() {
     let pods = &processed.objects[0]["spec"]["template"]["metadata"]["labels"];
     assert_eq!(pods, &json!({"app": "own"}), "pods are matched by what their owner says");
     assert_eq!(processed.warnings.len(), 1);
-    assert_eq!(processed.warnings[0].path, "template.objects[0].metadata.labels.version");
+    assert_eq!(
+        processed.warnings[0].to_string(),
+        "template.objects[0].metadata.labels: Invalid value: a number: 1 left out, for it is no string: put \
+         quotes around it"
+    );
     document["labels"] = json!({});
     assert_eq!(process(document).unwrap().objects[1]["metadata"]["labels"], json!({}));
 }
@@ -267,7 +271,7 @@ fn labels_where_no_map_is_are_an_error() {
     assert_eq!(
         wrong(document),
         [
-            "template.objects[0].metadata: Invalid value: \"x\": label could not be applied: has to be a map",
+            "template.objects[0].metadata: Invalid value: a string: label could not be applied: has to be a map",
             "template.objects[1].metadata.labels: Invalid value: a list: label could not be applied: has to be a map",
         ]
     );
@@ -361,8 +365,8 @@ fn what_is_of_another_type_is_named_all_at_once_and_no_value_is_shown() {
             "template.objects",
             "template.labels.a",
             "template.parameters[0].required",
-            "template.parameters[0].value",
             "template.parameters[0].name",
+            "template.parameters[0].value",
             "template.parameters[1]",
         ]
     );
@@ -378,6 +382,41 @@ fn the_order_of_objects_stays() {
     let processed = process(template(objects.collect(), json!([]))).unwrap();
     let found: Vec<_> = processed.objects.iter().map(|it| it["metadata"]["name"].clone()).collect();
     assert_eq!(found, names);
+}
+
+#[test]
+fn no_fault_has_what_a_parameter_holds() {
+    for object in [
+        json!({"apiVersion": "v1", "kind": "X", "metadata": "${P}"}),
+        json!({"apiVersion": "v1", "kind": "X", "metadata": {"labels": "${{P}}"}}),
+        json!({"apiVersion": "v1", "kind": "X", "metadata": {"labels": {"${P}": 5}}}),
+        json!({"apiVersion": "v1", "kind": "X", "metadata": {"labels": {"n": "${{N}}"}}}),
+        json!({"apiVersion": "${P}/a/b", "kind": "X"}),
+        json!({"apiVersion": "v1", "kind": "X", "${P}": 1, "${{P}}": 2}),
+    ] {
+        let parameters = json!([{"name": "P", "value": "hunter2"}, {"name": "N", "value": "4711"}]);
+        let mut document = template(json!([object.clone()]), parameters);
+        document["labels"] = json!({"a": "b"});
+        let said = match process(document) {
+            Ok(processed) => format!("{:?}", processed.warnings),
+            Err(faults) => format!("{faults:?}"),
+        };
+        assert!(
+            said.contains("path") && !said.contains("hunter2") && !said.contains("4711"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_long_value_is_looked_through_once() {
+    // By what it costs: a hundred thousand references to a megabyte end at once.
+    let large = "x".repeat(1 << 20);
+    let objects: Vec<Value> =
+        (0..100).map(|_| holding(json!({"k": "${A} ".repeat(1000)}))).collect();
+    let faults =
+        process(template(objects.into(), json!([{"name": "A", "value": large}]))).unwrap_err();
+    assert_eq!(faults.len(), 1);
 }
 
 #[test]

@@ -280,7 +280,7 @@ async fn an_agent_that_somebody_removes_is_brought_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_containers_each_has_its_output_kept() {
     // The kubelet shares 12 KiB among the messages of a pod: with so many, none holds a report.
-    const MANY: usize = 45;
+    const MANY: usize = 100;
     let town = Town::new("many").await;
     let mut spec = makes(WELL, json!({"name": "made"}));
     let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];

@@ -21,7 +21,7 @@ pub(crate) async fn object(
         None => return Ok(None),
         Some("-") => standard_input(option).await?,
         Some(given) => match given.strip_prefix('@') {
-            Some(path) => file(Path::new(path))?,
+            Some(path) => opened(path).await?,
             None => given.to_owned(),
         },
     };
@@ -45,8 +45,34 @@ pub(crate) async fn object(
 pub(crate) async fn document(path: &str) -> Result<String, Failure> {
     match path {
         "-" => standard_input("it").await,
-        path => file(Path::new(path)),
+        path if path.starts_with("http://") || path.starts_with("https://") => {
+            Err(Failure::usage(format!("cannot read {path}: an address is not fetched"))
+                .hint("fetch it with curl, and give it as -"))
+        }
+        path => opened(path).await,
     }
+}
+
+/// Documents in YAML, as Kubernetes reads them: `yes` is true, `0644` is octal. An error has the place and no
+/// piece of the text, which may be a secret.
+pub(crate) fn yaml(text: &str) -> Result<Vec<Value>, String> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        with_snippet: false,
+        // As deep as JSON, and as much as a document may have.
+        budget: serde_saphyr::budget! {
+            max_depth: 128,
+            flow_nesting_limit: 128,
+            max_nodes: 4_000_000,
+            max_events: 16_000_000,
+        },
+    };
+    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let said = error.to_string();
+        let said = said.trim_start_matches("error: ").replace("<input>:", "");
+        // What comes after the first line is for those who write programs.
+        said.lines().next().unwrap_or_default().to_owned()
+    })
 }
 
 /// A secret from a file, without the line's end that editors leave.
@@ -73,23 +99,34 @@ pub(crate) async fn confirm(question: &str) -> Option<bool> {
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
+/// In a thread of its own: who has opened a pipe that nobody writes to can still be interrupted.
+async fn opened(path: &str) -> Result<String, Failure> {
+    let named = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || file(Path::new(&named)));
+    read.await.map_err(|_| Failure::usage(format!("cannot read {path}")))?
+}
+
+/// All of it, or an error: what is cut is something else.
+fn whole(from: impl io::Read) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(LARGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > LARGEST {
+        true => Err(io::Error::other(format!("it has more than {} MiB", LARGEST >> 20))),
+        false => Ok(text),
+    }
+}
+
 fn file(path: &Path) -> Result<String, Failure> {
-    let read = || {
-        let mut text = String::new();
-        std::fs::File::open(path)?.take(LARGEST).read_to_string(&mut text)?;
-        io::Result::Ok(text)
-    };
+    let read = || whole(std::fs::File::open(path)?);
     read().map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }
 
 /// In a thread of its own: an interrupt must not wait for it.
 async fn standard_input(option: &str) -> Result<String, Failure> {
-    let read = tokio::task::spawn_blocking(|| {
-        let mut text = String::new();
-        io::stdin().lock().take(LARGEST).read_to_string(&mut text).map(|_| text)
-    });
-    let unreadable = || Failure::usage(format!("cannot read {option} from standard input"));
-    read.await.map_err(|_| unreadable())?.map_err(|_| unreadable())
+    let read = tokio::task::spawn_blocking(|| whole(io::stdin().lock()));
+    let unreadable = |why| Failure::usage(format!("cannot read {option} from standard input{why}"));
+    let read = read.await.map_err(|_| unreadable(String::new()))?;
+    read.map_err(|error| unreadable(format!(": {error}")))
 }
 
 #[cfg(test)]
@@ -126,6 +163,44 @@ mod tests {
         let said = failure.to_string();
         assert!(said.contains("--parameters: a.b must be") && said.contains("string"), "{said}");
         assert!(!said.contains("1844"), "{said}");
+    }
+
+    #[test]
+    fn yaml_is_read_as_kubernetes_reads_it() {
+        let found =
+            yaml("a: yes\nb: 0644\nc: 'yes'\nd: 1.50\ne: ~\nf: 9007199254740993\n").unwrap();
+        let expected = serde_json::json!({
+            "a": true, "b": 420, "c": "yes", "d": 1.5, "e": null, "f": 9_007_199_254_740_993_u64,
+        });
+        assert_eq!(found, [expected]);
+        assert_eq!(yaml(&format!("{}1{}", "[".repeat(100), "]".repeat(100))).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_error_of_yaml_has_no_text_of_it() {
+        for text in [
+            "value: hunter2\n bad: indent",
+            "a: 'hunter2",
+            "a: hunter2\na: hunter2",
+            "[hunter2, ",
+            "a: @hunter2",
+            "a: hunter2\nb: 1e999",
+        ] {
+            let said = yaml(text).unwrap_err();
+            assert!(!said.contains("hunter2") && !said.is_empty(), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_refused_and_not_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(LARGEST).unwrap();
+        assert_eq!(document(&path.display().to_string()).await.unwrap().len() as u64, LARGEST);
+        file.set_len(LARGEST + 1).unwrap();
+        let failure = document(&path.display().to_string()).await.unwrap_err().to_string();
+        assert!(failure.contains("more than 16 MiB"), "{failure}");
     }
 
     #[test]

@@ -37,8 +37,8 @@ pub(crate) async fn print(out: Output, args: &LintArgs) -> Result<(), Failure> {
 
 /// Those of a file's documents, and of its lists, that are for the controller.
 fn objects(path: &str, text: &str) -> Result<Vec<Value>, Failure> {
-    let documents: Result<Vec<Value>, _> = serde_saphyr::from_multiple(text);
-    let documents = documents.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    let documents =
+        input::yaml(text).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     let flat = documents.into_iter().flat_map(|mut document| match document["items"].take() {
         Value::Array(items) => items,
         _ => vec![document],

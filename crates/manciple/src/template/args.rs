@@ -1,6 +1,5 @@
 //! The command line of `manciple template`: that of `oc process --local`, and what goes beyond it.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -28,7 +27,7 @@ pub(crate) enum TemplateCommand {
 
 /// `template process`
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("processing").multiple(true))]
+#[command(group = clap::ArgGroup::new("processing").multiple(true), args_override_self = true)]
 pub(crate) struct ProcessArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
@@ -41,8 +40,9 @@ pub(crate) struct ProcessArgs {
     #[arg(long, conflicts_with = "processing")]
     pub(crate) parameters: bool,
     /// Print the objects one after another, instead of a List of them
-    #[arg(long, group = "processing")]
-    pub(crate) raw: bool,
+    #[arg(long, group = "processing", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) raw: Option<bool>,
     /// json, yaml, name, jsonpath=TEMPLATE or jsonpath-file=FILE
     #[arg(short, long, value_name = "FORMAT", default_value = "json", group = "processing")]
     pub(crate) output: Form,
@@ -50,8 +50,8 @@ pub(crate) struct ProcessArgs {
     #[arg(long, value_name = "TEMPLATE", group = "processing")]
     pub(crate) template: Option<String>,
     /// As it always is: no cluster is asked
-    #[arg(long)]
-    local: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    local: Option<bool>,
 }
 
 /// One template.
@@ -101,10 +101,10 @@ pub(crate) struct Values {
     pub(crate) params: Vec<String>,
     /// A file with a NAME=VALUE in each line; `-`: standard input
     #[arg(long = "param-file", value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) files: Vec<String>,
     /// Pass over values of parameters that the template has not
-    #[arg(long)]
-    pub(crate) ignore_unknown_parameters: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) ignore_unknown_parameters: Option<bool>,
 }
 
 /// How objects are printed.
@@ -118,7 +118,7 @@ pub(crate) enum Form {
     /// By a JSONPath template; `None`: that of `--template`.
     JsonPath(Option<String>),
     /// The same, from a file.
-    JsonPathFile(Option<PathBuf>),
+    JsonPathFile(Option<String>),
 }
 
 impl FromStr for Form {
@@ -134,7 +134,7 @@ impl FromStr for Form {
             ("yaml", None) => Ok(Self::Yaml),
             ("name", None) => Ok(Self::Name),
             ("jsonpath", template) => Ok(Self::JsonPath(template.map(str::to_owned))),
-            ("jsonpath-file", file) => Ok(Self::JsonPathFile(file.map(PathBuf::from))),
+            ("jsonpath-file", file) => Ok(Self::JsonPathFile(file.map(str::to_owned))),
             _ => {
                 Err("json, yaml, name, jsonpath=TEMPLATE and jsonpath-file=FILE are known"
                     .to_owned())

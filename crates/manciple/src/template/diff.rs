@@ -16,13 +16,14 @@ const HIDDEN: &str = "(not shown)";
 
 pub(super) async fn print(args: &DiffArgs, out: Output) -> Result<(), Failure> {
     let values = &args.given;
+    given::once([&args.old, &args.new].into_iter().chain(&values.files))?;
     let given = given::read(&[], values, out).await?;
     let template = async |path| documents::one(path, out).await;
     let (old, new) = (template(&args.old).await?, template(&args.new).await?);
     // A value of one that the other has not is no mistake.
     let known = |name: &String| [&old, &new].iter().any(|it| has(it, name));
     if let Some(name) = given.keys().find(|name| !known(name))
-        && !values.ignore_unknown_parameters
+        && values.ignore_unknown_parameters != Some(true)
     {
         return Err(Failure::usage(format!("unknown parameter name {name:?}")));
     }
@@ -49,12 +50,23 @@ fn objects(mut template: Template, given: &Given) -> Result<Objects, Failure> {
     given::apply(&mut template, given, true)?;
     let name = template.name().to_owned();
     let processed = template.process(&mut Same).map_err(|faults| invalid(&name, &faults))?;
-    let named = |object: Value| {
+    Ok(named(processed.objects))
+}
+
+/// Of several with a name each has its number.
+fn named(all: Vec<Value>) -> Objects {
+    let mut objects = Objects::new();
+    for object in all {
         let namespace = object["metadata"]["namespace"].as_str();
         let namespace = namespace.map(|it| format!("{it}/")).unwrap_or_default();
-        (format!("{namespace}{}", print::name(&object)), object)
-    };
-    Ok(processed.objects.into_iter().map(named).collect())
+        let name = format!("{namespace}{}", print::name(&object));
+        let taken = (2..).map(|number| format!("{name} ({number})"));
+        let mut names = std::iter::once(name.clone()).chain(taken);
+        if let Some(free) = names.find(|name| !objects.contains_key(name)) {
+            objects.insert(free, object);
+        }
+    }
+    objects
 }
 
 /// Generates the same for both: a password that was made is no difference.
@@ -79,11 +91,10 @@ fn changes(old: &Objects, new: &Objects) -> Vec<String> {
             continue;
         };
         let mut places = Vec::new();
-        differ("", before, object, &mut places);
+        differ("", false, before, object, &mut places);
         if !places.is_empty() {
             lines.push(format!("~ {name}"));
-            let is_secret = object["kind"] == "Secret";
-            lines.extend(places.iter().map(|place| format!("    {}", place.words(is_secret))));
+            lines.extend(places.iter().map(|place| format!("    {}", place.words())));
         }
     }
     lines
@@ -92,46 +103,60 @@ fn changes(old: &Objects, new: &Objects) -> Vec<String> {
 /// A place that is other than before.
 struct Change<'a> {
     path: String,
+    /// It is in a Secret, or a copy of one.
+    hidden: bool,
     old: Option<&'a Value>,
     new: Option<&'a Value>,
 }
 
 impl Change<'_> {
-    fn words(&self, is_secret: bool) -> String {
-        let hides =
-            is_secret && (self.path.starts_with("data") || self.path.starts_with("stringData"));
-        let shown = |value: &Value| if hides { HIDDEN.to_owned() } else { value.to_string() };
-        let path = &self.path;
-        match (self.old, self.new) {
-            (Some(old), Some(new)) => format!("{path}: {} → {}", shown(old), shown(new)),
-            (Some(old), None) => format!("{path}: {} → nothing", shown(old)),
-            (None, Some(new)) => format!("{path}: nothing → {}", shown(new)),
-            (None, None) => path.clone(),
-        }
+    fn words(&self) -> String {
+        let shown = |value: Option<&Value>| match value {
+            None => "nothing".to_owned(),
+            Some(_) if self.hidden => HIDDEN.to_owned(),
+            Some(value) => value.to_string(),
+        };
+        format!("{}: {} → {}", self.path, shown(self.old), shown(self.new))
     }
 }
 
-fn differ<'a>(path: &str, old: &'a Value, new: &'a Value, changes: &mut Vec<Change<'a>>) {
-    let mut change = |path: String, old: Option<&'a Value>, new: Option<&'a Value>| match (old, new)
-    {
-        (Some(old), Some(new)) => differ(&path, old, new, changes),
-        (old, new) => changes.push(Change { path, old, new }),
-    };
+/// What of a Secret may be seen; of anything else all but what `kubectl apply` keeps of it.
+fn hides(key: &str, of_secret: bool) -> bool {
+    let seen = ["apiVersion", "kind", "type", "immutable", "metadata"];
+    (of_secret && !seen.contains(&key)) || key == "kubectl.kubernetes.io/last-applied-configuration"
+}
+
+fn differ<'a>(
+    path: &str,
+    hidden: bool,
+    old: &'a Value,
+    new: &'a Value,
+    changes: &mut Vec<Change<'a>>,
+) {
+    let mut change =
+        |path: String, hidden, old: Option<&'a Value>, new: Option<&'a Value>| match (old, new) {
+            (Some(old), Some(new)) => differ(&path, hidden, old, new, changes),
+            (old, new) => changes.push(Change { path, hidden, old, new }),
+        };
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
+            let of_secret =
+                [old, new].iter().any(|it| it.get("kind").is_some_and(|it| it == "Secret"));
             let added = new.keys().filter(|key| !old.contains_key(*key));
             for key in old.keys().chain(added) {
                 let dot = if path.is_empty() { "" } else { "." };
-                change(format!("{path}{dot}{key}"), old.get(key), new.get(key));
+                let hidden = hidden || hides(key, of_secret);
+                change(format!("{path}{dot}{key}"), hidden, old.get(key), new.get(key));
             }
         }
         (Value::Array(old), Value::Array(new)) => {
             for index in 0..old.len().max(new.len()) {
-                change(format!("{path}[{index}]"), old.get(index), new.get(index));
+                change(format!("{path}[{index}]"), hidden, old.get(index), new.get(index));
             }
         }
         (old, new) if old != new => {
-            changes.push(Change { path: path.to_owned(), old: Some(old), new: Some(new) });
+            let (old, new) = (Some(old), Some(new));
+            changes.push(Change { path: path.to_owned(), hidden, old, new });
         }
         _ => {}
     }
@@ -170,6 +195,23 @@ mod tests {
             ]
         );
         assert_eq!(changes(&old, &old), [""; 0]);
+    }
+
+    #[test]
+    fn a_secret_within_another_is_one() {
+        let item = |value| json!({"kind": "Secret", "stringData": {"a": value}});
+        let of = |value| of("List", json!({"items": [item(value)]}));
+        assert_eq!(
+            changes(&of("hunter2"), &of("hunter3")),
+            ["~ list/x", "    items[0].stringData.a: (not shown) → (not shown)"]
+        );
+    }
+
+    #[test]
+    fn those_with_one_name_are_told_apart() {
+        let one = |data| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data});
+        let (old, new) = (named(vec![one(1), one(2)]), named(vec![one(1)]));
+        assert_eq!(changes(&old, &new), ["- configmap/x (2)"]);
     }
 
     #[test]

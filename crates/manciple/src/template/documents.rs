@@ -10,7 +10,7 @@ use crate::cli::output::Output;
 
 /// The only template of a file, or its first.
 pub(super) async fn one(path: &str, out: Output) -> Result<Template, Failure> {
-    let mut documents = all(path).await?;
+    let mut documents = all(path, out).await?;
     if documents.len() > 1 {
         let found = documents.len();
         out.note(&format!("{found} input templates found, but only the first will be processed"));
@@ -21,12 +21,17 @@ pub(super) async fn one(path: &str, out: Output) -> Result<Template, Failure> {
 }
 
 /// The templates of a file, as they are written; one at least.
-pub(super) async fn all(path: &str) -> Result<Vec<Value>, Failure> {
+pub(super) async fn all(path: &str, out: Output) -> Result<Vec<Value>, Failure> {
     let text = input::document(path).await?;
-    let documents = parse(&text).map_err(|why| Failure::usage(format!("{path}: {why}")))?;
-    let flat = documents.into_iter().flat_map(|mut document| match document.get_mut("items") {
-        Some(Value::Array(items)) => std::mem::take(items),
-        _ => vec![document],
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let documents = parse(text).map_err(|why| Failure::usage(format!("{path}: {why}")))?;
+    let is_list = |it: &Value| it["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    let flat = documents.into_iter().flat_map(|mut document| match is_list(&document) {
+        true => match document["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        },
+        false => vec![document],
     });
     let (templates, others): (Vec<_>, Vec<_>) =
         flat.filter(|document| !document.is_null()).partition(|it| it["kind"] == KIND);
@@ -38,20 +43,23 @@ pub(super) async fn all(path: &str) -> Result<Vec<Value>, Failure> {
         return Err(Failure::usage(format!("unable to parse {path:?}, {what}"))
             .hint("a template has kind: Template and apiVersion: template.openshift.io/v1"));
     }
+    if !others.is_empty() {
+        let others = others.len();
+        out.note(&format!(
+            "warning: {path}: {others} documents that are no templates are passed over"
+        ));
+    }
     Ok(templates)
 }
 
-/// Documents in JSON, one after another, or in YAML, as Kubernetes reads it: `yes` is true, `0644` is octal.
+/// Documents in JSON, one after another, or in YAML.
 fn parse(text: &str) -> Result<Vec<Value>, String> {
-    if text.trim_start().starts_with('{') {
-        let json: Result<Vec<Value>, _> = Deserializer::from_str(text).into_iter().collect();
-        // Flow style of YAML begins like JSON.
-        if let Ok(documents) = json {
-            return Ok(documents);
-        }
+    if !text.trim_start().starts_with('{') {
+        return input::yaml(text);
     }
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
-    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())
+    let json: Result<Vec<Value>, _> = Deserializer::from_str(text).into_iter().collect();
+    // Flow style of YAML begins like JSON. What is neither is meant to be JSON.
+    json.or_else(|error| input::yaml(text).map_err(|_| error.to_string()))
 }
 
 #[cfg(test)]
@@ -61,19 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_is_read_as_kubernetes_reads_it() {
-        let found =
-            parse("a: yes\nb: 0644\nc: 'yes'\nd: 1.50\ne: ~\nf: 9007199254740993\n").unwrap();
-        let expected = json!({
-            "a": true, "b": 420, "c": "yes", "d": 1.5, "e": null, "f": 9_007_199_254_740_993_u64,
-        });
-        assert_eq!(found, [expected]);
-    }
-
-    #[test]
     fn documents_follow_each_other() {
         assert_eq!(parse("{\"a\": 1}{\"b\": 2}\n{}").unwrap().len(), 3);
         assert_eq!(parse("a: 1\n---\nb: 2\n").unwrap().len(), 2);
         assert_eq!(parse("{a: 1}\n").unwrap(), [json!({"a": 1})]);
+        let said = parse("{\"value\": \"hunter2\", \"b\": [}").unwrap_err();
+        assert_eq!(said, "expected value at line 1 column 28");
     }
 }

@@ -38,8 +38,8 @@ pub(super) async fn read(
         return Err(Failure::usage(message));
     }
     for path in &values.files {
-        let path = path.to_string_lossy();
-        for (name, value) in lines(&path, &input::document(&path).await?)? {
+        let text = input::document(path).await?;
+        for (name, value) in lines(path, text.strip_prefix('\u{feff}').unwrap_or(&text), out)? {
             if given.contains_key(&name) {
                 out.note(&format!(
                     "warning: Template parameter {name:?} already defined, ignoring value from file {path:?}"
@@ -50,6 +50,17 @@ pub(super) async fn read(
         }
     }
     Ok(given)
+}
+
+/// Standard input has one reader.
+pub(super) fn once<'a>(paths: impl Iterator<Item = &'a String>) -> Result<(), Failure> {
+    match paths.filter(|path| *path == "-").count() {
+        0 | 1 => Ok(()),
+        _ => {
+            Err(Failure::usage("standard input can be read only once")
+                .hint("give a file for one -"))
+        }
+    }
 }
 
 /// Sets what is given.
@@ -71,14 +82,15 @@ pub(super) fn apply(
 
 /// `NAME=VALUE`. The value is never repeated.
 fn assignment(argument: &str) -> Result<(&str, &str), Failure> {
-    let no_name = |name: &str| {
-        Failure::usage(format!("invalid parameter assignment in {name:?}"))
+    let no_name = |what: &str| {
+        Failure::usage(format!("invalid parameter assignment{what}"))
             .hint("a parameter is given as NAME=VALUE; -f names the template")
     };
     match argument.split_once('=') {
         Some((name, value)) if is_name(name) => Ok((name, value)),
-        Some((name, _)) => Err(no_name(name)),
-        None => Err(no_name(argument)),
+        Some((name, _)) => Err(no_name(&format!(" in {name:?}"))),
+        // It may be a value that lost its name.
+        None => Err(no_name(": there is no = in it")),
     }
 }
 
@@ -95,10 +107,17 @@ fn looks_like_several(value: &str) -> bool {
 
 /// The lines of a file: `NAME=VALUE` or `NAME: VALUE`, after an `export` or without, in quotes or without. Of two
 /// with a name the last counts.
-fn lines(path: &str, text: &str) -> Result<Given, Failure> {
+fn lines(path: &str, text: &str, out: Output) -> Result<Given, Failure> {
     let mut found = Given::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = uncommented(line).trim();
+    for (index, whole) in text.lines().enumerate() {
+        let line = uncommented(whole);
+        if whole.len() > line.len() && line.ends_with(|it: char| !it.is_whitespace()) {
+            let number = index + 1;
+            out.note(&format!(
+                "warning: {path}: line {number}: what follows the # is a comment; quote a value that has one"
+            ));
+        }
+        let line = line.trim();
         if line.is_empty() {
             continue;
         }
@@ -159,6 +178,9 @@ fn unquoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Format;
+
+    const OUT: Output = Output { format: Format::Table, quiet: false };
 
     #[test]
     fn a_line_is_a_name_and_a_value() {
@@ -177,17 +199,17 @@ mod tests {
             ("A=it's # fine", "A", "it's"),
             ("A=\"", "A", "\""),
         ] {
-            let found = lines("f", line).unwrap();
+            let found = lines("f", line, OUT).unwrap();
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{line}");
         }
-        assert!(lines("f", "# all\n\n  \n#A=b").unwrap().is_empty());
-        assert_eq!(lines("f", "A=1\nA=2").unwrap()["A"], "2");
+        assert!(lines("f", "# all\n\n  \n#A=b", OUT).unwrap().is_empty());
+        assert_eq!(lines("f", "A=1\nA=2", OUT).unwrap()["A"], "2");
     }
 
     #[test]
     fn a_line_that_is_none_is_named_without_its_value() {
         for text in ["A=1\nhunter2", "A=1\n1hunter2=3", "A=1\na b=hunter2"] {
-            let failure = lines("f.env", text).unwrap_err().to_string();
+            let failure = lines("f.env", text, OUT).unwrap_err().to_string();
             assert!(failure.contains("f.env: line 2: "), "{failure}");
             assert!(!failure.contains("hunter2"), "{failure}");
         }

@@ -4,10 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use template::Parameter;
-use template::jsonpath::JsonPath;
+use template::jsonpath::{FindError, JsonPath};
 
 use super::args::Form;
 use crate::cli::failure::Failure;
+use crate::cli::input;
 use crate::cli::output::Output;
 
 /// What objects are printed in. The order of its members is that of `oc`.
@@ -34,16 +35,19 @@ pub(super) enum Printer {
 
 impl Printer {
     /// Prepares it; `template` is what `--template` says.
-    pub(super) fn new(form: &Form, template: Option<&str>) -> Result<Self, Failure> {
+    pub(super) async fn new(form: &Form, template: Option<&str>) -> Result<Self, Failure> {
         let text = match form {
+            Form::Json | Form::Yaml | Form::Name if template.is_some() => {
+                return Err(Failure::usage(
+                    "--template says what -o jsonpath prints: add -o jsonpath",
+                ));
+            }
             Form::Json => return Ok(Self::Json),
             Form::Yaml => return Ok(Self::Yaml),
             Form::Name => return Ok(Self::Name),
             Form::JsonPath(said) => said.as_deref().or(template).map(str::to_owned),
-            Form::JsonPathFile(said) => match said.as_deref().or(template.map(AsRef::as_ref)) {
-                Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                    Failure::usage(format!("cannot read {}: {error}", path.display()))
-                })?),
+            Form::JsonPathFile(said) => match said.as_deref().or(template) {
+                Some(path) => Some(input::document(path).await?),
                 None => None,
             },
         };
@@ -92,14 +96,36 @@ fn json(of: &impl Serialize) -> Result<String, Failure> {
 }
 
 fn yaml(of: &Value) -> Result<String, Failure> {
-    serde_saphyr::to_string(of).map_err(|error| unprintable(&error))
+    // The indentation of a block is told from its first line: one that begins with a tab has none.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: !has_tabs(of) };
+    serde_saphyr::to_string_with_options(of, options).map_err(|error| unprintable(&error))
+}
+
+/// Whether a text of several lines has one that begins with a tab, or a key has.
+fn has_tabs(value: &Value) -> bool {
+    let begins = |text: &str| {
+        text.contains('\n') && text.lines().any(|it| it.trim_start_matches(' ').starts_with('\t'))
+    };
+    match value {
+        Value::String(text) => begins(text),
+        Value::Array(list) => list.iter().any(has_tabs),
+        Value::Object(map) => map.iter().any(|(key, value)| begins(key) || has_tabs(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// No line's end follows: whoever wants one writes `{"\n"}`.
 fn found(text: &str, path: &JsonPath, object: &Value, out: Output) -> Result<(), Failure> {
-    let printed = path
-        .print(object)
-        .map_err(|error| Failure::usage(format!("error executing jsonpath {text:?}: {error}")))?;
+    let printed = path.print(object).map_err(|error| {
+        // Its words have the value, which may be a secret.
+        let why = match error {
+            FindError::NotFilterable(_) => {
+                "a value is not array or slice and cannot be filtered".to_owned()
+            }
+            error => error.to_string(),
+        };
+        Failure::usage(format!("error executing jsonpath {text:?}: {why}"))
+    })?;
     out.foreign(&printed)
 }
 

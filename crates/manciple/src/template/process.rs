@@ -1,6 +1,6 @@
 //! `manciple template process`
 
-use template::{System, Template};
+use template::{Problem, System, Template};
 
 use super::args::ProcessArgs;
 use super::print::{Printer, parameters};
@@ -9,23 +9,28 @@ use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
 pub(super) async fn print(args: &ProcessArgs, out: Output) -> Result<(), Failure> {
-    let printer = Printer::new(&args.output, args.template.as_deref())?;
+    let printer = Printer::new(&args.output, args.template.as_deref()).await?;
     let values = &args.given.values;
+    given::once(std::iter::once(&args.file.path).chain(&values.files))?;
     let given = given::read(&args.given.positional, values, out).await?;
     let mut template = documents::one(&args.file.path, out).await?;
     if args.parameters {
         return out.foreign(&parameters(&template.parameters));
     }
-    if let Some(labels) = &args.labels {
+    if let Some(labels) = args.labels.as_ref().filter(|labels| !labels.is_empty()) {
         add_labels(&mut template, labels)?;
     }
-    given::apply(&mut template, &given, values.ignore_unknown_parameters)?;
+    given::apply(&mut template, &given, values.ignore_unknown_parameters == Some(true))?;
     let name = template.name().to_owned();
-    let processed = template.process(&mut System).map_err(|faults| invalid(&name, &faults))?;
+    let processed = template.process(&mut System).map_err(|faults| {
+        let is_missing = faults.iter().any(|fault| fault.problem == Problem::Required);
+        let hint = "give each that is required: -p NAME=VALUE, or --param-file FILE";
+        invalid(&name, &faults).hint(if is_missing { hint } else { "" })
+    })?;
     for warning in &processed.warnings {
         out.note(&format!("warning: {warning}"));
     }
-    printer.print(&processed.objects, args.raw, out)
+    printer.print(&processed.objects, args.raw == Some(true), out)
 }
 
 /// `a=b,c=d`; they win over those of the template.

@@ -139,6 +139,11 @@ fn a_value_is_in_no_error() {
         (&["-p", "NAME=hunter2", "NAME=hunter3"][..], "provided more than once: NAME"),
         (&["-p", "OTHER=hunter2"], "unknown parameter name \"OTHER\""),
         (&["-p", "a b=hunter2"], "invalid parameter assignment in \"a b\""),
+        (&["-p", "PASSWORD hunter2"], "invalid parameter assignment: there is no ="),
+        (
+            &["-p", "NAME=hunter2", "-o", "jsonpath={.items[0].metadata.name[?(@.a>1)]}"],
+            "cannot be filtered",
+        ),
         (&["-p", "NAME=${NAME}", "-l", "hunter"], "unexpected label spec: hunter"),
         (&["-p", "PASSWORD="], "parameter PASSWORD is required and must be specified"),
     ] {
@@ -147,6 +152,96 @@ fn a_value_is_in_no_error() {
         assert!(!said.contains("hunter2") && !said.contains("hunter3"), "{said}");
     }
     assert!(!process(&["-p", "OTHER=x", "--ignore-unknown-parameters"], TEMPLATE).is_empty());
+}
+
+#[test]
+fn no_syntax_error_shows_what_is_around_it() {
+    for text in [
+        "kind: Template\nparameters:\n- name: PW\n  value: hunter2\n bad: indent\n",
+        "kind: Template\nparameters: [{name: PW, value: hunter2, value: x}]\n",
+        "{\"kind\": \"Template\", \"parameters\": [{\"value\": \"hunter2\"",
+        "PW: @hunter2",
+        "kind: Template\napiVersion: v1\nparameters: [hunter2]\n",
+    ] {
+        for args in [&["process", "-f", "-"][..], &["lint", "-"]] {
+            let said = said(args, text);
+            assert_eq!(said.status.code(), Some(2), "{text}");
+            let all = text_of(&said);
+            assert!(
+                !all.contains("hunter2") && all.contains("-:") | all.contains("template."),
+                "{all}"
+            );
+        }
+    }
+}
+
+fn text_of(said: &Output) -> String {
+    format!("{}{}", text(&said.stdout), text(&said.stderr))
+}
+
+#[test]
+fn yaml_is_read_back_whatever_a_text_begins_with() {
+    for held in [
+        "\tx\ny\n",
+        "\n\tx\n",
+        "\t\n",
+        "a\n\tb\n",
+        " x\ny",
+        "#!/bin/sh\necho\n",
+        "yes",
+        "a: b",
+        "\u{85}x",
+    ] {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": held}});
+        let document = json!({"apiVersion": "v1", "kind": "Template", "objects": [object]});
+        let yaml = process(&["-o", "yaml"], &document.to_string());
+        assert!(
+            !yaml.contains("|\n")
+                || !yaml.lines().any(|it| it.trim_start_matches(' ').starts_with('\t')),
+            "{yaml}"
+        );
+        let list: Value = serde_saphyr::from_str(&yaml).unwrap();
+        assert_eq!(list["items"][0]["data"]["k"], held, "{yaml}");
+    }
+}
+
+#[test]
+fn what_is_passed_over_is_said() {
+    let beside = format!("{TEMPLATE}---\nkind: ConfigMap\n");
+    let said = said(&["process", "-f", "-", "-o", "name"], &beside);
+    assert!(text(&said.stderr).contains("1 documents that are no templates are passed over"));
+    let outer = format!("{TEMPLATE}items: []\n");
+    assert_eq!(process(&["-o", "name"], &outer), "secret/web\ndeployment.apps/web\n");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values");
+    std::fs::write(&file, "PASSWORD=ab#cd\n").unwrap();
+    let said =
+        self::said(&["process", "-f", "-", "--param-file", &file.display().to_string()], TEMPLATE);
+    assert!(text(&said.stderr).contains("line 1: what follows the # is a comment"));
+}
+
+#[test]
+fn standard_input_is_read_once() {
+    for args in
+        [&["process", "-f", "-", "--param-file", "-"][..], &["diff", "-", "-"], &["lint", "-", "-"]]
+    {
+        assert!(
+            refused(args, TEMPLATE).contains("standard input can be read only once"),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn flags_are_those_that_scripts_have() {
+    let args = ["--local=true", "--raw=true", "--ignore-unknown-parameters=true", "-l", ""];
+    let found = process(&[&args[..], &["-o", "json", "-o", "name", "X=y"]].concat(), TEMPLATE);
+    assert_eq!(found, "secret/web\ndeployment.apps/web\n");
+    assert!(
+        refused(&["process", "-f", "-", "--template", "{.kind}"], TEMPLATE).contains("-o jsonpath")
+    );
+    let said = refused(&["process", "-f", "https://127.0.0.1/t.yaml"], "");
+    assert!(said.contains("an address is not fetched"), "{said}");
 }
 
 #[test]
