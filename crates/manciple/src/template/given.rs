@@ -1,5 +1,6 @@
 //! Values of parameters: from arguments, and from files.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use template::Template;
@@ -40,12 +41,12 @@ pub(super) async fn read(
     for path in &values.files {
         let text = input::document(path).await?;
         for (name, value) in lines(path, text.strip_prefix('\u{feff}').unwrap_or(&text), out)? {
-            if given.contains_key(&name) {
-                out.note(&format!(
-                    "warning: Template parameter {name:?} already defined, ignoring value from file {path:?}"
-                ));
-            } else {
-                given.insert(name, value);
+            match given.entry(name) {
+                Entry::Vacant(place) => drop(place.insert(value)),
+                Entry::Occupied(known) => out.note(&format!(
+                    "warning: Template parameter {:?} already defined, ignoring value from file {path:?}",
+                    known.key()
+                )),
             }
         }
     }
