@@ -231,7 +231,8 @@ no_right_is_missing
 
 say "Remove"
 in_jobs delete quarksjobs,extendedjobs --all --timeout 60s
-in_jobs delete pod web --timeout 60s
+# It has no ear for SIGTERM.
+in_jobs delete pod web --grace-period 1 --timeout 120s
 controller delete
 kubectl delete namespace "$jobs" "$home" --timeout 90s
 
