@@ -24,6 +24,7 @@ mod engine;
 pub mod failpoint;
 pub mod history;
 pub mod in_process;
+pub mod instantiation;
 mod intent;
 pub mod names;
 mod observe;

@@ -25,6 +25,9 @@ pub(crate) enum CallError {
     /// 429: the server has too much to do.
     #[error("the API server has too much to do: {0}")]
     Overloaded(String),
+    /// 403: whoever asks may not, or it is not let in.
+    #[error("the API server forbids it: {0}")]
+    Forbidden(String),
     /// 400 or 422: it will never take it.
     #[error("the API server refused it as invalid: {0}")]
     Invalid(String),
@@ -117,6 +120,7 @@ fn failed(error: &kube::Error) -> CallError {
         409 if status.reason == "AlreadyExists" => CallError::Exists,
         409 => CallError::Conflict,
         400 | 422 => CallError::Invalid(said),
+        403 => CallError::Forbidden(said),
         429 => CallError::Overloaded(said),
         _ => CallError::Refused(said),
     }

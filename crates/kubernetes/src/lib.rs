@@ -18,19 +18,23 @@ mod calls;
 mod client;
 mod controller;
 mod events;
+mod install;
 mod lease;
 pub mod names;
 pub mod own;
 pub mod quarks;
+mod queue;
 pub mod resources;
 mod runner;
 mod server_time;
 mod split;
 mod store;
+pub mod templates;
 
 pub use self::client::{ClientError, client, of_credentials};
 pub use self::controller::control;
 pub use self::events::Events;
+pub use self::install::InstallError;
 pub use self::lease::Lead;
 pub use self::runner::{
     Delivery, JobRunner, JobSettings, OpenError, PackedAgent, PackedError, PodPolicy,

@@ -6,11 +6,14 @@
 //!                     │                                            │
 //!                     ├── lint: what would fail later              └── expose: what a binding is given
 //!                     └── schema: what may be set
+//!
+//! an object, as the API server has it ──▶ ready: whether it is what it is waited for to be
 //! ```
 //!
 //! The rules are those of `oc process` and of the TemplateInstance controller; the places where ours are other
 //! are said where they are.
 
+mod cel;
 mod expose;
 mod fault;
 mod generate;
@@ -23,6 +26,7 @@ mod substitute;
 mod template;
 
 pub mod jsonpath;
+pub mod ready;
 
 pub use expose::{NotExposed, expose, may_expose};
 pub use fault::{Fault, Problem};

@@ -25,7 +25,6 @@ mod manifest;
 mod naming;
 mod output;
 mod peers;
-mod queue;
 mod reference;
 mod report;
 mod resource;
@@ -60,10 +59,10 @@ pub use self::definition::definition;
 pub use self::dialect::{Dialect, VERSION};
 pub use self::install::install;
 pub use self::lint::faults;
-use self::queue::Queue;
 use self::table::Table;
 use crate::lease::Lead;
 use crate::own;
+use crate::queue::Queue;
 use crate::runner::Delivery;
 use crate::runner::keys::{KeyError, Keys};
 use crate::server_time::ServerTime;
@@ -157,7 +156,7 @@ pub struct Controller {
     /// Those that the API server knows, as far as it has said.
     dialects: tokio::sync::watch::Sender<Vec<Dialect>>,
     table: Mutex<Table>,
-    queue: Queue,
+    queue: Queue<table::Key>,
     counters: Counters,
     /// Whether this is the one that acts.
     leads: AtomicBool,

@@ -149,7 +149,9 @@ impl Controller {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
-        if let CallError::Refused(why) | CallError::Invalid(why) = &error {
+        if let CallError::Refused(why) | CallError::Forbidden(why) | CallError::Invalid(why) =
+            &error
+        {
             self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
         }
         Err(())

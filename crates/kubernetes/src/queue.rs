@@ -1,12 +1,11 @@
 //! Who is to be looked at, and when: each at most once at a time.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-
-use super::table::Key;
 
 /// The pause after a first failure; doubled with each.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -14,16 +13,14 @@ const AGAIN: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A queue of those who may have something to do.
-#[derive(Default)]
-pub(super) struct Queue {
-    turns: Mutex<Turns>,
+pub(crate) struct Queue<K> {
+    turns: Mutex<Turns<K>>,
     pushed: Notify,
 }
 
-#[derive(Default)]
-struct Turns {
-    due: BTreeSet<(Instant, Key)>,
-    of: HashMap<Key, Turn>,
+struct Turns<K> {
+    due: BTreeSet<(Instant, K)>,
+    of: HashMap<K, Turn>,
 }
 
 #[derive(Default)]
@@ -37,13 +34,20 @@ struct Turn {
     failures: u32,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Turns> {
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        let turns = Turns { due: BTreeSet::new(), of: HashMap::new() };
+        Self { turns: Mutex::new(turns), pushed: Notify::new() }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Queue<K> {
+    fn lock(&self) -> MutexGuard<'_, Turns<K>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something has happened to these.
-    pub(super) fn push(&self, keys: impl IntoIterator<Item = Key>) {
+    pub(crate) fn push(&self, keys: impl IntoIterator<Item = K>) {
         let mut turns = self.lock();
         let now = Instant::now();
         let mut any = false;
@@ -63,7 +67,7 @@ impl Queue {
     }
 
     /// The next whose turn it is, waited for.
-    pub(super) async fn next(&self) -> Key {
+    pub(crate) async fn next(&self) -> K {
         loop {
             let pushed = self.pushed.notified();
             let wait = {
@@ -90,7 +94,7 @@ impl Queue {
     }
 
     /// It was looked at: `Ok` with when to look again though nothing happens, or it failed.
-    pub(super) fn done(&self, key: Key, looked: Result<Option<Duration>, ()>) {
+    pub(crate) fn done(&self, key: K, looked: Result<Option<Duration>, ()>) {
         let mut turns = self.lock();
         let turn = turns.of.entry(key.clone()).or_default();
         turn.busy = false;
@@ -114,9 +118,9 @@ impl Queue {
     }
 }
 
-impl Turns {
+impl<K: Clone + Ord + Hash> Turns<K> {
     /// No later than it is due anyway.
-    fn schedule(&mut self, key: Key, at: Instant) {
+    fn schedule(&mut self, key: K, at: Instant) {
         let turn = self.of.entry(key.clone()).or_default();
         if turn.due.is_some_and(|due| due <= at) {
             return;

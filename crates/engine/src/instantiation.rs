@@ -1,0 +1,119 @@
+//! A template that becomes objects in the requester's name: what is to be done next, of everything that can be seen
+//! of an instance.
+//!
+//! ```text
+//! ordered ── values resolved and recorded ──▶ objects made ── awaited ──▶ ready
+//!    │                    │                       │             │
+//!    └────────────────────┴──── refused ──────────┴─────────────┴──▶ failed
+//! deleted ──▶ objects removed, each only if it is the one that was made ──▶ gone
+//! ```
+//!
+//! Nothing here comes from the difference between two events, and each action can be done again by whoever comes
+//! after: values are recorded before the first object is made, and an object has one name.
+
+/// What can be seen of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    /// Somebody has deleted it.
+    pub deleting: bool,
+    /// It is held until its objects are gone.
+    pub held: bool,
+    /// It is ready, or has failed: both for good.
+    pub ended: bool,
+    /// Why nothing may be made of it: it is not known that the requester is who ordered it, or it cannot be read.
+    pub refused: Option<String>,
+    /// All of its objects were made, and it says which.
+    pub made: bool,
+    /// How long its objects may take is over.
+    pub overdue: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Rest,
+    /// It fails, before anything is made.
+    Refuse(String),
+    /// Values are resolved and recorded, then the objects are made.
+    Make,
+    /// Whether its objects are ready is looked at.
+    Await,
+    /// It fails, for it took too long.
+    GiveUp,
+    /// Its objects are removed, then nothing holds it any more.
+    Remove,
+}
+
+/// What is to be done next.
+pub fn decide(state: &State) -> Action {
+    match state {
+        State { deleting: true, held: true, .. } => Action::Remove,
+        State { deleting: true, .. } | State { ended: true, .. } => Action::Rest,
+        // What was made goes on being waited for: it was not refused then. That it is held says nothing, for
+        // whoever orders may write that too.
+        State { refused: Some(why), made: false, .. } => Action::Refuse(why.clone()),
+        State { overdue: true, .. } => Action::GiveUp,
+        State { made: false, .. } => Action::Make,
+        State { .. } => Action::Await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_done_follows_from_what_is_seen() {
+        let new = State::default();
+        let why = || Some("why".to_owned());
+        for (name, state, expected) in [
+            ("it is new", new.clone(), Action::Make),
+            (
+                "nobody knows who ordered it",
+                State { refused: why(), ..new.clone() },
+                Action::Refuse("why".to_owned()),
+            ),
+            (
+                "nobody knows, and it says that it was begun",
+                State { refused: why(), held: true, ..new.clone() },
+                Action::Refuse("why".to_owned()),
+            ),
+            (
+                "it was made while that was known",
+                State { refused: why(), held: true, made: true, ..new.clone() },
+                Action::Await,
+            ),
+            ("it is half made", State { held: true, ..new.clone() }, Action::Make),
+            ("it is made", State { held: true, made: true, ..new.clone() }, Action::Await),
+            (
+                "it takes too long to be ready",
+                State { held: true, made: true, overdue: true, ..new.clone() },
+                Action::GiveUp,
+            ),
+            (
+                "it takes too long to be made",
+                State { overdue: true, ..new.clone() },
+                Action::GiveUp,
+            ),
+            (
+                "it is ready, and old",
+                State { held: true, made: true, ended: true, overdue: true, ..new.clone() },
+                Action::Rest,
+            ),
+            (
+                "it is deleted while it is made",
+                State { deleting: true, held: true, ..new.clone() },
+                Action::Remove,
+            ),
+            (
+                "it is deleted when it has failed",
+                State { deleting: true, held: true, ended: true, ..new.clone() },
+                Action::Remove,
+            ),
+            ("it is deleted before anything", State { deleting: true, ..new }, Action::Rest),
+        ] {
+            assert_eq!(decide(&state), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Installs definitions of custom resources, and finds out which are there.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::discovery::ApiResource;
+use serde_json::Value;
+
+use crate::calls::{CallError, call, find};
+use crate::names;
+
+/// How long the API server may take to serve one.
+const ESTABLISHED: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why one is not installed.
+#[derive(Debug, thiserror::Error)]
+#[error("the definition {0} cannot be installed: {1}")]
+pub struct InstallError(String, String);
+
+/// Whether the API server knows this kind.
+pub(crate) async fn knows(client: &Client, resource: &ApiResource) -> Result<bool, CallError> {
+    let known = find(client.list_api_group_resources(&resource.api_version)).await?;
+    let mut resources = known.into_iter().flat_map(|known| known.resources);
+    Ok(resources.any(|it| it.name == resource.plural))
+}
+
+/// Applies definitions, and waits until they are served.
+pub(crate) async fn install(
+    client: Client,
+    definitions: impl IntoIterator<Item = Value>,
+) -> Result<(), InstallError> {
+    let kind = ApiResource {
+        group: "apiextensions.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "apiextensions.k8s.io/v1".to_owned(),
+        kind: "CustomResourceDefinition".to_owned(),
+        plural: "customresourcedefinitions".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+    for definition in definitions {
+        install_one(&api, &definition).await?;
+    }
+    Ok(())
+}
+
+async fn install_one(api: &Api<DynamicObject>, definition: &Value) -> Result<(), InstallError> {
+    let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let failed = |error: CallError| InstallError(name.clone(), error.to_string());
+    // One that somebody else has made is taken over.
+    let apply = PatchParams::apply(names::MANAGED_BY.1).force();
+    let mut made =
+        call(api.patch(&name, &apply, &Patch::Apply(definition))).await.map_err(failed)?;
+    let served = async {
+        while !is_established(&made) {
+            tokio::time::sleep(LOOK).await;
+            made = call(api.get(&name)).await.map_err(failed)?;
+        }
+        Ok(())
+    };
+    let late = |_| {
+        InstallError(name.clone(), format!("it is not served after {} s", ESTABLISHED.as_secs()))
+    };
+    tokio::time::timeout(ESTABLISHED, served).await.map_err(late)?
+}
+
+fn is_established(definition: &DynamicObject) -> bool {
+    let conditions = definition.data["status"]["conditions"].as_array();
+    let mut holding = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
+    holding.any(|condition| condition["type"] == "Established")
+}

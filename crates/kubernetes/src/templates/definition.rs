@@ -1,0 +1,223 @@
+//! The definitions of the original's kinds, for clusters that lack them.
+//!
+//! What they do not know is kept: objects are anything, and a template's metadata is more than it seems.
+
+use serde_json::{Value, json};
+
+use super::names::{GROUP, Kind, VERSION};
+use crate::resources::{condition_list, described, object, text};
+
+/// For any API server from 1.16 on. OpenShift serves these kinds itself: nothing is installed there.
+pub fn definition(kind: Kind) -> Value {
+    let (name, plural) = (kind.name(), kind.plural());
+    let scope = match kind {
+        Kind::BrokerTemplateInstance => "Cluster",
+        Kind::Template | Kind::TemplateInstance => "Namespaced",
+    };
+    let mut version = json!({
+        "name": VERSION,
+        "served": true,
+        "storage": true,
+        "schema": {"openAPIV3Schema": schema(kind)},
+        "additionalPrinterColumns": columns(kind),
+    });
+    if kind == Kind::TemplateInstance {
+        version["subresources"] = json!({"status": {}});
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": scope,
+            "names": {
+                "kind": name,
+                "listKind": format!("{name}List"),
+                "plural": plural,
+                "singular": name.to_lowercase(),
+            },
+            "versions": [version],
+        },
+    })
+}
+
+fn columns(kind: Kind) -> Value {
+    let condition =
+        |name: &str, of: &str| format!(r#".status.conditions[?(@.type=="{name}")].{of}"#);
+    let shown: Vec<(&str, String, u32)> = match kind {
+        Kind::Template => {
+            vec![("Description", ".metadata.annotations.description".to_owned(), 0)]
+        }
+        Kind::TemplateInstance => vec![
+            ("Template", ".spec.template.metadata.name".to_owned(), 0),
+            ("Ready", condition("Ready", "status"), 0),
+            ("Reason", condition("Ready", "reason"), 0),
+            ("Failure", condition("InstantiateFailure", "message"), 0),
+            ("Requester", ".spec.requester.username".to_owned(), 10),
+        ],
+        Kind::BrokerTemplateInstance => vec![
+            ("Namespace", ".spec.templateInstance.namespace".to_owned(), 0),
+            ("TemplateInstance", ".spec.templateInstance.name".to_owned(), 0),
+            ("Bindings", ".spec.bindingIDs".to_owned(), 10),
+        ],
+    };
+    let column = |(name, path, priority): (&str, String, u32)| json!({"name": name, "type": "string", "jsonPath": path, "priority": priority});
+    let mut columns: Vec<Value> = shown.into_iter().map(column).collect();
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    columns.push(age);
+    Value::Array(columns)
+}
+
+fn schema(kind: Kind) -> Value {
+    let (says, members) = match kind {
+        Kind::Template => ("Objects with parameters in them.", template_members()),
+        Kind::TemplateInstance => (
+            "A template that becomes objects, in the name of its requester.",
+            vec![("spec", instance_spec()), ("status", instance_status())],
+        ),
+        Kind::BrokerTemplateInstance => (
+            "What a broker keeps of an instance that was ordered from it.",
+            vec![("spec", broker_spec())],
+        ),
+    };
+    let common =
+        [("apiVersion", text("")), ("kind", text("")), ("metadata", json!({"type": "object"}))];
+    let mut schema = object(says, common.into_iter().chain(members));
+    match kind {
+        // What it has beyond that is kept.
+        Kind::Template => schema = open(schema),
+        Kind::TemplateInstance | Kind::BrokerTemplateInstance => {
+            schema["required"] = json!(["spec"]);
+        }
+    }
+    schema
+}
+
+fn template_members() -> Vec<(&'static str, Value)> {
+    let flag = nullable(json!({"type": "boolean"}));
+    let mut name = text("By this it is referred to: ${NAME}, ${{NAME}}.");
+    name["pattern"] = json!("^[a-zA-Z0-9_]+$");
+    let mut parameter = object(
+        "",
+        [
+            ("name", name),
+            ("displayName", nullable(text("A name for people."))),
+            ("description", nullable(text("What it is for."))),
+            ("value", nullable(text("What it is unless somebody sets it."))),
+            (
+                "generate",
+                nullable(text("expression: a value is made of from where there is none.")),
+            ),
+            ("from", nullable(text("What a value is made of."))),
+            ("required", described(flag, "Whether an empty value is refused.")),
+        ],
+    );
+    parameter["required"] = json!(["name"]);
+    let list = |items: Value| nullable(json!({"type": "array", "items": items}));
+    let labels = nullable(json!({"type": "object", "additionalProperties": {"type": "string"}}));
+    vec![
+        ("message", nullable(text("What whoever instantiates it is told."))),
+        (
+            "objects",
+            described(list(open(json!({"type": "object"}))), "What becomes an object each."),
+        ),
+        ("parameters", described(list(open(parameter)), "What may be set.")),
+        ("labels", described(labels, "What every object gets.")),
+    ]
+}
+
+fn instance_spec() -> Value {
+    let mut secret = object("Where its parameters are: a Secret.", [("name", text(""))]);
+    secret["required"] = json!(["name"]);
+    secret["properties"]["name"]["minLength"] = json!(1);
+    let strings = || json!({"type": "array", "items": {"type": "string"}});
+    let mut requester = object(
+        "In whose name its objects are made. Another than who makes it may be named by those who may `assign`.",
+        [
+            ("username", text("")),
+            ("uid", nullable(text(""))),
+            ("groups", nullable(strings())),
+            ("extra", nullable(json!({"type": "object", "additionalProperties": strings()}))),
+        ],
+    );
+    requester["required"] = json!(["username"]);
+    requester["properties"]["username"]["minLength"] = json!(1);
+    let common = [
+        ("apiVersion", text("")),
+        ("kind", text("")),
+        ("metadata", open(json!({"type": "object"}))),
+    ];
+    let template =
+        object("A copy of the template, whole.", common.into_iter().chain(template_members()));
+    let mut spec = object(
+        "What is instantiated. It does not change.",
+        [("template", open(template)), ("secret", secret), ("requester", requester)],
+    );
+    spec["required"] = json!(["template"]);
+    spec
+}
+
+fn instance_status() -> Value {
+    let reference = ["apiVersion", "kind", "namespace", "name", "uid"];
+    let entry = object(
+        "",
+        [
+            ("ref", open(object("Which.", reference.map(|name| (name, text("")))))),
+            ("state", text("Created; or, of what is waited for, Waiting, Ready or Failed.")),
+            ("message", text("What it waits for, or how it failed.")),
+        ],
+    );
+    let objects = json!({"type": "array", "items": entry});
+    let generation = json!({"type": "integer", "format": "int64"});
+    let status = object(
+        "How it stands.",
+        [
+            ("conditions", condition_list("Ready or InstantiateFailure.", [])),
+            ("objects", described(objects, "What was made of it.")),
+            ("observedGeneration", described(generation, "What the conditions are of.")),
+        ],
+    );
+    open(status)
+}
+
+fn broker_spec() -> Value {
+    let of = |kind: &str| {
+        let mut reference = object(
+            "",
+            [
+                ("kind", json!({"type": "string", "enum": [kind]})),
+                ("namespace", json!({"type": "string", "minLength": 1})),
+                ("name", json!({"type": "string", "minLength": 1})),
+            ],
+        );
+        reference["required"] = json!(["kind", "namespace", "name"]);
+        open(reference)
+    };
+    let hex = "[0-9a-fA-F]";
+    let id = format!("^{hex}{{8}}-{hex}{{4}}-{hex}{{4}}-{hex}{{4}}-{hex}{{12}}$");
+    let ids =
+        json!({"type": "array", "nullable": true, "items": {"type": "string", "pattern": id}});
+    let mut spec = object(
+        "What was made, and who is bound to it.",
+        [
+            ("templateInstance", of("TemplateInstance")),
+            ("secret", of("Secret")),
+            ("bindingIDs", ids),
+        ],
+    );
+    spec["required"] = json!(["templateInstance", "secret"]);
+    spec
+}
+
+/// As the original reads it: what is null is absent. Kubernetes 1.20 takes an empty text for null, too.
+fn nullable(mut schema: Value) -> Value {
+    schema["nullable"] = json!(true);
+    schema
+}
+
+/// What it does not know is kept.
+fn open(mut schema: Value) -> Value {
+    schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    schema
+}

@@ -1,0 +1,94 @@
+//! Which kinds the API server knows: asked once for each version of a group, and again when one is missing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::discovery::ApiResource;
+
+use crate::calls::{CallError, find};
+
+/// How long an answer holds.
+const HOLDS: Duration = Duration::from_secs(600);
+/// The same of an answer in which a kind is missing.
+const MISSING_HOLDS: Duration = Duration::from_secs(1);
+
+/// Where objects of a kind are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) resource: ApiResource,
+    pub(super) is_namespaced: bool,
+}
+
+/// The kinds of an API server.
+pub(super) struct Kinds {
+    client: Client,
+    /// By the version of a group, as `apiVersion` says it.
+    known: Mutex<HashMap<String, (Instant, Arc<[Place]>)>>,
+}
+
+impl Kinds {
+    pub(super) fn of(client: Client) -> Self {
+        Self { client, known: Mutex::default() }
+    }
+
+    /// Where objects of a kind are; `None` if the API server does not know it.
+    pub(super) async fn find(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Place>, CallError> {
+        let among = |places: &[Place]| places.iter().find(|it| it.resource.kind == kind).cloned();
+        if let Some((asked, places)) = self.known(api_version) {
+            let found = among(&places);
+            let holds = if found.is_some() { HOLDS } else { MISSING_HOLDS };
+            if asked.elapsed() < holds {
+                return Ok(found);
+            }
+        }
+        let places = self.ask(api_version).await?;
+        let found = among(&places);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(api_version.to_owned(), (Instant::now(), places));
+        Ok(found)
+    }
+
+    /// What was known of it does not hold: an object of it could not be found.
+    pub(super) fn forget(&self, api_version: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(api_version);
+    }
+
+    fn known(&self, api_version: &str) -> Option<(Instant, Arc<[Place]>)> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(api_version).cloned()
+    }
+
+    async fn ask(&self, api_version: &str) -> Result<Arc<[Place]>, CallError> {
+        // It becomes a part of a path.
+        let is_plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'/');
+        let parts: Vec<&str> = api_version.split('/').collect();
+        let good = |part: &str| part.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if parts.len() > 2 || !parts.iter().all(|it| good(it)) || !api_version.bytes().all(is_plain)
+        {
+            return Ok(Arc::default());
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let found = match group {
+            "" => find(self.client.list_core_api_resources(version)).await?,
+            _ => find(self.client.list_api_group_resources(api_version)).await?,
+        };
+        let resources = found.into_iter().flat_map(|found| found.resources);
+        let places = resources.filter(|it| !it.name.contains('/')).map(|it| Place {
+            resource: ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version: api_version.to_owned(),
+                kind: it.kind,
+                plural: it.name,
+            },
+            is_namespaced: it.namespaced,
+        });
+        Ok(places.collect())
+    }
+}

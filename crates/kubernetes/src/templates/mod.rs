@@ -1,0 +1,237 @@
+//! TemplateInstances: a template becomes objects, in the name of whoever ordered it.
+//!
+//! ```text
+//! TemplateInstance ──owns──▶ Secret        the values of its parameters, before anything is made
+//!   spec.template            ──▶ objects    made by impersonating spec.requester; owned where Kubernetes
+//!   spec.secret                             allows it, labelled everywhere
+//!   status.objects, conditions
+//! ```
+//!
+//! An instance costs a write for each object and four: that it is held, its values, what was made of it, that it is
+//! ready. What is ready or has failed costs nothing more.
+
+mod await_ready;
+mod definition;
+mod kinds;
+mod make;
+pub mod names;
+mod plan;
+mod record;
+mod remove;
+mod requester;
+mod resource;
+mod review;
+mod status;
+mod step;
+mod table;
+mod trouble;
+pub mod verified;
+mod watch;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt as _;
+use kube::Client;
+use kube::api::{Api, DynamicObject};
+use ring::hmac;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+pub use self::definition::definition;
+use self::kinds::Kinds;
+use self::names::Kind;
+pub use self::requester::Requester;
+use self::resource::Key;
+use self::table::{Scope, Table};
+use crate::calls::CallError;
+use crate::install::{self, InstallError};
+use crate::lease::Lead;
+use crate::own::{self, OwnError};
+use crate::queue::Queue;
+use crate::server_time::ServerTime;
+
+/// Applies the definitions, and waits until they are served. Not for OpenShift, which serves these kinds itself.
+///
+/// # Errors
+/// If the API server does not take one, or does not serve it within 15 s.
+pub async fn install(client: Client) -> Result<(), InstallError> {
+    install::install(client, Kind::ALL.map(definition)).await
+}
+
+/// How many instances are worked on at a time, unless said otherwise.
+pub const WORKERS: usize = 16;
+
+/// Whose word it is that a requester is who ordered an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requesters {
+    /// That of whoever verified it: [`verified`].
+    Verified,
+    /// That of whoever made the instance: for clusters where whoever may make one may act for anybody, or where
+    /// the API server verifies it itself.
+    Trusted,
+}
+
+/// How TemplateInstances are made.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where what is ours is kept: the key of seals.
+    pub namespace: String,
+    /// What has to be told from others of its kind in that namespace.
+    pub name: String,
+    /// Whose word it is that a requester is who ordered an instance.
+    pub requesters: Requesters,
+    /// The namespaces whose instances are made; empty: all.
+    pub watched: Vec<String>,
+    /// How many instances are worked on at a time.
+    pub workers: usize,
+}
+
+/// Why there is no controller.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplatesError {
+    /// The API server does not say what it knows.
+    #[error("the API server does not answer: {0}")]
+    Unanswered(String),
+    /// It does not know TemplateInstance.
+    #[error(
+        "the API server knows no TemplateInstance: apply the definitions, `manciple crds --templates`"
+    )]
+    NotInstalled,
+    /// The key of seals cannot be had.
+    #[error("the key of seals: {0}")]
+    Key(#[from] OwnError),
+}
+
+/// The key that says that something is ours, for all replicas.
+///
+/// # Errors
+/// If the Secret that it is kept in cannot be read or made.
+pub async fn seal_key(client: Client, namespace: &str, name: &str) -> Result<hmac::Key, OwnError> {
+    let key = own::digest_key(client, namespace, name).await?;
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, &key))
+}
+
+/// Makes TemplateInstances while it leads, and knows of them before.
+pub struct Controller {
+    client: Client,
+    time: Arc<ServerTime>,
+    settings: Settings,
+    kinds: Kinds,
+    seal: hmac::Key,
+    table: Mutex<Table>,
+    queue: Arc<Queue<Key>>,
+    /// Whether this is the one that acts.
+    leads: AtomicBool,
+}
+
+impl Controller {
+    /// Reads what has to be known before anything is made.
+    ///
+    /// # Errors
+    /// If the API server does not answer, does not know the kinds, or does not let us.
+    pub async fn open(client: Client, settings: Settings) -> Result<Arc<Self>, TemplatesError> {
+        let (client, time) = ServerTime::of(&client, &settings.namespace);
+        let knows = install::knows(&client, &Kind::TemplateInstance.resource()).await;
+        if !knows.map_err(|error| TemplatesError::Unanswered(error.to_string()))? {
+            return Err(TemplatesError::NotInstalled);
+        }
+        let seal = seal_key(client.clone(), &settings.namespace, &settings.name).await?;
+        Ok(Arc::new(Self {
+            kinds: Kinds::of(client.clone()),
+            client,
+            time,
+            settings,
+            seal,
+            table: Mutex::default(),
+            queue: Arc::default(),
+            leads: AtomicBool::new(false),
+        }))
+    }
+
+    /// Watches for ever, and acts while `lead` says that it leads. To be spawned; ends when it is dropped.
+    pub async fn run(self: Arc<Self>, lead: Arc<Lead>) {
+        let mut tasks = JoinSet::new();
+        for scope in self.scopes() {
+            tasks.spawn(Arc::clone(&self).follow(scope));
+        }
+        let mut held = lead.held();
+        held.mark_changed();
+        let woken = Arc::clone(&self);
+        tasks.spawn(async move {
+            while held.changed().await.is_ok() {
+                let leads = *held.borrow_and_update();
+                woken.leads.store(leads, Ordering::Relaxed);
+                if leads {
+                    let keys = woken.table().open();
+                    woken.queue.push(keys);
+                }
+            }
+        });
+        let workers = Arc::new(Semaphore::new(self.settings.workers.max(1)));
+        let mut steps = JoinSet::new();
+        loop {
+            while steps.try_join_next().is_some() {}
+            let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
+            let key = self.queue.next().await;
+            if !self.leads() {
+                self.queue.done(key, Ok(None));
+                continue;
+            }
+            let controller = Arc::clone(&self);
+            steps.spawn(async move {
+                // A defect in one look is no reason never to look again.
+                let step = AssertUnwindSafe(controller.step(&key)).catch_unwind();
+                let looked = step.await.unwrap_or(Err(()));
+                controller.queue.done(key, looked);
+                drop(permit);
+            });
+        }
+    }
+
+    /// Whether it acts, or can: it knows which instances there are.
+    pub fn is_ready(&self) -> bool {
+        let table = self.table();
+        self.scopes().iter().all(|scope| table.listed.contains(scope))
+    }
+
+    fn scopes(&self) -> Vec<Scope> {
+        let watched = self.settings.watched.iter().map(|namespace| Some(namespace.as_str().into()));
+        let watched: Vec<Scope> = watched.collect();
+        if watched.is_empty() { vec![None] } else { watched }
+    }
+
+    /// How many instances there are, and how many of them are not ready, have not failed, or are being removed.
+    pub fn count(&self) -> (usize, usize) {
+        self.table().count()
+    }
+
+    fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(self.time.now()).unwrap_or_default()
+    }
+
+    fn instances(&self, namespace: &str) -> Api<DynamicObject> {
+        let kind = Kind::TemplateInstance.resource();
+        Api::namespaced_with(self.client.clone(), namespace, &kind)
+    }
+
+    /// Reads one again, for what is known of it is old.
+    async fn refresh(&self, key: &Key) -> Result<(), CallError> {
+        match crate::calls::find(self.instances(&key.namespace).get(&key.name)).await? {
+            Some(object) => {
+                self.table().learn(object);
+            }
+            None => self.table().remove(key),
+        }
+        Ok(())
+    }
+}

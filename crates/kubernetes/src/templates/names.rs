@@ -1,0 +1,62 @@
+//! Names that users of the original know, and those beyond it.
+
+use kube::discovery::ApiResource;
+
+/// The group of templates.
+pub const GROUP: &str = "template.openshift.io";
+/// Its version.
+pub const VERSION: &str = "v1";
+/// Each object that an instance has made: a label, whose value is the uid of the instance.
+pub const OWNER: &str = "template.openshift.io/template-instance-owner";
+/// Holds an instance until its objects are gone.
+pub const FINALIZER: &str = "template.openshift.io/finalizer";
+/// That it was verified who ordered an instance: an annotation, made by who did.
+pub const VERIFIED: &str = "template.manciple.dev/requester-verified";
+/// Who writes, in `metadata.managedFields`.
+pub(super) const MANAGER: &str = "manciple";
+
+/// The kinds of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// What can be instantiated.
+    Template,
+    /// One that is, in the name of its requester.
+    TemplateInstance,
+    /// What the broker of the original keeps of an instance that was ordered from it.
+    BrokerTemplateInstance,
+}
+
+impl Kind {
+    /// All.
+    pub const ALL: [Self; 3] =
+        [Self::Template, Self::TemplateInstance, Self::BrokerTemplateInstance];
+
+    /// As in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Template => "Template",
+            Self::TemplateInstance => "TemplateInstance",
+            Self::BrokerTemplateInstance => "BrokerTemplateInstance",
+        }
+    }
+
+    /// As in paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Template => "templates",
+            Self::TemplateInstance => "templateinstances",
+            Self::BrokerTemplateInstance => "brokertemplateinstances",
+        }
+    }
+
+    /// For the client.
+    pub fn resource(self) -> ApiResource {
+        ApiResource {
+            group: GROUP.to_owned(),
+            version: VERSION.to_owned(),
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: self.name().to_owned(),
+            plural: self.plural().to_owned(),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The objects of an instance, as they are to be made: named, labelled, owned, and in an order.
+
+use data_encoding::BASE32_NOPAD;
+use kube::discovery::ApiResource;
+use ring::digest::{SHA256, digest};
+use serde_json::{Map, Value, json};
+
+use super::kinds::Place;
+use super::names::{GROUP, Kind, OWNER, VERSION};
+use super::resource::Instance;
+
+/// An object that is to be made.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) place: Place,
+    pub(super) name: String,
+    /// `None` for what is of the whole cluster.
+    pub(super) namespace: Option<String>,
+    /// What is made before others has a lower one; those that have the same are made at once.
+    pub(super) rank: u8,
+    pub(super) object: Value,
+}
+
+impl Planned {
+    /// As messages name it: the resource and the name.
+    pub(super) fn words(&self) -> String {
+        format!("{}, Name={}", self.resource(), self.name)
+    }
+
+    /// The resource, with its group.
+    pub(super) fn resource(&self) -> String {
+        let ApiResource { group, plural, .. } = &self.place.resource;
+        if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
+    }
+}
+
+/// What an object is, as it says.
+pub(super) fn kind(object: &Value) -> (&str, &str) {
+    let text = |of: &str| object[of].as_str().unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+/// Plans an object. `index` is its place in the template.
+///
+/// # Errors
+/// If it has no name, or one that cannot be a part of a path; in words that follow the path of the object.
+pub(super) fn plan(
+    instance: &Instance,
+    index: usize,
+    mut object: Value,
+    place: Place,
+) -> Result<Planned, String> {
+    let root = object.as_object_mut().ok_or("has to be a map")?;
+    let metadata = root.entry("metadata").or_insert_with(|| json!({}));
+    let metadata = metadata.as_object_mut().ok_or("metadata: has to be a map")?;
+    let name = named(instance, index, metadata)?;
+    let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let namespace = match place.is_namespaced {
+        false => None,
+        true if namespace.is_empty() => Some(instance.key.namespace.to_string()),
+        true => Some(path_segment("metadata.namespace", namespace)?),
+    };
+    match &namespace {
+        Some(namespace) => metadata.insert("namespace".to_owned(), json!(namespace)),
+        None => metadata.remove("namespace"),
+    };
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    if labels.is_null() {
+        *labels = json!({});
+    }
+    let labels = labels.as_object_mut().ok_or("metadata.labels: has to be a map")?;
+    labels.insert(OWNER.to_owned(), json!(&*instance.uid));
+    // Nothing owns what is in another namespace, or in none.
+    if namespace.as_deref() == Some(&*instance.key.namespace) {
+        let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
+        let owners = owners.as_array_mut().ok_or("metadata.ownerReferences: has to be a list")?;
+        owners.push(owner(instance));
+    }
+    let rank = rank(&place);
+    Ok(Planned { place, name, namespace, rank, object })
+}
+
+/// The reference by which Kubernetes removes what is left when the instance is gone.
+fn owner(instance: &Instance) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": Kind::TemplateInstance.name(),
+        "name": &*instance.key.name,
+        "uid": &*instance.uid,
+    })
+}
+
+/// The name of an object. One that is to be generated is derived from the instance: whoever comes after makes no
+/// second.
+fn named(
+    instance: &Instance,
+    index: usize,
+    metadata: &mut Map<String, Value>,
+) -> Result<String, String> {
+    let text = |metadata: &Map<String, Value>, key: &str| {
+        metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let name = text(metadata, "name");
+    if !name.is_empty() {
+        return path_segment("metadata.name", &name);
+    }
+    let prefix = text(metadata, "generateName");
+    if prefix.is_empty() {
+        return Err("metadata.name: Required value: name or generateName is required".to_owned());
+    }
+    let seed = format!("{}/{index}", instance.uid);
+    let mut suffix = BASE32_NOPAD.encode(digest(&SHA256, seed.as_bytes()).as_ref());
+    suffix.truncate(8);
+    suffix.make_ascii_lowercase();
+    let name = path_segment("metadata.generateName", &format!("{prefix}{suffix}"))?;
+    metadata.insert("name".to_owned(), json!(name));
+    metadata.remove("generateName");
+    Ok(name)
+}
+
+/// A name that can be a part of a path (Kubernetes, "Path Segment Names").
+fn path_segment(path: &str, name: &str) -> Result<String, String> {
+    let bad = name == "." || name == ".." || name.contains(['/', '%']);
+    match bad {
+        true => Err(format!(
+            "{path}: Invalid value: {name:?}: may not be \".\" or \"..\", or have \"/\" or \"%\" in it"
+        )),
+        false => Ok(name.to_owned()),
+    }
+}
+
+/// What others need to be let in comes first: a namespace, a kind; then what pods refer to, and roles; then those
+/// who are bound to them.
+fn rank(place: &Place) -> u8 {
+    let resource = &place.resource;
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Namespace")
+        | ("project.openshift.io", "Project" | "ProjectRequest")
+        | ("apiextensions.k8s.io", "CustomResourceDefinition")
+        | ("scheduling.k8s.io", "PriorityClass") => 0,
+        (
+            "",
+            "ServiceAccount"
+            | "Secret"
+            | "ConfigMap"
+            | "PersistentVolume"
+            | "PersistentVolumeClaim"
+            | "LimitRange"
+            | "ResourceQuota",
+        )
+        | ("rbac.authorization.k8s.io" | "authorization.openshift.io", "Role" | "ClusterRole")
+        | ("image.openshift.io", "ImageStream") => 1,
+        (
+            "rbac.authorization.k8s.io" | "authorization.openshift.io",
+            "RoleBinding" | "ClusterRoleBinding",
+        ) => 2,
+        _ => 3,
+    }
+}

@@ -1,0 +1,153 @@
+//! How an instance stands, in the words of the original.
+
+use serde_json::{Value, json};
+
+use super::resource::Instance;
+
+/// What is said of an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// It is not there yet, and why.
+    Waiting(String),
+    /// It cannot go on now, and is tried again.
+    Retrying(String),
+    /// It is there.
+    Ready,
+    /// Nothing becomes of it. Whether its objects were waited for then.
+    Failed(String, bool),
+}
+
+/// What the original says while objects are waited for.
+pub(super) const WAITING: &str = "Waiting for instantiated objects to report ready";
+/// What it says when that took too long.
+pub(super) const TIMEOUT: &str = "timeout while waiting for template instance to be ready";
+/// The longest message: a thousand objects may each have something to say.
+const LONGEST: usize = 8 * 1024;
+
+/// Conditions that say so, with those of other types as they are. `at` is RFC 3339.
+pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value {
+    let ready = |status, reason, message: &str| ("Ready", status, reason, cut(message));
+    let failure = |message: &str| ("InstantiateFailure", "True", "Failed", cut(message));
+    let said = match stand {
+        Stand::Ready => vec![ready("True", "Created", "")],
+        Stand::Waiting(message) => vec![ready("False", "Waiting", message)],
+        Stand::Retrying(message) => vec![ready("False", "Retrying", message)],
+        Stand::Failed(message, false) => vec![failure(message)],
+        Stand::Failed(message, true) => vec![ready("False", "Failed", message), failure(message)],
+    };
+    let before = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
+    let mut conditions = before.clone();
+    for (kind, status, reason, message) in said {
+        let was = before.iter().find(|it| it["type"] == kind && it["status"] == status);
+        let since = was.map(|it| it["lastTransitionTime"].clone()).filter(Value::is_string);
+        let mut condition = json!({
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "lastTransitionTime": since.unwrap_or_else(|| json!(at)),
+        });
+        // Kubernetes 1.20 takes an empty text for null, and refuses it.
+        if !message.is_empty() {
+            condition["message"] = json!(message);
+        }
+        match conditions.iter_mut().find(|it| it["type"] == kind) {
+            Some(there) => *there = condition,
+            None => conditions.push(condition),
+        }
+    }
+    Value::Array(conditions)
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    format!("{} … (cut)", &text[..end])
+}
+
+/// An object that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Made {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    /// Empty for what is of the whole cluster.
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) state: State,
+    /// What it waits for, or how it failed; empty otherwise.
+    pub(super) message: String,
+}
+
+/// How an object stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is there; nobody waits for more.
+    Created,
+    /// It is waited for.
+    Waiting,
+    /// It was waited for, and is ready.
+    Ready,
+    /// It was waited for, and will not be ready.
+    Failed,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Waiting => "Waiting",
+            Self::Ready => "Ready",
+            Self::Failed => "Failed",
+        }
+    }
+
+    fn of(word: &Value) -> Self {
+        match word.as_str() {
+            Some("Waiting") => Self::Waiting,
+            Some("Ready") => Self::Ready,
+            Some("Failed") => Self::Failed,
+            _ => Self::Created,
+        }
+    }
+}
+
+impl Made {
+    /// As `status.objects` has it; `None` for what names no object.
+    pub(super) fn of(entry: &Value) -> Option<Self> {
+        let reference = &entry["ref"];
+        let text = |of: &str| reference[of].as_str().unwrap_or_default().to_owned();
+        let made = Self {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            state: State::of(&entry["state"]),
+            message: entry["message"].as_str().unwrap_or_default().to_owned(),
+        };
+        let is_named = [&made.api_version, &made.kind, &made.name, &made.uid];
+        is_named.iter().all(|it| !it.is_empty()).then_some(made)
+    }
+
+    /// For `status.objects`.
+    pub(super) fn entry(&self) -> Value {
+        let mut entry = json!({
+            "ref": {
+                "apiVersion": self.api_version,
+                "kind": self.kind,
+                "name": self.name,
+                "uid": self.uid,
+            },
+            "state": self.state.word(),
+        });
+        if !self.namespace.is_empty() {
+            entry["ref"]["namespace"] = json!(self.namespace);
+        }
+        if !self.message.is_empty() {
+            entry["message"] = json!(cut(&self.message));
+        }
+        entry
+    }
+}

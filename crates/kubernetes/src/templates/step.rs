@@ -1,0 +1,176 @@
+//! One look at an instance, and what is to be done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::instantiation::{Action, State, decide};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::names::FINALIZER;
+use super::resource::{Instance, Key};
+use super::status::{self, Made, Stand};
+use super::trouble::{Trouble, written};
+use super::{Controller, Requesters, verified};
+use crate::calls::call;
+
+/// How often it may seem not to go before it is said not to: a second and more.
+const DOUBTS: u32 = 4;
+
+/// What a step comes to.
+pub(super) enum Came {
+    /// It is looked at again when something happens.
+    Idle,
+    /// It is looked at again then, too.
+    Later(Duration),
+    /// It has ended, or stands differently: this is to be said.
+    Stands(Stand, Option<Vec<Made>>),
+}
+
+impl Controller {
+    /// Looks, and does what is to be done. When to look again though nothing happens; `Err`: when it may go better.
+    pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
+        let Some(instance) = self.table().instance(key) else { return Ok(None) };
+        let came = match decide(&self.state(&instance)) {
+            Action::Rest => return Ok(None),
+            Action::Refuse(why) => Ok(Came::Stands(Stand::Failed(why, false), None)),
+            Action::GiveUp => {
+                let why = self.last_words(&instance);
+                Ok(Came::Stands(Stand::Failed(why, instance.is_made()), None))
+            }
+            Action::Make => Box::pin(self.make(&instance)).await,
+            Action::Await => Box::pin(self.await_ready(&instance)).await,
+            Action::Remove => Box::pin(self.remove(&instance)).await,
+        };
+        let failed = match came {
+            Ok(Came::Idle) => return Ok(None),
+            Ok(Came::Later(pause)) => return Ok(Some(pause)),
+            Ok(Came::Stands(stand, objects)) => self.say(key, &stand, objects).await.err(),
+            Err(trouble) => Some(self.doubted(key, trouble)),
+        };
+        let Some(trouble) = failed else { return Ok(None) };
+        let (namespace, name) = (&*key.namespace, &*key.name);
+        let stand = match trouble {
+            Trouble::Old => {
+                tracing::debug!(namespace, name, "it was written by somebody else");
+                return match self.refresh(key).await {
+                    Ok(()) => Ok(Some(Duration::ZERO)),
+                    Err(_) => Err(()),
+                };
+            }
+            // One that is being removed does not fail: it is tried until it goes.
+            Trouble::Final(why) if !instance.deleting => Stand::Failed(why, false),
+            Trouble::Passing(why) | Trouble::Final(why) => Stand::Retrying(why),
+            Trouble::Doubtful(_) => return Err(()),
+        };
+        let Stand::Failed(why, _) = &stand else {
+            let Stand::Retrying(why) = &stand else { return Err(()) };
+            tracing::warn!(namespace, name, why, "it does not go on now");
+            let _ = self.say(key, &stand, None).await;
+            return Err(());
+        };
+        tracing::info!(namespace, name, why, "it has failed");
+        let made = self.table().work(key).map(|work| work.made.values().cloned().collect());
+        self.say(key, &stand, made).await.map(|()| None).map_err(drop)
+    }
+
+    fn state(&self, instance: &Instance) -> State {
+        let verified = match self.settings.requesters {
+            Requesters::Trusted => Ok(()),
+            Requesters::Verified => verified::check(instance, &self.seal),
+        };
+        let deadline = instance.deadline();
+        State {
+            deleting: instance.deleting,
+            held: instance.is_held(),
+            ended: instance.has_ended(),
+            refused: verified.and(deadline.clone().map(drop)).err(),
+            made: instance.is_made(),
+            overdue: deadline.is_ok_and(|deadline| self.now() >= deadline),
+        }
+    }
+
+    /// What it waited for when its time was over.
+    fn last_words(&self, instance: &Instance) -> String {
+        let made = instance.objects().iter().filter_map(Made::of);
+        let waiting = made.filter(|it| it.state == status::State::Waiting);
+        let words = waiting.map(|it| format!("{} {}: {}", it.kind, it.name, it.message));
+        let conditions = instance.status()["conditions"].as_array().into_iter().flatten();
+        let retried = conditions
+            .filter(|it| it["type"] == "Ready" && it["reason"] == "Retrying")
+            .filter_map(|it| it["message"].as_str().map(str::to_owned));
+        let all: Vec<String> =
+            [status::TIMEOUT.to_owned()].into_iter().chain(words).chain(retried).collect();
+        all.join("\n")
+    }
+
+    /// What seemed not to go a few times does not.
+    fn doubted(&self, key: &Key, trouble: Trouble) -> Trouble {
+        let Trouble::Doubtful(why) = trouble else { return trouble };
+        let mut table = self.table();
+        let Some(work) = table.work(key) else { return Trouble::Doubtful(why) };
+        work.doubts += 1;
+        match work.doubts >= DOUBTS {
+            true => Trouble::Final(why),
+            false => Trouble::Doubtful(why),
+        }
+    }
+
+    /// Says how it stands, if that is new.
+    pub(super) async fn say(
+        &self,
+        key: &Key,
+        stand: &Stand,
+        objects: Option<Vec<Made>>,
+    ) -> Result<(), Trouble> {
+        // It may have been written since the step began.
+        let Some(instance) = self.table().instance(key) else { return Ok(()) };
+        let conditions = status::conditions(&instance, stand, &self.now().to_string());
+        let mut said = json!({"conditions": conditions});
+        if let Some(objects) = objects {
+            said["objects"] = objects.iter().map(Made::entry).collect();
+            said["observedGeneration"] = json!(instance.generation);
+        }
+        let there = instance.status();
+        let is_new = |(name, value): (&String, &Value)| there[name] != *value;
+        if said.as_object().is_some_and(|said| !said.iter().any(is_new)) {
+            return Ok(());
+        }
+        let body = json!({
+            "metadata": {"resourceVersion": instance.version, "uid": &*instance.uid},
+            "status": said,
+        });
+        let api = self.instances(&key.namespace);
+        let params = PatchParams {
+            field_manager: Some(super::names::MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patched = call(api.patch_status(&key.name, &params, &Patch::Merge(&body))).await;
+        self.table().learn(written(patched)?);
+        Ok(())
+    }
+
+    /// Has it held until its objects are gone; or not any longer.
+    pub(super) async fn hold(&self, instance: &Instance, is_held: bool) -> Result<(), Trouble> {
+        let others = instance.finalizers.iter().filter(|it| *it != FINALIZER).cloned();
+        let ours = is_held.then(|| FINALIZER.to_owned());
+        let finalizers: Vec<String> = others.chain(ours).collect();
+        let body = json!({"metadata": {
+            "resourceVersion": instance.version, "uid": &*instance.uid, "finalizers": finalizers,
+        }});
+        let api = self.instances(&instance.key.namespace);
+        let params = PatchParams::default();
+        let patched = call(api.patch(&instance.key.name, &params, &Patch::Merge(&body))).await;
+        let patched = written(patched)?;
+        match is_held {
+            true => drop(self.table().learn(patched)),
+            false => self.table().remove(&instance.key),
+        }
+        Ok(())
+    }
+
+    /// As it is known now.
+    pub(super) fn known(&self, key: &Key) -> Result<Arc<Instance>, Trouble> {
+        self.table().instance(key).ok_or(Trouble::Old)
+    }
+}

@@ -1,0 +1,58 @@
+//! Why something does not go on, as far as what follows from it differs.
+
+use crate::calls::CallError;
+
+/// Why it does not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It may pass: it is tried again, for as long as the objects may take.
+    Passing(String),
+    /// It will not pass, unless what was asked is a moment behind what is: it is tried again a few times.
+    Doubtful(String),
+    /// It will not pass.
+    Final(String),
+    /// Somebody else wrote the instance: what is known of it is old.
+    Old,
+}
+
+impl Trouble {
+    /// The same, with words before it.
+    pub(super) fn of(self, what: &str) -> Self {
+        let with = |why: String| format!("{what}: {why}");
+        match self {
+            Self::Passing(why) => Self::Passing(with(why)),
+            Self::Doubtful(why) => Self::Doubtful(with(why)),
+            Self::Final(why) => Self::Final(with(why)),
+            Self::Old => Self::Old,
+        }
+    }
+}
+
+/// Of a call in the requester's name.
+impl From<CallError> for Trouble {
+    fn from(error: CallError) -> Self {
+        let said = match error {
+            CallError::NotFound => return Self::Doubtful("not found".to_owned()),
+            CallError::Conflict => return Self::Passing(error.to_string()),
+            CallError::Exists => return Self::Final(error.to_string()),
+            CallError::Overloaded(said) | CallError::Refused(said) | CallError::NoAnswer(said) => {
+                return Self::Passing(said);
+            }
+            CallError::Invalid(said) => return Self::Final(said),
+            CallError::Forbidden(said) => said,
+        };
+        // Ours to mend, not the requester's.
+        match said.contains("cannot impersonate resource") {
+            true => Self::Passing(said),
+            false => Self::Doubtful(said),
+        }
+    }
+}
+
+/// What comes of a write of the instance itself.
+pub(super) fn written<T>(result: Result<T, CallError>) -> Result<T, Trouble> {
+    result.map_err(|error| match error {
+        CallError::Conflict | CallError::NotFound => Trouble::Old,
+        error => Trouble::Passing(error.to_string()),
+    })
+}

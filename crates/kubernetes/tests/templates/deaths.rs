@@ -1,0 +1,99 @@
+//! Controllers that die at each of their calls, before it takes effect and after.
+
+use std::collections::BTreeSet;
+
+use kubernetes::Client;
+use serde_json::{Value, json};
+use testkit::proxy::{Plan, Proxy};
+use testkit::random::Random;
+
+use super::harness::{Town, password};
+
+/// What a controller asks before it begins.
+const OPENING: u64 = 2;
+
+/// A controller whose calls go through a proxy, where it dies at this call.
+async fn mortal(town: &mut Town, call: u64) -> Proxy {
+    let plan = Plan { random: Random::new(call), death: Some(OPENING + call), ..Plan::calm() };
+    let proxy = Proxy::start(town.cluster.client.clone(), plan).await.unwrap();
+    let client = through(&proxy).await;
+    town.start_with(client).await;
+    proxy
+}
+
+async fn through(proxy: &Proxy) -> Client {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, proxy.kubeconfig()).unwrap();
+    kubernetes::client(Some(&file)).await.unwrap()
+}
+
+/// What a whole life has to come to.
+async fn is_whole(town: &Town, name: &str, instance: &Value) {
+    let objects = instance["status"]["objects"].as_array().unwrap().iter();
+    let uids: BTreeSet<String> = objects.map(|it| it["ref"]["uid"].to_string()).collect();
+    assert_eq!(uids.len(), 3, "{name}: {instance:#}");
+    let made = town.secret(name, "password").await.unwrap();
+    let map = town.object("v1", "ConfigMap", name).await.unwrap();
+    assert_eq!(map["data"]["twice"], json!(made), "{name}: one password");
+}
+
+/// Dies once while it makes, and once while it removes; whoever comes after ends what it has begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_dies_at_any_call_makes_no_second_password_and_leaves_nothing() {
+    let mut town = Town::still("template-deaths").await;
+    let (mut made, mut removed) = (0, 0);
+    for call in 1..=24 {
+        let name = format!("i{call}");
+        let mut template = password();
+        template["parameters"][0]["value"] = json!(name);
+        let proxy = mortal(&mut town, call).await;
+        town.order(&name, "editor", template).await;
+        tokio::select! {
+            () = proxy.died() => made += 1,
+            _ = town.ready(&name) => {}
+        }
+        town.start().await;
+        let instance = town.ready(&name).await;
+        is_whole(&town, &name, &instance).await;
+        let proxy = mortal(&mut town, call).await;
+        town.delete(&name).await;
+        tokio::select! {
+            () = proxy.died() => removed += 1,
+            () = town.gone(&name) => {}
+        }
+        town.start().await;
+        town.gone(&name).await;
+        for kind in ["Secret", "ConfigMap", "Service"] {
+            assert_eq!(town.object("v1", kind, &name).await, None, "{name}: {kind}");
+        }
+    }
+    println!("{made} died while making, {removed} while removing");
+    assert!(made >= 12 && removed >= 6, "{made} and {removed} deaths");
+    town.remove().await;
+}
+
+/// Deleted while it is made, by a controller that dies: nothing is left, whether it was said or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_while_it_is_made_leaves_nothing() {
+    let mut town = Town::still("template-mid").await;
+    for call in 3..=20 {
+        let name = format!("i{call}");
+        let mut template = password();
+        template["parameters"][0]["value"] = json!(name);
+        let proxy = mortal(&mut town, call).await;
+        town.order(&name, "editor", template).await;
+        tokio::select! {
+            () = proxy.died() => {}
+            _ = town.ready(&name) => {}
+        }
+        town.kill();
+        town.delete(&name).await;
+        town.start().await;
+        town.gone(&name).await;
+        for kind in ["Secret", "ConfigMap", "Service"] {
+            assert_eq!(town.object("v1", kind, &name).await, None, "{name}: {kind}");
+        }
+    }
+    town.remove().await;
+}

@@ -1,0 +1,264 @@
+//! A namespace with users, a controller, and what a test asks of both.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::discovery::ApiResource;
+use kubernetes::templates::names::{Kind, VERIFIED};
+use kubernetes::templates::{
+    Controller, Requesters, Settings, WORKERS, install, seal_key, verified,
+};
+use kubernetes::{Client, Lead};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::support::Cluster;
+
+/// The longest that anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(100);
+/// The name of the controllers here.
+const NAME: &str = "templates";
+
+pub(crate) struct Town {
+    pub(crate) cluster: Cluster,
+    pub(crate) settings: Settings,
+    seal: ring::hmac::Key,
+    controller: Option<JoinSet<()>>,
+}
+
+impl Town {
+    /// With a controller that runs.
+    pub(crate) async fn new(test: &str) -> Self {
+        let mut town = Self::still(test).await;
+        town.start().await;
+        town
+    }
+
+    /// Without one. `editor` may edit the namespace, and `viewer` view it.
+    pub(crate) async fn still(test: &str) -> Self {
+        let cluster = Cluster::new(test).await;
+        Self::of(cluster).await
+    }
+
+    pub(crate) async fn of(cluster: Cluster) -> Self {
+        install(cluster.client.clone()).await.unwrap();
+        let settings = Settings {
+            namespace: cluster.namespace.clone(),
+            name: NAME.to_owned(),
+            requesters: Requesters::Verified,
+            watched: vec![cluster.namespace.clone()],
+            workers: WORKERS,
+        };
+        let seal = seal_key(cluster.client.clone(), &cluster.namespace, NAME).await.unwrap();
+        let town = Self { cluster, settings, seal, controller: None };
+        for (user, role) in [("editor", "edit"), ("viewer", "view")] {
+            town.bind(user, role).await;
+        }
+        town
+    }
+
+    /// Binds a user to a role of the cluster, in the namespace.
+    pub(crate) async fn bind(&self, user: &str, role: &str) {
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": format!("{user}-{role}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        }))
+        .unwrap();
+        let bindings = self.cluster.api::<RoleBinding>();
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
+    }
+
+    pub(crate) async fn start(&mut self) {
+        let client = self.cluster.client.clone();
+        self.start_with(client).await;
+    }
+
+    pub(crate) async fn start_with(&mut self, client: Client) {
+        let namespace = &self.cluster.namespace;
+        let lead = Arc::new(Lead::new(self.cluster.client.clone(), namespace, NAME, "test"));
+        let controller = Controller::open(client, self.settings.clone()).await.unwrap();
+        let mut tasks = JoinSet::new();
+        let keeps = Arc::clone(&lead);
+        tasks.spawn(async move { keeps.keep().await });
+        tasks.spawn(controller.run(lead));
+        self.controller = Some(tasks);
+    }
+
+    /// As a process that is killed: what it has not done is not done.
+    pub(crate) fn kill(&mut self) {
+        self.controller = None;
+    }
+
+    pub(crate) fn instances(&self) -> Api<DynamicObject> {
+        let resource = Kind::TemplateInstance.resource();
+        Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &resource)
+    }
+
+    /// Orders an instance as a user, who was verified.
+    pub(crate) async fn order(&self, name: &str, user: &str, template: Value) {
+        self.order_with(name, template, &[("requester", json!({"username": user}))]).await;
+    }
+
+    /// The same, with further members of the spec.
+    pub(crate) async fn order_with(&self, name: &str, template: Value, more: &[(&str, Value)]) {
+        let mut spec = json!({"template": template});
+        more.iter().for_each(|(member, value)| spec[*member] = value.clone());
+        let (namespace, now) = (&self.cluster.namespace, Timestamp::now());
+        let verified = verified::seal(namespace, name, &spec, now, &self.seal);
+        self.create(name, spec, json!({VERIFIED: verified})).await;
+    }
+
+    pub(crate) async fn create(&self, name: &str, spec: Value, annotations: Value) {
+        let resource = Kind::TemplateInstance.resource();
+        let object = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"name": name, "annotations": annotations}, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.instances().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Value {
+        serde_json::to_value(self.instances().get(name).await.unwrap()).unwrap()
+    }
+
+    /// Waits until it is so.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let begin = Instant::now();
+        loop {
+            let object = self.get(name).await;
+            if holds(&object) {
+                return object;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{name} is never {what}: {object:#}");
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self, name: &str) -> Value {
+        let object = self.until(name, "ready", has_ended).await;
+        assert_eq!(condition(&object, "Ready")["status"], "True", "{object:#}");
+        assert!(condition(&object, "InstantiateFailure").is_null(), "{object:#}");
+        object
+    }
+
+    /// Waits until it has failed; why.
+    pub(crate) async fn failed(&self, name: &str) -> String {
+        let object = self.until(name, "failed", has_ended).await;
+        let failure = condition(&object, "InstantiateFailure");
+        assert_eq!(failure["status"], "True", "{object:#}");
+        failure["message"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.instances().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until it is gone.
+    pub(crate) async fn gone(&self, name: &str) {
+        let begin = Instant::now();
+        while let Some(object) = self.instances().get_opt(name).await.unwrap() {
+            assert!(begin.elapsed() < PATIENCE, "{name} stays: {object:#?}");
+            sleep(LOOK).await;
+        }
+    }
+
+    /// An object of the namespace, as it is.
+    pub(crate) async fn object(&self, api_version: &str, kind: &str, name: &str) -> Option<Value> {
+        let found = self.objects(api_version, kind).get_opt(name).await.unwrap();
+        found.map(|found| serde_json::to_value(found).unwrap())
+    }
+
+    pub(crate) fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let plural = format!("{}s", kind.to_lowercase());
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            plural,
+        };
+        Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &resource)
+    }
+
+    /// A value in a Secret, as text.
+    pub(crate) async fn secret(&self, name: &str, key: &str) -> Option<String> {
+        let secret = self.cluster.api::<Secret>().get_opt(name).await.unwrap()?;
+        let value = secret.data.unwrap_or_default().remove(key)?;
+        Some(String::from_utf8(value.0).unwrap())
+    }
+
+    pub(crate) async fn make(&self, object: Value) {
+        let text = |of: &Value| of.as_str().unwrap().to_owned();
+        let api = self.objects(&text(&object["apiVersion"]), &text(&object["kind"]));
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// Removes the namespace, and what would hold it.
+    pub(crate) async fn remove(mut self) {
+        self.kill();
+        for object in self.instances().list(&Default::default()).await.unwrap() {
+            let name = object.metadata.name.unwrap();
+            let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            let _ = self.instances().patch(&name, &PatchParams::default(), &free).await;
+        }
+        self.cluster.remove().await;
+    }
+}
+
+pub(crate) fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.cloned().find(|it| it["type"] == kind).unwrap_or_default()
+}
+
+fn has_ended(object: &Value) -> bool {
+    condition(object, "Ready")["status"] == "True"
+        || condition(object, "InstantiateFailure")["status"] == "True"
+}
+
+/// A template of these objects and parameters.
+pub(crate) fn template(objects: Value, parameters: Value) -> Value {
+    json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "Template",
+        "metadata": {"name": "sample"}, "objects": objects, "parameters": parameters,
+    })
+}
+
+/// One with a password that is generated, twice in what it makes.
+pub(crate) fn password() -> Value {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "${NAME}"},
+        "stringData": {"password": "${PASSWORD}"},
+    });
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "${NAME}"},
+        "data": {"name": "${NAME}", "twice": "${PASSWORD}"},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "${NAME}"},
+        "spec": {"ports": [{"port": "${{PORT}}"}]},
+    });
+    template(
+        json!([secret, map, service]),
+        json!([
+            {"name": "NAME", "required": true, "value": "sample"},
+            {"name": "PORT", "value": "8080"},
+            {"name": "PASSWORD", "generate": "expression", "from": "[a-zA-Z0-9]{24}"},
+        ]),
+    )
+}

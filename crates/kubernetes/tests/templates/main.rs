@@ -1,0 +1,11 @@
+//! TemplateInstances on a real cluster.
+
+#[path = "../support/calls.rs"]
+mod calls;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod deaths;
+mod harness;
+mod instances;
+mod refusals;

@@ -1,0 +1,60 @@
+//! What numbers make.
+
+use super::eval::{Outcome, mismatch, not_yet};
+use super::parse::Binary;
+use super::value::Data;
+
+pub(super) fn arithmetic<'a>(of: Binary, left: &Data<'a>, right: &Data<'a>) -> Outcome<Data<'a>> {
+    let symbol = match of {
+        Binary::Add => "+",
+        Binary::Subtract => "-",
+        Binary::Multiply => "*",
+        Binary::Divide => "/",
+        _ => "%",
+    };
+    let result = match (left, right) {
+        (Data::Int(left), Data::Int(right)) => match of {
+            Binary::Add => left.checked_add(*right),
+            Binary::Subtract => left.checked_sub(*right),
+            Binary::Multiply => left.checked_mul(*right),
+            Binary::Divide => left.checked_div(*right),
+            _ => left.checked_rem(*right),
+        }
+        .map(Data::Int),
+        (Data::Uint(left), Data::Uint(right)) => match of {
+            Binary::Add => left.checked_add(*right),
+            Binary::Subtract => left.checked_sub(*right),
+            Binary::Multiply => left.checked_mul(*right),
+            Binary::Divide => left.checked_div(*right),
+            _ => left.checked_rem(*right),
+        }
+        .map(Data::Uint),
+        (Data::Double(left), Data::Double(right)) if of != Binary::Remainder => {
+            Some(Data::Double(match of {
+                Binary::Add => left + right,
+                Binary::Subtract => left - right,
+                Binary::Multiply => left * right,
+                _ => left / right,
+            }))
+        }
+        _ => return Err(mismatch(symbol, &[left, right])),
+    };
+    result.ok_or_else(|| not_yet(format!("`{symbol}` gives no number that can be held")))
+}
+
+/// To a whole number, from any number or the text of one.
+pub(super) fn convert<'a>(
+    name: &str,
+    of: &Data<'a>,
+    fits: impl Fn(i128) -> Option<Data<'a>>,
+) -> Outcome<Data<'a>> {
+    let whole = match (of, of.as_text()) {
+        (_, Some(text)) => text.parse::<i128>().ok(),
+        // What is too large, or no number, ends up beyond what fits.
+        (Data::Double(double), _) if double.is_finite() => Some(double.trunc() as i128),
+        (Data::Double(_), _) => None,
+        _ => Some(of.whole().ok_or_else(|| mismatch(name, &[of]))?),
+    };
+    let none = || not_yet(format!("{name}() meets what is no such number"));
+    whole.and_then(fits).ok_or_else(none)
+}

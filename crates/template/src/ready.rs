@@ -1,0 +1,110 @@
+//! Whether what a template has made is ready, as far as somebody waits for it.
+//!
+//! An annotation of the object asks to wait. What ready means is a matter of the kind: for the kinds that the original
+//! knows it is what it was there, for all others what kstatus (sigs.k8s.io/cli-utils) says. An expression in another
+//! annotation decides instead of either.
+//!
+//! ```text
+//! is_awaited? ──▶ ready-when ──▶ a kind of the original ──▶ any other kind
+//! ```
+
+mod kinds;
+mod original;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cel::{self, Fault};
+
+/// That an object is waited for: `true`, in whatever case. The original's.
+const WAIT_FOR_READY: &str = "template.alpha.openshift.io/wait-for-ready";
+/// When it is ready: an expression in CEL over the object as `self`.
+const READY_WHEN: &str = "template.manciple.dev/ready-when";
+/// How long is waited for it.
+const READY_TIMEOUT: &str = "template.manciple.dev/ready-timeout";
+/// How long a text for people may be, in characters.
+const TEXT: usize = 256;
+
+/// How far an object is. The texts are for people, and have nothing of what a Secret holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// Nothing is waited for any more.
+    Ready,
+    /// It may become ready: what is waited for.
+    Waiting(String),
+    /// It will not become ready of its own: why.
+    Failed(String),
+}
+
+/// Whether somebody waits for an object to be ready.
+pub fn is_awaited(object: &Value) -> bool {
+    let annotations = &object["metadata"]["annotations"];
+    let wait = annotations[WAIT_FOR_READY].as_str();
+    wait.is_some_and(|wait| wait.to_lowercase() == "true") || annotations[READY_WHEN].is_string()
+}
+
+/// How far an object is, as the API server returns it.
+pub fn readiness(object: &Value) -> Readiness {
+    let readiness = match object["metadata"]["annotations"][READY_WHEN].as_str() {
+        Some(expression) => when(expression, object),
+        None => original::readiness(object).unwrap_or_else(|| kinds::readiness(object)),
+    };
+    match readiness {
+        Readiness::Ready => Readiness::Ready,
+        Readiness::Waiting(text) => Readiness::Waiting(cut(&text)),
+        Readiness::Failed(text) => Readiness::Failed(cut(&text)),
+    }
+}
+
+/// How long is waited for an object, or for all of an instance, by its `metadata.annotations`; `None`: nothing is said.
+///
+/// # Errors
+///
+/// What is no period, is not longer than nothing, or is no text.
+pub fn timeout(annotations: &Value) -> Result<Option<Duration>, String> {
+    let annotation = &annotations[READY_TIMEOUT];
+    if annotation.is_null() {
+        return Ok(None);
+    }
+    let wrong = || {
+        let said = cut(annotation.as_str().unwrap_or_default());
+        format!("annotation {READY_TIMEOUT}: {said:?} is not a period; write 90s, 15m or 1h30m")
+    };
+    let period = annotation.as_str().and_then(period).ok_or_else(wrong)?;
+    match period.is_zero() {
+        true => Err(format!("annotation {READY_TIMEOUT}: it must be longer than nothing")),
+        false => Ok(Some(period)),
+    }
+}
+
+/// As the configuration has them: Go's, and days.
+fn period(text: &str) -> Option<Duration> {
+    let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
+    if let Some(days) = days {
+        return days.checked_mul(86_400).map(Duration::from_secs);
+    }
+    let period: jiff::SignedDuration = text.parse().ok()?;
+    Duration::try_from(period).ok()
+}
+
+fn when(expression: &str, object: &Value) -> Readiness {
+    match cel::holds(expression, object) {
+        Ok(true) => Readiness::Ready,
+        Ok(false) => Readiness::Waiting(format!("annotation {READY_WHEN} is not true yet")),
+        Err(Fault::NotYet(what)) => {
+            Readiness::Waiting(format!("annotation {READY_WHEN} cannot be decided yet: {what}"))
+        }
+        Err(Fault::Wrong(what)) => Readiness::Failed(format!("annotation {READY_WHEN}: {what}")),
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
