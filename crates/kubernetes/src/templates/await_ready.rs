@@ -61,7 +61,7 @@ impl Controller {
             let words = format!("{} {}", made.kind, made.name);
             match seen.remove(&made.uid) {
                 Some(Readiness::Ready) => {
-                    (made.state, made.message) = (State::Ready, String::new())
+                    (made.state, made.message) = (State::Ready, String::new());
                 }
                 Some(Readiness::Waiting(why)) => made.message = why,
                 Some(Readiness::Failed(why)) => {

@@ -21,11 +21,14 @@ pub(super) struct Place {
     pub(super) is_namespaced: bool,
 }
 
+/// When it was asked, and what it said.
+type Known = (Instant, Arc<[Place]>);
+
 /// The kinds of an API server.
 pub(super) struct Kinds {
     client: Client,
     /// By the version of a group, as `apiVersion` says it.
-    known: Mutex<HashMap<String, (Instant, Arc<[Place]>)>>,
+    known: Mutex<HashMap<String, Known>>,
 }
 
 impl Kinds {
@@ -59,7 +62,7 @@ impl Kinds {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(api_version);
     }
 
-    fn known(&self, api_version: &str) -> Option<(Instant, Arc<[Place]>)> {
+    fn known(&self, api_version: &str) -> Option<Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(api_version).cloned()
     }
 
