@@ -31,6 +31,19 @@ pub(crate) async fn install(
     client: Client,
     definitions: impl IntoIterator<Item = Value>,
 ) -> Result<(), InstallError> {
+    let api = api(client);
+    for definition in definitions {
+        install_one(&api, &definition).await?;
+    }
+    Ok(())
+}
+
+/// Whether a definition of this name is there.
+pub(crate) async fn is_defined(client: &Client, name: &str) -> Result<bool, CallError> {
+    Ok(find(api(client.clone()).get_metadata(name)).await?.is_some())
+}
+
+fn api(client: Client) -> Api<DynamicObject> {
     let kind = ApiResource {
         group: "apiextensions.k8s.io".to_owned(),
         version: "v1".to_owned(),
@@ -38,11 +51,7 @@ pub(crate) async fn install(
         kind: "CustomResourceDefinition".to_owned(),
         plural: "customresourcedefinitions".to_owned(),
     };
-    let api: Api<DynamicObject> = Api::all_with(client, &kind);
-    for definition in definitions {
-        install_one(&api, &definition).await?;
-    }
-    Ok(())
+    Api::all_with(client, &kind)
 }
 
 async fn install_one(api: &Api<DynamicObject>, definition: &Value) -> Result<(), InstallError> {

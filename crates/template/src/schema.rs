@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::template::Template;
 
 impl Template {
-    /// The schema of a map of its parameters, as the original broker offers it: each a string; required is what has
-    /// neither a value nor a way to get one. Parameters that nobody named have no place in it.
+    /// The schema of a map of its parameters: each a string; required is what has neither a value nor a way to get one.
+    /// The original's said so of what has a value, too, and did not insist on it: here it is insisted on. Parameters
+    /// that nobody named have no place in it.
     pub fn schema(&self) -> Value {
         let named = || self.parameters.iter().filter(|it| !it.name.is_empty());
         let mut properties = Map::new();
@@ -22,7 +23,7 @@ impl Template {
             properties.insert(parameter.name.clone(), property);
         }
         let required: Vec<&str> = named()
-            .filter(|it| it.required && it.generate.is_empty())
+            .filter(|it| it.required && it.generate.is_empty() && it.value.is_empty())
             .map(|it| it.name.as_str())
             .collect();
         let mut schema = json!({
@@ -65,12 +66,12 @@ mod tests {
     }
 
     #[test]
-    fn required_is_what_nothing_generates() {
+    fn required_is_what_has_no_value_and_nothing_generates() {
         let schema = schema(json!([
             {"name": "A", "required": true},
             {"name": "B", "required": true, "generate": "expression", "from": "[a-z]{8}"},
             {"name": "C", "required": true, "value": "c"},
         ]));
-        assert_eq!(schema["required"], json!(["A", "C"]), "as in the original, with a value too");
+        assert_eq!(schema["required"], json!(["A"]), "what has a value was never asked for");
     }
 }

@@ -4,6 +4,7 @@
 //! charts/manciple/templates ──┬─ values.yaml ───────────────▶ deploy/base
 //!                             └─ values of an overlay ──────▶ its further objects, or all of them
 //! manciple crds ───────────────────────────────────────────▶ deploy/crds, charts/manciple/crds
+//! manciple crds --templates ───────────────────────────────▶ deploy/templates
 //! ```
 //!
 //! Helm renders the chart where people use it; here a library does, which knows Go's templates and of
@@ -38,6 +39,9 @@ pub(crate) fn write() -> anyhow::Result<()> {
     for folder in ["deploy/crds", "charts/manciple/crds"] {
         std::fs::write(format!("{folder}/manciple.yaml"), &output.stdout)?;
     }
+    let output = Command::new(crate::built("manciple")?).args(["crds", "--templates"]).output()?;
+    ensure!(output.status.success(), "manciple crds --templates: {}", output.status);
+    std::fs::write("deploy/templates/crds.yaml", &output.stdout)?;
     for (path, text) in rendered()? {
         std::fs::write(&path, text)?;
         eprintln!("{path}");

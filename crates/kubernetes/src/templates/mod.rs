@@ -11,6 +11,7 @@
 //! ready. What is ready or has failed costs nothing more.
 
 mod await_ready;
+pub mod broker;
 mod definition;
 mod kinds;
 mod make;
@@ -60,6 +61,22 @@ pub async fn install(client: Client) -> Result<(), InstallError> {
     install::install(client, Kind::ALL.map(definition)).await
 }
 
+/// Whether the API server serves these kinds without our definitions: OpenShift does.
+///
+/// # Errors
+/// If it does not say.
+pub async fn are_served_otherwise(client: &Client) -> Result<bool, TemplatesError> {
+    let unanswered = |error: CallError| TemplatesError::Unanswered(error.to_string());
+    let instance = Kind::TemplateInstance;
+    if !install::knows(client, &instance.resource()).await.map_err(unanswered)? {
+        return Ok(false);
+    }
+    let name = format!("{}.{}", instance.plural(), names::GROUP);
+    Ok(!install::is_defined(client, &name).await.map_err(unanswered)?)
+}
+
+/// What the key of seals and the Lease are named by, unless several share a namespace.
+pub const NAME: &str = "templates";
 /// How many instances are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
 

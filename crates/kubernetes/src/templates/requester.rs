@@ -4,7 +4,7 @@ use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kube::Client;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::access::Identity;
 
@@ -80,6 +80,22 @@ impl Requester {
         Ok(Self { identity, headers })
     }
 
+    /// As `spec.requester` has it.
+    pub(super) fn spec(&self) -> Value {
+        let Identity { user, uid, groups, extra } = &self.identity;
+        let mut spec = json!({"username": user});
+        if !uid.is_empty() {
+            spec["uid"] = json!(uid);
+        }
+        if !groups.is_empty() {
+            spec["groups"] = json!(groups);
+        }
+        if !extra.is_empty() {
+            spec["extra"] = json!(extra);
+        }
+        spec
+    }
+
     /// A client whose calls are the requester's.
     pub(super) fn client(&self, base: &Client, namespace: &str) -> Client {
         let (base, headers) = (base.clone(), self.headers.clone());
@@ -107,8 +123,6 @@ fn escaped(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

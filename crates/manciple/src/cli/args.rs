@@ -11,6 +11,14 @@ use crate::job::JobArgs;
 use crate::serve::{RestoreArgs, ServeArgs};
 use crate::template::TemplateArgs;
 
+/// Which definitions.
+#[derive(Debug, Args)]
+pub(crate) struct CrdsArgs {
+    /// Those of OpenShift's templates, for clusters that lack them, instead
+    #[arg(long)]
+    pub(crate) templates: bool,
+}
+
 /// Where the environment is consulted, and for what.
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("MANCIPLE_URL", "Where the broker is, as --url"),
@@ -82,7 +90,7 @@ pub(crate) enum Command {
     /// Put a backup into the data directory of a server that is not running
     Restore(RestoreArgs),
     /// Print the definitions of the resources that a cluster keeps, for `kubectl apply -f -`
-    Crds,
+    Crds(CrdsArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print the man page

@@ -7,8 +7,9 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use kubernetes::templates;
 
-use super::args::{Cli, ENVIRONMENT};
+use super::args::{Cli, CrdsArgs, ENVIRONMENT};
 use super::exit;
 use super::failure::Failure;
 use super::output::written;
@@ -47,10 +48,14 @@ fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", path.display()))
 }
 
-/// Prints the definitions of our resources, as YAML.
-pub(crate) fn crds() -> Result<(), Failure> {
+/// Prints the definitions of our resources, or of templates, as YAML.
+pub(crate) fn crds(args: &CrdsArgs) -> Result<(), Failure> {
+    let definitions = match args.templates {
+        true => templates::names::Kind::ALL.map(templates::definition).to_vec(),
+        false => kubernetes::resources::definitions(),
+    };
     let mut text = String::new();
-    for definition in kubernetes::resources::definitions() {
+    for definition in definitions {
         let definition = serde_saphyr::to_string(&definition);
         text.push_str("---\n");
         text.push_str(&definition.map_err(|error| Failure::usage(error.to_string()))?);

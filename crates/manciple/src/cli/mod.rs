@@ -72,7 +72,7 @@ fn run(cli: Cli) -> ExitCode {
             let restored = crate::serve::restore(&args).map_err(failure);
             end(&before, restored.and_then(|restored| backup::tell_restored(&before, &restored)))
         }
-        Command::Crds => end(&before, documents::crds()),
+        Command::Crds(args) => end(&before, documents::crds(&args)),
         Command::Completions(args) => end(&before, documents::completions(args.shell)),
         Command::Man(args) => end(&before, documents::man(args.dir.as_deref())),
         Command::Job(with) => {

@@ -5,14 +5,30 @@ use std::time::Duration;
 
 use kubernetes::quarks::{Monitored, WORKERS};
 
-use crate::serve::{AgentDelivery, Cluster, Format, Log, Period};
+use crate::serve::{AgentDelivery, Cluster, Format, Log, Period, Requesters};
 
 /// What a run was begun with is good until the key after the next.
 const LEAST_KEY_ROTATION: Duration = Duration::from_secs(60 * 60);
 
-/// Runs QuarksJobs: Jobs that run when something happens, and whose output is kept.
+/// Runs QuarksJobs: Jobs that run when something happens, and whose output is kept. Makes TemplateInstances, where it
+/// is told to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControllerArgs {
+    /// What it looks after
+    #[arg(
+        long,
+        env = "MANCIPLE_CONTROLLERS",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "quarks"
+    )]
+    controllers: Vec<Which>,
+    /// For templates: whose word it is that a requester is who ordered a TemplateInstance
+    #[arg(long, env = "MANCIPLE_REQUESTERS", default_value = "verified", value_name = "WHOSE")]
+    pub(crate) requesters: Requesters,
+    /// For templates: the namespaces whose TemplateInstances are made [default: all]
+    #[arg(long, env = "MANCIPLE_INSTANCE_NAMESPACES", value_name = "LIST", value_delimiter = ',')]
+    pub(crate) instance_namespaces: Vec<String>,
     /// The cluster, where this does not run in a pod of it
     #[arg(short = 'c', long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -24,7 +40,7 @@ pub(crate) struct ControllerArgs {
     pub(crate) monitored_id: String,
     /// Which namespaces are monitored
     #[arg(long, env = "MANCIPLE_MONITORED", default_value = "labelled", value_name = "WHICH")]
-    monitored: Which,
+    monitored: Namespaces,
     /// How many QuarksJobs are worked on at a time
     #[arg(
         long, env = "MAX_WORKERS", default_value_t = WORKERS as u64, value_name = "N",
@@ -55,7 +71,7 @@ pub(crate) struct ControllerArgs {
     /// For an init container: the image that has the agent [default: that of the pod that this runs in]
     #[arg(long, env = "MANCIPLE_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
-    /// Install the definition of QuarksJob before anything else
+    /// Install the definitions of what it looks after before anything else
     #[arg(
         long, env = "APPLY_CRD", value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true"
@@ -98,9 +114,18 @@ struct Original {
     meltdown_requeue_after: Option<String>,
 }
 
+/// What a controller looks after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Which {
+    /// QuarksJobs and ExtendedJobs
+    Quarks,
+    /// TemplateInstances
+    Templates,
+}
+
 /// Which namespaces are monitored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Which {
+enum Namespaces {
     /// Those with the label monitored and the label qjob-service-account, as in the original
     Labelled,
     /// Those with the label monitored
@@ -114,11 +139,16 @@ impl ControllerArgs {
         Log { format: self.log_format, level: self.log_level.clone() }
     }
 
+    /// Whether it looks after this.
+    pub(crate) fn looks_after(&self, which: Which) -> bool {
+        self.controllers.contains(&which)
+    }
+
     pub(crate) fn monitored(&self) -> Monitored {
         match self.monitored {
-            Which::Labelled => Monitored::Labelled(self.monitored_id.clone()),
-            Which::Marked => Monitored::Marked(self.monitored_id.clone()),
-            Which::All => Monitored::All,
+            Namespaces::Labelled => Monitored::Labelled(self.monitored_id.clone()),
+            Namespaces::Marked => Monitored::Marked(self.monitored_id.clone()),
+            Namespaces::All => Monitored::All,
         }
     }
 

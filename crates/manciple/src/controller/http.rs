@@ -7,40 +7,64 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
-use kubernetes::quarks::{Controller, Counts};
+use kubernetes::quarks::{self, Counts};
+use kubernetes::templates;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+/// What is looked after.
+#[derive(Clone, Default)]
+pub(crate) struct Controllers {
+    pub(crate) quarks: Option<Arc<quarks::Controller>>,
+    pub(crate) templates: Option<Arc<templates::Controller>>,
+}
+
+impl Controllers {
+    fn is_ready(&self) -> bool {
+        self.quarks.as_ref().is_none_or(|it| it.is_ready())
+            && self.templates.as_ref().is_none_or(|it| it.is_ready())
+    }
+}
+
 /// The routes.
-pub(crate) fn routes(controller: Arc<Controller>) -> Router {
+pub(crate) fn routes(controllers: Controllers) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(controller)
+        .with_state(controllers)
 }
 
 /// Ready once everything that is to be watched was listed.
-async fn ready(State(controller): State<Arc<Controller>>) -> Response {
-    match controller.is_ready() {
+async fn ready(State(controllers): State<Controllers>) -> Response {
+    match controllers.is_ready() {
         true => "ok\n".into_response(),
         false => {
-            let words = "what there is in the monitored namespaces was not listed yet\n";
+            let words = "what there is to be looked after was not listed yet\n";
             (StatusCode::SERVICE_UNAVAILABLE, words).into_response()
         }
     }
 }
 
-async fn metrics(State(controller): State<Arc<Controller>>) -> Response {
+async fn metrics(State(controllers): State<Controllers>) -> Response {
+    let mut registry = Registry::with_prefix("manciple");
+    if let Some(quarks) = &controllers.quarks {
+        of_quarks(&mut registry, &quarks.counts());
+    }
+    if let Some(templates) = &controllers.templates {
+        of_templates(&mut registry, templates.count());
+    }
+    let mut text = String::new();
+    // Writing to a string fails at nothing.
+    let _ = encode(&mut text, &registry);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, format)], text(&controller.counts())).into_response()
+    ([(header::CONTENT_TYPE, format)], text).into_response()
 }
 
 /// No name is ever a label: the number of series is fixed.
-fn text(counts: &Counts) -> String {
-    let mut registry = Registry::with_prefix("manciple");
+fn of_quarks(registry: &mut Registry, counts: &Counts) {
     let Counts { known, going, started, succeeded, failed, calls_failed } = *counts;
     for (name, help, value) in [
         ("quarks_jobs", "QuarksJobs in the monitored namespaces", known),
@@ -57,8 +81,14 @@ fn text(counts: &Counts) -> String {
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
-    let mut text = String::new();
-    // Writing to a string fails at nothing.
-    let _ = encode(&mut text, &registry);
-    text
+}
+
+fn of_templates(registry: &mut Registry, (known, open): (usize, usize)) {
+    for (name, help, value) in [
+        ("template_instances", "TemplateInstances", known),
+        ("template_instances_in_progress", "Those that are being made or removed", open),
+    ] {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        registry.register(name, help, ConstGauge::new(value));
+    }
 }

@@ -1,7 +1,7 @@
-//! `manciple controller`: runs QuarksJobs.
+//! `manciple controller`: runs QuarksJobs, and makes TemplateInstances.
 //!
 //! ```text
-//! flags, environment ─▶ Cluster ─▶ Lead ─▶ quarks::Controller     HTTP: probes, metrics
+//! flags, environment ─▶ Cluster ─▶ Lead ─▶ quarks::Controller, templates::Controller     HTTP: probes, metrics
 //! ```
 //!
 //! Several replicas may run: one of them acts. The flags and variables of the original operator are taken; what
@@ -13,12 +13,13 @@ mod http;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kubernetes::Lead;
-use kubernetes::quarks::{Controller, Settings};
+use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
 use tokio::net::TcpListener;
 
 pub(crate) use args::ControllerArgs;
+use args::Which;
+use http::Controllers;
 
 use crate::serve::{identity, log, told_to_end};
 
@@ -41,24 +42,26 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         let namespace = cluster.namespace()?;
         let client = kubernetes::client(cluster.kubeconfig.as_deref()).await?;
         if args.apply_crd {
-            kubernetes::quarks::install(client.clone()).await.context("--apply-crd")?;
+            install(args, &client).await.context("--apply-crd")?;
         }
-        let delivery = cluster.delivery(&client, &namespace).await?;
         let name = format!("{NAME}/{}", args.monitored_id);
-        let settings = Settings {
-            namespace: namespace.clone(),
-            name: name.clone(),
-            monitored: args.monitored(),
-            delivery,
-            settle: args.settle.0,
-            workers: usize::try_from(args.max_workers)?,
-            key_rotation: args.key_rotation.0,
-            wraps: !args.always_sidecar,
-            strict: args.strict,
-            verbatim_prefixes: args.verbatim_name_prefix,
-        };
         let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
-        let controller = Controller::open(client, settings).await?;
+        let mut controllers = Controllers::default();
+        if args.looks_after(Which::Quarks) {
+            let delivery = cluster.delivery(&client, &namespace).await?;
+            let settings = quarks_settings(args, &namespace, &name, delivery)?;
+            controllers.quarks = Some(quarks::Controller::open(client.clone(), settings).await?);
+        }
+        if args.looks_after(Which::Templates) {
+            let settings = templates::Settings {
+                namespace: namespace.clone(),
+                name: templates::NAME.to_owned(),
+                requesters: args.requesters.into(),
+                watched: args.instance_namespaces.clone(),
+                workers: usize::try_from(args.max_workers)?,
+            };
+            controllers.templates = Some(templates::Controller::open(client, settings).await?);
+        }
         let listener = TcpListener::bind(&args.listen)
             .await
             .with_context(|| format!("--listen: {} cannot be listened on", args.listen))?;
@@ -67,11 +70,48 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         let keeps = Arc::clone(&lead);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move { keeps.keep().await });
-        tasks.spawn(Arc::clone(&controller).run(Arc::clone(&lead)));
-        osb::server::serve(listener, http::routes(controller), None, Limits::default(), end).await;
+        if let Some(quarks) = controllers.quarks.clone() {
+            tasks.spawn(quarks.run(Arc::clone(&lead)));
+        }
+        if let Some(templates) = controllers.templates.clone() {
+            tasks.spawn(templates.run(Arc::clone(&lead)));
+        }
+        osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
         tracing::info!("told to end; Jobs go on, and another replica takes over");
         tasks.shutdown().await;
         lead.give_back().await;
         anyhow::Ok(())
     })
+}
+
+fn quarks_settings(
+    args: &ControllerArgs,
+    namespace: &str,
+    name: &str,
+    delivery: Delivery,
+) -> anyhow::Result<quarks::Settings> {
+    Ok(quarks::Settings {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        monitored: args.monitored(),
+        delivery,
+        settle: args.settle.0,
+        workers: usize::try_from(args.max_workers)?,
+        key_rotation: args.key_rotation.0,
+        wraps: !args.always_sidecar,
+        strict: args.strict,
+        verbatim_prefixes: args.verbatim_name_prefix,
+    })
+}
+
+/// The definitions of what is looked after. Those of templates only where they are not served otherwise: OpenShift has
+/// them itself.
+async fn install(args: &ControllerArgs, client: &Client) -> anyhow::Result<()> {
+    if args.looks_after(Which::Quarks) {
+        quarks::install(client.clone()).await?;
+    }
+    if args.looks_after(Which::Templates) && !templates::are_served_otherwise(client).await? {
+        templates::install(client.clone()).await?;
+    }
+    Ok(())
 }

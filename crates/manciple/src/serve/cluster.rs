@@ -33,6 +33,8 @@ pub(crate) struct Cluster {
     pub(crate) image: Option<String>,
     /// `Broker` resources instead of an image, and how they are served.
     pub(crate) brokers: Option<Several>,
+    /// OpenShift templates as services, beside what else is served.
+    pub(crate) templates: Option<Templates>,
     /// Where `Broker`s may have their Jobs, beside the namespace.
     pub(crate) job_namespaces: Vec<String>,
     /// How the agent comes into pods.
@@ -70,6 +72,47 @@ pub(crate) enum AgentDelivery {
     ConfigMap,
     /// Copied out of our image, where nothing may be executed from a ConfigMap.
     InitContainer,
+}
+
+/// Which templates are offered, and who makes what is ordered.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Templates {
+    /// The namespaces whose templates are offered.
+    pub(crate) namespaces: Vec<String>,
+    /// The namespaces whose TemplateInstances are made; all, if none is named.
+    #[serde(default)]
+    pub(crate) instance_namespaces: Vec<String>,
+    /// Whether TemplateInstances are made here too; not where OpenShift or another replica does it.
+    #[serde(default = "yes")]
+    pub(crate) controller: bool,
+    /// Whose word it is that a requester is who ordered an instance.
+    #[serde(default)]
+    pub(crate) requesters: Requesters,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Whose word it is that the requester of a TemplateInstance is who ordered it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Requesters {
+    /// That of the webhook, or of the broker, who have verified it
+    #[default]
+    Verified,
+    /// That of whoever may create TemplateInstances: they may act for anybody then
+    Trusted,
+}
+
+impl From<Requesters> for kubernetes::templates::Requesters {
+    fn from(requesters: Requesters) -> Self {
+        match requesters {
+            Requesters::Verified => Self::Verified,
+            Requesters::Trusted => Self::Trusted,
+        }
+    }
 }
 
 /// How several brokers are served.
@@ -141,6 +184,11 @@ impl Cluster {
         Ok(Connected { client, base, further: self.job_namespaces.clone(), registry, lead })
     }
 
+    /// Whether it serves nothing but templates.
+    pub(crate) fn is_of_templates(&self) -> bool {
+        self.templates.is_some() && self.image.is_none() && self.brokers.is_none()
+    }
+
     /// What the cluster is asked about those who ask.
     pub(crate) async fn access(&self, auth: &Auth) -> anyhow::Result<Access> {
         if auth.of_cluster().is_none() {
@@ -191,7 +239,8 @@ impl Cluster {
             Some(_) => "",
             None => self.image.as_deref().context(
                 "kubernetes.image: give the broker's image (or JOBS_IMAGE); or give \
-                 kubernetes.brokers: together or apart, and say the brokers in Broker resources",
+                 kubernetes.brokers: together or apart, and say the brokers in Broker resources; or give \
+                 kubernetes.templates",
             )?,
         };
         for (given, member) in [
@@ -246,6 +295,10 @@ impl Cluster {
             let words = format!("kubernetes.{member}: is for agent_delivery: {of}; leave it out");
             wrong.then_some(words)
         })
+        .chain(self.templates.iter().filter(|it| it.namespaces.is_empty()).map(|_| {
+            "kubernetes.templates.namespaces: name at least one, whose templates are offered"
+                .to_owned()
+        }))
     }
 
     /// How the agent comes into pods.

@@ -40,6 +40,8 @@ pub(crate) enum Serving {
     One(Engine),
     /// What is asked for under the name of a broker.
     Apart(Arc<Groups>),
+    /// Templates, beside what else there is.
+    Templates(Engine, Option<Box<Self>>),
 }
 
 impl Serving {
@@ -48,6 +50,10 @@ impl Serving {
         match self {
             Self::One(engine) => vec![engine.clone()],
             Self::Apart(groups) => groups.engines(),
+            Self::Templates(engine, beside) => {
+                let others = beside.as_ref().map(|beside| beside.engines());
+                others.into_iter().flatten().chain([engine.clone()]).collect()
+            }
         }
     }
 
@@ -56,6 +62,9 @@ impl Serving {
         match self {
             Self::One(engine) => engine.catalog().is_some(),
             Self::Apart(_) => true,
+            Self::Templates(engine, beside) => {
+                engine.catalog().is_some() && beside.as_ref().is_none_or(|it| it.is_ready())
+            }
         }
     }
 

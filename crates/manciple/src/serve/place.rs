@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
+use engine::in_process::InProcess;
 use engine::ports::{Clock, Runner, Store};
 use engine::record::Record;
 use engine::{Engine, Observer, SystemClock};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
-use kubernetes::{Events, JobRunner, KubernetesStore, Lead};
+use kubernetes::templates::broker::TemplateBroker;
+use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
 use standalone::store::{EmbeddedStore, Options};
@@ -158,6 +160,29 @@ impl Place {
             refusing: Arc::new(|| None),
             leadership: Some(Leadership { store, lead: Arc::clone(&cluster.lead) }),
             group,
+        })
+    }
+}
+
+impl Place {
+    /// A cluster: templates, whose broker runs in this process.
+    pub(crate) async fn templates(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        broker: TemplateBroker,
+        lead: &Arc<Lead>,
+    ) -> anyhow::Result<Self> {
+        let settings = Settings { namespace: namespace.to_owned(), broker: name.to_owned() };
+        let store = Arc::new(KubernetesStore::open(client, settings).await?);
+        Ok(Self {
+            store: TemplateBroker::store(Arc::clone(&store) as _),
+            clock: Arc::new(SystemClock),
+            runner: Arc::new(InProcess::new(broker)),
+            backup: Arc::new(NoCopies),
+            refusing: Arc::new(|| None),
+            leadership: Some(Leadership { store, lead: Arc::clone(lead) }),
+            group: None,
         })
     }
 }

@@ -17,13 +17,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::access::Access;
-use super::cluster::Several;
+use super::cluster::{Cluster, Connected, Several, identity};
 use super::config::{self, Config, Format, Log};
 use super::groups::{self, Groups, Serving};
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::place::{Place, Refusing, open_store};
 use super::probes::{self, Probes};
 use super::secrets::{First, Known};
+use super::templates::{self, Ground};
 use super::tls::Certificate;
 use crate::admin::routes::{self, Admin};
 
@@ -126,9 +127,9 @@ pub(crate) fn log(log: &Log) -> anyhow::Result<()> {
 
 /// What every engine here is served with.
 #[derive(Clone)]
-struct Parts {
+pub(crate) struct Parts {
     config: Config,
-    policy: engine::Policy,
+    pub(crate) policy: engine::Policy,
     known: Arc<Known>,
     metrics: Arc<Metrics>,
 }
@@ -161,7 +162,33 @@ impl Parts {
     /// On a cluster.
     async fn cluster(&self) -> anyhow::Result<Served> {
         let cluster = self.config.kubernetes.clone().unwrap_or_default();
+        if let Some(of) = cluster.templates.as_ref().filter(|_| cluster.is_of_templates()) {
+            let client = kubernetes::client(cluster.kubeconfig.as_deref()).await?;
+            let namespace = cluster.namespace()?;
+            let broker = &self.policy.broker;
+            let lead = Arc::new(Lead::new(client.clone(), &namespace, broker, &identity()?));
+            let keeps = Arc::clone(&lead);
+            tokio::spawn(async move { keeps.keep().await });
+            let ground = Ground { client, namespace, lead: Arc::clone(&lead) };
+            let (engine, routes) = templates::open(self, of, ground).await?;
+            let serving = Serving::Templates(engine, None);
+            let refusing: Refusing = Arc::new(|| None);
+            // There is no other: it is at the root, too.
+            let router = self.probes(serving.clone(), &refusing).merge(routes.clone());
+            return Ok((serving, Some(lead), router.merge(templates::nested(routes))));
+        }
         let connected = cluster.connect(&self.config, &self.policy.broker).await?;
+        let (client, namespace) = (connected.client.clone(), connected.namespace().to_owned());
+        let ground = Ground { client, namespace, lead: Arc::clone(&connected.lead) };
+        let (serving, lead, router) = self.brokers(&cluster, connected).await?;
+        let Some(of) = &cluster.templates else { return Ok((serving, lead, router)) };
+        let (engine, routes) = templates::open(self, of, ground).await?;
+        let serving = Serving::Templates(engine, Some(Box::new(serving)));
+        Ok((serving, lead, router.merge(templates::nested(routes))))
+    }
+
+    /// On a cluster, what is not of templates.
+    async fn brokers(&self, cluster: &Cluster, connected: Connected) -> anyhow::Result<Served> {
         let apart = (cluster.brokers == Some(Several::Apart)).then(|| connected.registry.clone());
         let Some(registry) = apart.flatten() else {
             let place = Place::cluster(&connected, &self.policy.broker, Share::All).await?;
@@ -193,7 +220,7 @@ impl Parts {
         Ok((serving, Some(lead), router))
     }
 
-    fn engine(&self, place: &Place, policy: engine::Policy) -> Engine {
+    pub(crate) fn engine(&self, place: &Place, policy: engine::Policy) -> Engine {
         let operations = Operations { metrics: Arc::clone(&self.metrics), broker: place.broker() };
         let ports = Ports {
             store: Arc::clone(&place.store),
@@ -222,6 +249,16 @@ impl Parts {
 
     /// Of an engine: the Open Service Broker API, and the operator's.
     fn routes(&self, engine: &Engine, place: &Place) -> Router {
+        self.routes_of(Arc::new(engine.clone()), engine, place)
+    }
+
+    /// The same, with something before the engine.
+    pub(crate) fn routes_of(
+        &self,
+        backend: Arc<dyn Backend>,
+        engine: &Engine,
+        place: &Place,
+    ) -> Router {
         let http = &self.config.http;
         let mut settings = Settings::new(self.known.authentication());
         settings.missing_version = http.missing_version.into();
@@ -229,7 +266,6 @@ impl Parts {
         settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
         settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
         settings.observer = Some(Arc::new(Exchanges(Arc::clone(&self.metrics))));
-        let backend: Arc<dyn Backend> = Arc::new(engine.clone());
         let admin = Admin {
             engine: engine.clone(),
             authentication: self.known.authentication(),

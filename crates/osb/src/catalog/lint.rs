@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use super::schemas::PlanSchemas;
 use crate::fields::{Fault, Faults, Path};
-use crate::model::{Catalog, DashboardClient, MaintenanceInfo, Object, Plan, Service};
+use crate::model::{Catalog, DashboardClient, MaintenanceInfo, Object, Service};
 
 /// The vendor extension by which a service or a plan says whether its bindings need an application
 /// (see [`PlanEntry::requires_app`](super::PlanEntry::requires_app)).
@@ -62,7 +62,7 @@ pub(super) fn inspect(catalog: &Catalog, faults: &Faults) -> Vec<Vec<PlanSchemas
         ids.check(service.id.as_str(), &path, faults);
         names.check(&service.name, &path, faults);
         inspect_service(service, &path, faults);
-        compiled.push(inspect_plans(&service.plans, &path, &mut ids, faults));
+        compiled.push(inspect_plans(service, &path, &mut ids, faults));
     }
     compiled
 }
@@ -82,17 +82,21 @@ fn inspect_service(service: &Service, path: &Path<'_>, faults: &Faults) {
 }
 
 fn inspect_plans<'c>(
-    plans: &'c [Plan],
-    service: &Path<'_>,
+    service: &'c Service,
+    path: &Path<'_>,
     ids: &mut Unique<'c>,
     faults: &Faults,
 ) -> Vec<PlanSchemas> {
-    let parent = service.member("plans");
+    let parent = path.member("plans");
     let mut names = Unique::new("name");
-    let mut compiled = Vec::with_capacity(plans.len());
-    for (index, plan) in plans.iter().enumerate() {
+    let mut compiled = Vec::with_capacity(service.plans.len());
+    // The one plan of a service may bear its id: brokers do so whose platforms know what they ordered by it.
+    let is_alone = service.plans.len() == 1;
+    for (index, plan) in service.plans.iter().enumerate() {
         let path = parent.index(index);
-        ids.check(plan.id.as_str(), &path, faults);
+        if !is_alone || plan.id.as_str() != service.id.as_str() {
+            ids.check(plan.id.as_str(), &path, faults);
+        }
         names.check(&plan.name, &path, faults);
         not_empty(&plan.name, &path.member("name"), faults);
         not_empty(&plan.description, &path.member("description"), faults);

@@ -58,7 +58,8 @@ fn item_12_a_duplicate_id_or_name_names_both_places() {
     let faults = lint_faults(&json!({"services": [
         service("s", "one", json!([plan("p", "small"), plan("q", "small"), plan("r", "Small")])),
         service("s", "one", json!([plan("p", "small")])),
-        service("t", "One", json!([plan("t", "small")])),
+        service("t", "One", json!([plan("t", "small"), plan("u", "large")])),
+        service("v", "two", json!([plan("r", "small")])),
     ]}));
     let expected = [
         "services[0].plans[1].name: must be unique, and is the same as services[0].plans[0].name",
@@ -66,8 +67,11 @@ fn item_12_a_duplicate_id_or_name_names_both_places() {
         "services[1].name: must be unique, and is the same as services[0].name",
         "services[1].plans[0].id: must be unique, and is the same as services[0].plans[0].id",
         "services[2].plans[0].id: must be unique, and is the same as services[2].id",
+        "services[3].plans[0].id: must be unique, and is the same as services[0].plans[2].id",
     ];
     assert_eq!(faults, expected);
+    let alone = json!({"services": [service("w", "one", json!([plan("w", "default")]))]});
+    assert_eq!(lint_faults(&alone), Vec::<String>::new(), "the one plan may bear its service's id");
 }
 
 #[test]

@@ -1,0 +1,173 @@
+//! BrokerTemplateInstances: what was ordered through the broker, and who is bound to it, as the original keeps it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use engine::Engine;
+use futures_util::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt as _;
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
+};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use osb::Failure;
+use serde_json::{Value, json};
+
+use super::{TemplateBroker, failed, transient};
+use crate::calls::{Again, CallError, call, find};
+use crate::names::MANAGED_BY;
+use crate::templates::names::{GROUP, Kind, VERSION};
+
+/// How often a claim that others write is tried.
+const ROUNDS: usize = 5;
+/// The pause before claims are looked at again, where that failed.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// What an instance of the broker has claimed.
+pub(super) struct Claim {
+    object: DynamicObject,
+}
+
+impl Claim {
+    /// The namespace that it is in.
+    pub(super) fn namespace(&self) -> &str {
+        self.object.data["spec"]["templateInstance"]["namespace"].as_str().unwrap_or_default()
+    }
+
+    /// The reference by which what is made for it goes with it.
+    pub(super) fn owner(&self) -> Value {
+        json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": Kind::BrokerTemplateInstance.name(),
+            "name": self.object.name_any(),
+            "uid": self.object.uid(),
+        })
+    }
+
+    /// Whether an object was made for it.
+    pub(super) fn owns(&self, owners: &Value) -> bool {
+        let uid = json!(self.object.uid());
+        owners.as_array().into_iter().flatten().any(|owner| owner["uid"] == uid)
+    }
+}
+
+impl TemplateBroker {
+    fn claims(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &Kind::BrokerTemplateInstance.resource())
+    }
+
+    /// The claim of an instance; made, if it is not there.
+    pub(super) async fn claim(&self, name: &str, namespace: &str) -> Result<Claim, Failure> {
+        let of = |kind: &str| json!({"kind": kind, "namespace": namespace, "name": name});
+        let claim: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": Kind::BrokerTemplateInstance.name(),
+            "metadata": {"name": name, "labels": {MANAGED_BY.0: MANAGED_BY.1}},
+            "spec": {"templateInstance": of("TemplateInstance"), "secret": of("Secret")},
+        }))
+        .map_err(|error| Failure::failed(error.to_string()))?;
+        let what = format!("BrokerTemplateInstance {name}");
+        let object = match call(self.claims().create(&PostParams::default(), &claim)).await {
+            Err(CallError::Exists) => call(self.claims().get(name)).await,
+            made => made,
+        };
+        let claim = Claim { object: object.map_err(|error| failed(&what, error))? };
+        if claim.object.metadata.deletion_timestamp.is_some() {
+            return Err(transient(format!("{what}: the one before is still being removed")));
+        }
+        match claim.namespace() == namespace {
+            true => Ok(claim),
+            false => Err(Failure::new(
+                osb::FailureKind::Conflict,
+                format!("{what}: it is of namespace {:?}", claim.namespace()),
+            )),
+        }
+    }
+
+    pub(super) async fn claimed(&self, name: &str) -> Result<Option<Claim>, Failure> {
+        let found = find(self.claims().get(name)).await;
+        let found = found.map_err(|error| failed("BrokerTemplateInstance", error))?;
+        Ok(found.map(|object| Claim { object }))
+    }
+
+    /// Removes a claim; what it owns goes with it.
+    pub(super) async fn unclaim(&self, name: &str) -> Result<(), Failure> {
+        let removed = find(self.claims().delete(name, &DeleteParams::background())).await;
+        removed.map(drop).map_err(|error| failed("BrokerTemplateInstance", error))
+    }
+
+    /// Notes who is bound, or is not any longer.
+    pub(super) async fn note(&self, name: &str, binding: &str, bound: bool) -> Result<(), Failure> {
+        for _ in 0..ROUNDS {
+            // Without it there is nothing to note.
+            let Some(Claim { object }) = self.claimed(name).await? else { return Ok(()) };
+            let ids = object.data["spec"]["bindingIDs"].as_array().cloned().unwrap_or_default();
+            let mut ids: Vec<Value> = ids.into_iter().filter(|id| *id != binding).collect();
+            if bound {
+                ids.push(json!(binding));
+            }
+            if object.data["spec"]["bindingIDs"] == json!(ids) {
+                return Ok(());
+            }
+            let patch = Patch::Merge(json!({
+                "metadata": {"resourceVersion": object.resource_version()},
+                "spec": {"bindingIDs": ids},
+            }));
+            match call(self.claims().patch(name, &PatchParams::default(), &patch)).await {
+                Ok(_) | Err(CallError::NotFound) => return Ok(()),
+                Err(CallError::Conflict) => {}
+                Err(error) => return Err(failed("BrokerTemplateInstance", error)),
+            }
+        }
+        Err(transient("BrokerTemplateInstance: many write it at once"))
+    }
+
+    /// Removes the claims of namespaces that are gone, for ever, while it leads.
+    pub(super) async fn keep_claims(&self, engine: Engine) {
+        let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.client.clone());
+        let events = watcher(namespaces, Config::default()).backoff(Again::default());
+        pin_mut!(events);
+        let (mut listed, mut there) = (HashSet::new(), HashSet::new());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(it)) => drop(listed.insert(it.name_any())),
+                Ok(Event::Apply(it)) => drop(there.insert(it.name_any())),
+                Ok(Event::InitDone) => {
+                    there = std::mem::take(&mut listed);
+                    self.sweep(&engine, &there).await;
+                }
+                Ok(Event::Delete(it)) => {
+                    there.remove(&it.name_any());
+                    self.sweep(&engine, &there).await;
+                }
+                Err(error) => tracing::warn!(%error, "namespaces cannot be watched now"),
+            }
+        }
+    }
+
+    async fn sweep(&self, engine: &Engine, namespaces: &HashSet<String>) {
+        if !engine.drives() {
+            return;
+        }
+        while let Err(error) = self.sweep_once(namespaces).await {
+            tracing::warn!(%error, "claims of namespaces that are gone stay for now");
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn sweep_once(&self, namespaces: &HashSet<String>) -> Result<(), CallError> {
+        for object in call(self.claims().list(&ListParams::default())).await? {
+            let claim = Claim { object };
+            if namespaces.contains(claim.namespace()) {
+                continue;
+            }
+            let name = claim.object.name_any();
+            tracing::info!(name, namespace = claim.namespace(), "its namespace is gone: removed");
+            find(self.claims().delete(&name, &DeleteParams::background())).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! What is asked before the engine is: who asks, whether the ids are what the original's resources can bear, and
+//! whether the requester may.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use engine::Engine;
+use engine::record::Key;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use osb::catalog::PlanEntry;
+use osb::{
+    Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, CompiledCatalog,
+    DeprovisionRequest, Error, ErrorKind, InstanceId, InstanceView, LastOperation,
+    LastOperationQuery, ProvisionRequest, ProvisionedBody, Reply, UnbindRequest, UpdateRequest,
+};
+use quick_cache::sync::Cache;
+
+use super::life::namespace;
+use super::{TemplateBroker, identity};
+use crate::access::Identity;
+use crate::calls::{call, find};
+use crate::templates::names::GROUP;
+use crate::templates::requester::Requester;
+
+/// How long an answer holds.
+const HOLDS: Duration = Duration::from_secs(30);
+/// The same of a refusal.
+const REFUSAL_HOLDS: Duration = Duration::from_secs(2);
+/// How many answers are remembered.
+const REMEMBERED: usize = 4096;
+
+/// A right in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Right {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    namespace: String,
+    /// Empty: whatever its name.
+    name: String,
+}
+
+/// The engine of templates, behind what is asked before it.
+pub struct Front {
+    engine: Engine,
+    broker: TemplateBroker,
+    allowed: Cache<(Identity, Right), (Instant, bool)>,
+}
+
+impl Front {
+    pub(super) fn new(engine: Engine, broker: TemplateBroker) -> Self {
+        Self { engine, broker, allowed: Cache::new(REMEMBERED) }
+    }
+
+    /// Refuses with 403 who may not.
+    async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
+        let key = (requester.identity.clone(), right);
+        let known = self.allowed.get(&key).filter(|(until, _)| *until > Instant::now());
+        let is_allowed = match known {
+            Some((_, is_allowed)) => is_allowed,
+            None => {
+                let is_allowed = self.ask(requester, &key.1).await?;
+                let holds = if is_allowed { HOLDS } else { REFUSAL_HOLDS };
+                self.allowed.insert(key.clone(), (Instant::now() + holds, is_allowed));
+                is_allowed
+            }
+        };
+        let Right { verb, group, resource, namespace, .. } = &key.1;
+        let dot = if group.is_empty() { "" } else { "." };
+        match is_allowed {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Forbidden,
+                format!(
+                    "{:?} may not {verb} {resource}{dot}{group} in namespace {namespace:?}",
+                    requester.identity.user
+                ),
+            )),
+        }
+    }
+
+    async fn ask(&self, requester: &Requester, right: &Right) -> Result<bool, Error> {
+        let attributes = ResourceAttributes {
+            verb: Some(right.verb.to_owned()),
+            group: Some(right.group.to_owned()),
+            resource: Some(right.resource.to_owned()),
+            namespace: Some(right.namespace.clone()),
+            name: Some(right.name.clone()).filter(|name| !name.is_empty()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let client = requester.client(&self.broker.client, &right.namespace);
+        let api: Api<SelfSubjectAccessReview> = Api::all(client);
+        let answered = call(api.create(&PostParams::default(), &review)).await;
+        let answered = answered.map_err(|error| {
+            tracing::warn!(%error, "whether a requester may is not known");
+            let words = "whether the requester may is not known now; come again";
+            Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
+        })?;
+        Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    }
+
+    /// The namespace of an instance; what is not known here the engine refuses.
+    async fn namespace(&self, instance: &InstanceId) -> Option<String> {
+        let record = self.engine.store().glance(&Key::Instance(instance.clone())).await;
+        let stored = record.ok().flatten()?;
+        Some(namespace(stored.record.ordered.context.expose()).to_owned())
+    }
+
+    /// Whose instance it is, to those who may get it.
+    async fn may_see(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
+        let requester = identity::requester(call.originating_identity.as_ref())?;
+        let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
+        let name = instance.as_str().to_ascii_lowercase();
+        let instances = of_group("get", "templateinstances", namespace, name);
+        self.check(&requester, instances).await
+    }
+
+    /// Removes it, or a binding of it, for those who may delete it. Where its namespace is gone so are all rights in
+    /// it: nobody needs one then.
+    async fn may_remove(&self, made: &Call, instance: &InstanceId) -> Result<(), Error> {
+        let requester = identity::requester(made.originating_identity.as_ref())?;
+        let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
+        let name = instance.as_str().to_ascii_lowercase();
+        let api = self.broker.instances(&self.broker.client, &namespace);
+        if let Ok(None) = find(api.get_metadata(&name)).await {
+            return Ok(());
+        }
+        let instances = of_group("delete", "templateinstances", namespace, name);
+        self.check(&requester, instances).await
+    }
+}
+
+fn of_group(verb: &'static str, resource: &'static str, namespace: String, name: String) -> Right {
+    Right { verb, group: GROUP, resource, namespace, name }
+}
+
+/// Ids become names and `bindingIDs`.
+fn uuid(member: &str, id: &str) -> Result<(), Error> {
+    let groups: Vec<&str> = id.split('-').collect();
+    let hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let lengths = groups.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
+    match lengths && groups.iter().all(hex) {
+        true => Ok(()),
+        false => Err(Error::bad_request(format!("{member}: has to be a UUID"))),
+    }
+}
+
+/// A label of DNS, as the names of namespaces are.
+fn is_namespace(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(good)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+#[async_trait]
+impl Backend for Front {
+    fn catalog(&self) -> Option<Arc<CompiledCatalog>> {
+        self.engine.catalog()
+    }
+
+    fn requires_async(&self, action: Action, plan: Option<&PlanEntry>) -> bool {
+        self.engine.requires_async(action, plan)
+    }
+
+    async fn provision(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: ProvisionRequest,
+    ) -> Result<Reply<ProvisionedBody>, Error> {
+        uuid("instance_id", instance.as_str())?;
+        let context = request.context.as_ref().map(|context| context.expose());
+        let of = |member: &str| {
+            context.and_then(|context| context.get(member)?.as_str()).unwrap_or_default()
+        };
+        if of("platform") != "kubernetes" {
+            return Err(Error::bad_request("context.platform: has to be kubernetes"));
+        }
+        if !is_namespace(of("namespace")) {
+            return Err(Error::bad_request("context.namespace: has to be the name of a namespace"));
+        }
+        let namespace = of("namespace").to_owned();
+        let requester = identity::requester(call.originating_identity.as_ref())?;
+        if let Some(template) = self.broker.templates.get(request.service_id.as_str()) {
+            let name = template.document["metadata"]["name"].as_str().unwrap_or_default();
+            let templates =
+                of_group("get", "templates", template.namespace.clone(), name.to_owned());
+            self.check(&requester, templates).await?;
+        }
+        let instances = of_group("create", "templateinstances", namespace.clone(), String::new());
+        let secrets = Right {
+            verb: "create",
+            group: "",
+            resource: "secrets",
+            namespace,
+            name: String::new(),
+        };
+        self.check(&requester, instances).await?;
+        self.check(&requester, secrets).await?;
+        self.engine.provision(call, instance, request).await
+    }
+
+    async fn update(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: UpdateRequest,
+    ) -> Result<Reply<ProvisionedBody>, Error> {
+        self.may_see(call, instance).await?;
+        self.engine.update(call, instance, request).await
+    }
+
+    async fn deprovision(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: DeprovisionRequest,
+    ) -> Result<Reply<()>, Error> {
+        self.may_remove(call, instance).await?;
+        self.engine.deprovision(call, instance, request).await
+    }
+
+    async fn instance(&self, call: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
+        self.may_see(call, instance).await?;
+        self.engine.instance(call, instance).await
+    }
+
+    async fn instance_last_operation(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        query: LastOperationQuery,
+    ) -> Result<LastOperation, Error> {
+        identity::requester(call.originating_identity.as_ref())?;
+        self.engine.instance_last_operation(call, instance, query).await
+    }
+
+    async fn bind(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+        request: BindRequest,
+    ) -> Result<Reply<BindingBody>, Error> {
+        uuid("binding_id", binding.as_str())?;
+        self.may_see(call, instance).await?;
+        self.engine.bind(call, instance, binding, request).await
+    }
+
+    async fn unbind(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+        request: UnbindRequest,
+    ) -> Result<Reply<()>, Error> {
+        self.may_remove(call, instance).await?;
+        self.engine.unbind(call, instance, binding, request).await
+    }
+
+    async fn binding(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+    ) -> Result<BindingView, Error> {
+        self.may_see(call, instance).await?;
+        self.engine.binding(call, instance, binding).await
+    }
+
+    async fn binding_last_operation(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+        query: LastOperationQuery,
+    ) -> Result<LastOperation, Error> {
+        identity::requester(call.originating_identity.as_ref())?;
+        self.engine.binding_last_operation(call, instance, binding, query).await
+    }
+}

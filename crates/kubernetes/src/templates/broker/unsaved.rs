@@ -1,0 +1,71 @@
+//! A store that keeps records and no catalog: of templates each replica knows what there is, and a catalog of
+//! thousands is larger than anything that could keep it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use engine::ports::{Query, Store, StoreError, Stored, Version};
+use engine::record::{Key, Record};
+use osb::{PlanId, ServiceId};
+use serde_json::Value;
+
+/// Another store, without its catalog.
+pub struct Unsaved {
+    store: Arc<dyn Store>,
+    catalog: Mutex<Option<Value>>,
+}
+
+impl Unsaved {
+    /// Over another store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, catalog: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Store for Unsaved {
+    async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.store.read(key).await
+    }
+
+    async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.store.glance(key).await
+    }
+
+    fn lags(&self) -> bool {
+        self.store.lags()
+    }
+
+    async fn write(
+        &self,
+        record: Arc<Record>,
+        expected: Option<&Version>,
+    ) -> Result<Version, StoreError> {
+        self.store.write(record, expected).await
+    }
+
+    async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
+        self.store.remove(key, expected).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+        self.store.list(query).await
+    }
+
+    async fn busy(&self) -> Result<Vec<Key>, StoreError> {
+        self.store.busy().await
+    }
+
+    async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError> {
+        self.store.plans_in_use().await
+    }
+
+    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
+        Ok(self.catalog.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
+        *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog.clone());
+        Ok(())
+    }
+}

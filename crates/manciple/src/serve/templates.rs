@@ -1,0 +1,83 @@
+//! Templates as services: an engine of their own, under `/brokers/template.openshift.io`, and the controller that makes
+//! what is ordered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use engine::Engine;
+use engine::policy::{OnLost, PerAction, Policy};
+use kubernetes::templates::broker::{NAME, TemplateBroker};
+use kubernetes::templates::{self, Controller, Settings, WORKERS};
+use kubernetes::{Client, Lead};
+use osb::Backend;
+use osb::jobs::contract::Capability;
+
+use super::cluster::Templates;
+use super::place::Place;
+use super::start::Parts;
+
+/// How long an operation may take: longer than any instance is waited for.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How often work is begun anew whose process has gone, or that could not go on.
+const ATTEMPTS: u32 = 1_000;
+/// How many operations wait at once: waiting costs a watch, and nothing else.
+const AT_ONCE: usize = 10_000;
+
+/// Where it is, and who leads.
+pub(crate) struct Ground {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) lead: Arc<Lead>,
+}
+
+/// Begins to serve templates.
+pub(crate) async fn open(
+    parts: &Parts,
+    of: &Templates,
+    ground: Ground,
+) -> anyhow::Result<(Engine, Router)> {
+    let Ground { client, namespace, lead } = ground;
+    let seal = templates::seal_key(client.clone(), &namespace, templates::NAME).await?;
+    let broker = TemplateBroker::new(&client, &namespace, of.namespaces.clone(), seal);
+    let name = format!("{}/{NAME}", parts.policy.broker);
+    let place = Place::templates(client.clone(), &namespace, &name, broker.clone(), &lead).await?;
+    let engine = parts.engine(&place, policy(&parts.policy, name));
+    tokio::spawn(broker.clone().keep(engine.clone()));
+    tokio::spawn(engine.clone().sweep());
+    if let Some(leadership) = &place.leadership {
+        tokio::spawn(leadership.take_part(&engine));
+    }
+    if of.controller {
+        let settings = Settings {
+            namespace,
+            name: templates::NAME.to_owned(),
+            requesters: of.requesters.into(),
+            watched: of.instance_namespaces.clone(),
+            workers: WORKERS,
+        };
+        tokio::spawn(Controller::open(client, settings).await?.run(lead));
+    }
+    let front: Arc<dyn Backend> = Arc::new(broker.front(engine.clone()));
+    let router = parts.routes_of(front, &engine, &place);
+    Ok((engine, router))
+}
+
+/// Where the routes of templates are, beside those of others.
+pub(crate) fn nested(router: Router) -> Router {
+    Router::new().nest(&format!("/brokers/{NAME}"), router)
+}
+
+fn policy(base: &Policy, broker: String) -> Policy {
+    Policy {
+        broker,
+        capabilities: Some(vec![Capability::RequestFile]),
+        timeouts: PerAction::all(LONGEST),
+        // What is begun is named by the order: begun twice it is begun once.
+        lost: OnLost::Retry,
+        attempts: ATTEMPTS,
+        max_runs: AT_ONCE,
+        dashboard_url: None,
+        ..base.clone()
+    }
+}
