@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::redact::Redactor;
 use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
 use kube::Client;
 use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
@@ -16,11 +17,14 @@ use tokio::task::JoinSet;
 
 use super::Controller;
 use super::kinds::Place;
-use super::make::AT_ONCE;
+use super::make::{AT_ONCE, secrets};
 use super::names::OWNER;
+use super::record::Record;
+use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
+use super::table::Work;
 use super::trouble::Trouble;
 use crate::calls::{Again, call, find};
 
@@ -29,43 +33,74 @@ const LOOK: Duration = Duration::from_secs(20);
 /// A watch ends by itself, as those of others do: a dead connection is noticed then.
 const WATCH_SECONDS: u32 = 290;
 
-/// What was seen of an object that is waited for.
-type Seen = Arc<Mutex<HashMap<String, Readiness>>>;
+/// What was seen of the objects that are waited for.
+#[derive(Default)]
+struct Sight {
+    /// Those that are waited for, by their uids.
+    of: HashMap<String, Option<Readiness>>,
+    /// One may be gone: it is to be asked for.
+    is_doubtful: bool,
+}
+
+type Seen = Arc<Mutex<Sight>>;
 
 /// Follows the objects of one instance.
 pub(super) struct Follower {
     seen: Seen,
     looked: Instant,
+    redactor: Redactor,
     _watches: JoinSet<()>,
 }
 
 impl Controller {
     /// Whether what is waited for is ready.
     pub(super) async fn await_ready(&self, instance: &Arc<Instance>) -> Result<Came, Trouble> {
-        let requester = instance.requester().map_err(Trouble::Final)?;
-        let client = requester.client(&self.client, &instance.key.namespace);
+        let key = &instance.key;
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
-        let mut seen = self.seen(instance, &client, &made).await?;
-        let is_due = match self.table().work(&instance.key).and_then(|it| it.follower.as_mut()) {
-            Some(follower) if follower.looked.elapsed() >= LOOK => {
-                follower.looked = Instant::now();
-                true
+        let client = match self.with(key, |work| work.record.clone()).flatten() {
+            Some(record) => self.of_record(key, &record)?,
+            None => {
+                let record = self.read_record(key).await?;
+                let gone = || Trouble::Final("what it was begun with was removed".to_owned());
+                let record = record.ok_or_else(gone)?;
+                self.with(key, |work| work.record = Some(Arc::clone(&record)));
+                self.of_record(key, &record)?
             }
-            _ => false,
         };
+        self.follow_objects(instance, &client, &made).await?;
+        let looked = self.with(key, |work| {
+            let follower = work.follower.as_mut()?;
+            let mut sight = follower.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_due =
+                std::mem::take(&mut sight.is_doubtful) || follower.looked.elapsed() >= LOOK;
+            let seen = sight.of.clone();
+            drop(sight);
+            if is_due {
+                follower.looked = Instant::now();
+            }
+            Some((seen, is_due))
+        });
+        let Some((mut seen, is_due)) = looked.flatten() else { return Err(Trouble::Old) };
         if is_due {
             seen.extend(self.look(&client, &made).await?);
         }
+        let redacted = |text: &str| {
+            let redact = |work: &mut Work| {
+                let follower = work.follower.as_ref()?;
+                Some(follower.redactor.redact(text).into_owned())
+            };
+            self.with(key, redact).flatten().unwrap_or_default()
+        };
         let mut failed = Vec::new();
         for made in made.iter_mut().filter(|made| made.state == State::Waiting) {
-            let words = format!("{} {}", made.kind, made.name);
-            match seen.remove(&made.uid) {
+            match seen.remove(&made.uid).flatten() {
                 Some(Readiness::Ready) => {
                     (made.state, made.message) = (State::Ready, String::new());
                 }
-                Some(Readiness::Waiting(why)) => made.message = why,
+                Some(Readiness::Waiting(why)) => made.message = redacted(&why),
                 Some(Readiness::Failed(why)) => {
-                    failed.push(format!("{words}: {why}"));
+                    let why = redacted(&why);
+                    failed.push(format!("{} {}: {why}", made.kind, made.name));
                     (made.state, made.message) = (State::Failed, why);
                 }
                 None => {}
@@ -79,7 +114,7 @@ impl Controller {
                 // What is waited for is said where it is for long.
                 if is_due {
                     let stand = Stand::Waiting(status::WAITING.to_owned());
-                    self.say(&instance.key, &stand, Some(made)).await?;
+                    self.say(key, &stand, Some(made)).await?;
                 }
                 return Ok(Came::Later(self.next_look(instance)));
             }
@@ -87,45 +122,61 @@ impl Controller {
         Ok(Came::Stands(stand, Some(made)))
     }
 
-    fn next_look(&self, instance: &Instance) -> Duration {
-        let left = instance.deadline().map(|deadline| deadline.duration_since(self.now()));
-        left.ok().and_then(|left| Duration::try_from(left).ok()).unwrap_or_default().min(LOOK)
+    /// A client of whoever an instance was begun for.
+    fn of_record(&self, key: &Key, record: &Record) -> Result<Client, Trouble> {
+        let requester = Requester::of(&record.requester).map_err(Trouble::Final)?;
+        Ok(requester.client(&self.client, &key.namespace))
     }
 
-    /// What was seen so far; begins to follow them, if nobody does.
-    async fn seen(
+    fn next_look(&self, instance: &Instance) -> Duration {
+        let left = Duration::try_from(instance.deadline().duration_since(self.now()));
+        left.unwrap_or_default().clamp(Duration::from_secs(1), LOOK)
+    }
+
+    /// Begins to follow what is waited for, if nobody does.
+    async fn follow_objects(
         &self,
         instance: &Instance,
         client: &Client,
         made: &[Made],
-    ) -> Result<HashMap<String, Readiness>, Trouble> {
-        let known = |follower: &Follower| {
-            follower.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        };
+    ) -> Result<(), Trouble> {
         let key = &instance.key;
-        if let Some(follower) = self.table().work(key).and_then(|work| work.follower.as_ref()) {
-            return Ok(known(follower));
+        if self.with(key, |work| work.follower.is_some()) == Some(true) {
+            return Ok(());
         }
-        let mut places = BTreeSet::new();
-        for made in made.iter().filter(|made| made.state == State::Waiting) {
-            places.insert((&made.api_version, &made.kind, &made.namespace));
-        }
-        let seen = Seen::default();
+        let waiting: Vec<&Made> = made.iter().filter(|it| it.state == State::Waiting).collect();
+        let of = waiting.iter().map(|made| (made.uid.clone(), None)).collect();
+        let seen: Seen = Arc::new(Mutex::new(Sight { of, is_doubtful: false }));
+        let places: BTreeSet<_> =
+            waiting.iter().map(|it| (&it.api_version, &it.kind, &it.namespace)).collect();
         let mut watches = JoinSet::new();
         for (api_version, kind, namespace) in places {
-            let place = self.kinds.find(api_version, kind).await;
+            let place = self.kinds.find_any(api_version, kind).await;
             let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
-            // A kind that is gone is found out by the look.
+            // A kind that is gone is found out by the look; where many are waited for it finds out the others, too.
             let Some(place) = place else { continue };
+            let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else { continue };
             let api = of_place(client, &place, namespace);
-            let (seen, woken) = (Arc::clone(&seen), self.woken(key));
-            watches.spawn(watch(api, format!("{OWNER}={}", instance.uid), seen, woken));
+            let (label, seen) = (format!("{OWNER}={}", key.uid), Arc::clone(&seen));
+            let watch = watch(api, label, seen, self.woken(key));
+            watches.spawn(async move {
+                watch.await;
+                drop(permit);
+            });
         }
-        let follower = Follower { seen, looked: Instant::now(), _watches: watches };
-        if let Some(work) = self.table().work(key) {
+        let names: Vec<&str> = made.iter().flat_map(|it| [&*it.name, &*it.namespace]).collect();
+        self.with(key, |work| {
+            let template = &instance.spec()["template"]["parameters"];
+            let public = template.as_array().into_iter().flatten();
+            let public = public.filter_map(|it| it["value"].as_str().map(str::to_owned));
+            let public: Vec<String> = public.collect();
+            let values = work.record.as_ref().map(|record| record.parameters.clone());
+            let secrets = secrets(&values.unwrap_or_default(), &public, &names);
+            let redactor = Redactor::new(&secrets);
+            let follower = Follower { seen, looked: Instant::now(), redactor, _watches: watches };
             work.follower = Some(follower);
-        }
-        Ok(HashMap::new())
+        });
+        Ok(())
     }
 
     /// Has this one looked at.
@@ -139,10 +190,10 @@ impl Controller {
         &self,
         client: &Client,
         made: &[Made],
-    ) -> Result<HashMap<String, Readiness>, Trouble> {
+    ) -> Result<HashMap<String, Option<Readiness>>, Trouble> {
         let waiting = made.iter().filter(|made| made.state == State::Waiting);
         let looks = waiting.map(|made| async move {
-            let place = self.kinds.find(&made.api_version, &made.kind).await?;
+            let place = self.kinds.find_any(&made.api_version, &made.kind).await?;
             let found = match place {
                 Some(place) => {
                     find(of_place(client, &place, &made.namespace).get(&made.name)).await?
@@ -152,7 +203,7 @@ impl Controller {
             let gone = || Readiness::Failed("it was removed".to_owned());
             let found = found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid));
             let readiness = found.map_or_else(gone, |found| readiness(&whole(&found)));
-            Ok::<_, Trouble>((made.uid.clone(), readiness))
+            Ok::<_, Trouble>((made.uid.clone(), Some(readiness)))
         });
         let looks: Vec<_> = looks.collect();
         stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
@@ -180,19 +231,16 @@ async fn watch(api: Api<DynamicObject>, label: String, seen: Seen, woken: impl F
             Ok(events) => {
                 pin_mut!(events);
                 while let Some(Ok(event)) = events.next().await {
-                    let (object, readiness) = match event {
-                        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                            let readiness = readiness(&whole(&object));
-                            (object, readiness)
-                        }
-                        WatchEvent::Deleted(object) => {
-                            (object, Readiness::Failed("it was removed".to_owned()))
-                        }
+                    let (object, is_there) = match event {
+                        WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
+                        // Gone, or without its label.
+                        WatchEvent::Deleted(object) => (object, false),
                         WatchEvent::Bookmark(_) => continue,
                         WatchEvent::Error(_) => break,
                     };
-                    let Some(uid) = object.metadata.uid else { continue };
-                    seen.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, readiness);
+                    if !note(&seen, &object, is_there) {
+                        continue;
+                    }
                     woken();
                 }
             }
@@ -200,4 +248,17 @@ async fn watch(api: Api<DynamicObject>, label: String, seen: Seen, woken: impl F
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Notes how an object is; whether it is one that is waited for.
+fn note(seen: &Seen, object: &DynamicObject, is_there: bool) -> bool {
+    let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(uid) = object.metadata.uid.as_ref().filter(|uid| lock().of.contains_key(*uid)) else {
+        return false;
+    };
+    let readiness = is_there.then(|| readiness(&whole(object)));
+    let mut sight = lock();
+    sight.is_doubtful |= !is_there;
+    sight.of.insert(uid.clone(), readiness);
+    true
 }

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use kube::discovery::ApiResource;
 
-use crate::calls::{CallError, find};
+use crate::calls::{CallError, call, find};
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_secs(600);
 /// The same of an answer in which a kind is missing.
 const MISSING_HOLDS: Duration = Duration::from_secs(1);
+
+/// No version of a group is longer.
+const LONGEST: usize = 253;
 
 /// Where objects of a kind are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +46,9 @@ impl Kinds {
         kind: &str,
     ) -> Result<Option<Place>, CallError> {
         let among = |places: &[Place]| places.iter().find(|it| it.resource.kind == kind).cloned();
+        if !is_version(api_version) {
+            return Ok(None);
+        }
         if let Some((asked, places)) = self.known(api_version) {
             let found = among(&places);
             let holds = if found.is_some() { HOLDS } else { MISSING_HOLDS };
@@ -52,9 +58,31 @@ impl Kinds {
         }
         let places = self.ask(api_version).await?;
         let found = among(&places);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(api_version.to_owned(), (Instant::now(), places));
+        if !places.is_empty() {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(api_version.to_owned(), (Instant::now(), places));
+        }
         Ok(found)
+    }
+
+    /// The same of something that was made once: a version may be gone, and its kind there in another.
+    pub(super) async fn find_any(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<Place>, CallError> {
+        if let Some(found) = self.find(api_version, kind).await? {
+            return Ok(Some(found));
+        }
+        let Some((group, _)) = api_version.split_once('/') else { return Ok(None) };
+        let groups = call(self.client.list_api_groups()).await?.groups;
+        let versions = groups.into_iter().filter(|it| it.name == group).flat_map(|it| it.versions);
+        for version in versions {
+            if let Some(found) = self.find(&version.group_version, kind).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// What was known of it does not hold: an object of it could not be found.
@@ -67,15 +95,6 @@ impl Kinds {
     }
 
     async fn ask(&self, api_version: &str) -> Result<Arc<[Place]>, CallError> {
-        // It becomes a part of a path.
-        let is_plain =
-            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'/');
-        let parts: Vec<&str> = api_version.split('/').collect();
-        let good = |part: &str| part.starts_with(|first: char| first.is_ascii_alphanumeric());
-        if parts.len() > 2 || !parts.iter().all(|it| good(it)) || !api_version.bytes().all(is_plain)
-        {
-            return Ok(Arc::default());
-        }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let found = match group {
             "" => find(self.client.list_core_api_resources(version)).await?,
@@ -94,4 +113,14 @@ impl Kinds {
         });
         Ok(places.collect())
     }
+}
+
+/// Whether it can be the version of a group: it becomes a part of a path.
+fn is_version(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let good = |part: &str| {
+        part.starts_with(|first: char| first.is_ascii_alphanumeric()) && part.bytes().all(plain)
+    };
+    let parts: Vec<&str> = text.split('/').collect();
+    text.len() <= LONGEST && parts.len() <= 2 && parts.into_iter().all(good)
 }

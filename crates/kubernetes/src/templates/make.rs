@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::redact::{Redactor, Secrets};
 use futures_util::{StreamExt, stream};
@@ -19,10 +20,10 @@ use template::{Fault, Processed, System, Template, ready};
 
 use super::Controller;
 use super::kinds::Place;
-use super::names::{MANAGER, OWNER};
+use super::names::MANAGER;
 use super::plan::{self, Planned};
-use super::record::{self, Values};
-use super::resource::Instance;
+use super::record::{self, Record, Values};
+use super::resource::{Instance, Key};
 use super::review::review;
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
@@ -37,9 +38,9 @@ const LATE: i64 = 60;
 /// What is to be made.
 struct Prepared {
     plan: Vec<Planned>,
-    values: Values,
-    /// Which of the values are nobody's business.
-    secrets: Secrets,
+    record: Arc<Record>,
+    /// What of the values is nobody's business.
+    redactor: Redactor,
 }
 
 impl Controller {
@@ -57,57 +58,52 @@ impl Controller {
             if !instance.is_held() {
                 self.hold(instance, true).await?;
             }
-            let instance = self.known(&instance.key)?;
-            if instance.deleting {
-                return Ok(Came::Later(std::time::Duration::ZERO));
+            if self.known(&instance.key)?.deleting {
+                return Ok(Came::Later(Duration::ZERO));
             }
-            if let Some(others) = self.record(&instance, &prepared.values).await? {
-                prepared = self.prepare(&instance, &client, Some(others)).await?;
+            if let Some(others) = self.record(&instance.key, &prepared.record).await? {
+                prepared = self.prepare(instance, &client, Some(others)).await?;
             }
         }
-        if let Some(work) = self.table().work(&instance.key) {
-            work.values = Some(prepared.values.clone());
-        }
+        self.with(&instance.key, |work| work.record = Some(Arc::clone(&prepared.record)));
         self.make_all(instance, &client, &prepared).await
     }
 
-    /// The values that were recorded, by this process or by one before it.
-    async fn recorded(&self, instance: &Instance) -> Result<Option<Values>, Trouble> {
-        let known = self.table().work(&instance.key).and_then(|work| work.values.clone());
+    /// What was recorded, by this process or by one before it.
+    async fn recorded(&self, instance: &Instance) -> Result<Option<Arc<Record>>, Trouble> {
+        let known = self.with(&instance.key, |work| work.record.clone()).flatten();
         if known.is_some() || !instance.is_held() {
             return Ok(known);
         }
-        self.read_record(instance).await
+        self.read_record(&instance.key).await
     }
 
-    pub(super) async fn read_record(&self, instance: &Instance) -> Result<Option<Values>, Trouble> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &instance.key.namespace);
-        let found = find(secrets.get(&record::name(&instance.uid))).await;
+    pub(super) async fn read_record(&self, of: &Key) -> Result<Option<Arc<Record>>, Trouble> {
+        let found = find(self.secrets(of).get(&record::name(&of.uid))).await;
         let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
-        let read = |secret: Secret| record::read(instance, &secret, &self.seal);
+        let read = |secret: Secret| record::read(of, &secret, &self.seal).map(Arc::new);
         found.map(read).transpose().map_err(Trouble::Final)
     }
 
-    /// Records values; those of somebody else, if they came first.
-    async fn record(
-        &self,
-        instance: &Instance,
-        values: &Values,
-    ) -> Result<Option<Values>, Trouble> {
-        let secret = record::secret(instance, values, &self.seal);
+    pub(super) fn secrets(&self, of: &Key) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &of.namespace)
+    }
+
+    /// Writes a record; that of somebody else, if it came first.
+    async fn record(&self, of: &Key, record: &Record) -> Result<Option<Arc<Record>>, Trouble> {
+        let secret = record::secret(of, record, &self.seal);
         let secret: Secret =
             serde_json::from_value(secret).map_err(|error| Trouble::Final(error.to_string()))?;
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &instance.key.namespace);
-        match call(secrets.create(&PostParams::default(), &secret)).await {
+        let unable =
+            |error: CallError| format!("what it is begun with cannot be recorded: {error}");
+        match call(self.secrets(of).create(&PostParams::default(), &secret)).await {
             Ok(_) => Ok(None),
-            Err(CallError::Exists) => match self.read_record(instance).await? {
-                Some(values) => Ok(Some(values)),
+            Err(CallError::Exists) => match self.read_record(of).await? {
+                Some(record) => Ok(Some(record)),
                 None => Err(Trouble::Passing("its record came and went".to_owned())),
             },
-            Err(error @ CallError::Invalid(_)) => {
-                Err(Trouble::Final(format!("its values cannot be recorded: {error}")))
-            }
-            Err(error) => Err(Trouble::Passing(format!("its values cannot be recorded: {error}"))),
+            Err(error @ CallError::Invalid(_)) => Err(Trouble::Final(unable(error))),
+            Err(error) => Err(Trouble::Passing(unable(error))),
         }
     }
 
@@ -115,33 +111,46 @@ impl Controller {
         &self,
         instance: &Instance,
         client: &Client,
-        recorded: Option<Values>,
+        recorded: Option<Arc<Record>>,
     ) -> Result<Prepared, Trouble> {
+        if recorded.as_ref().is_some_and(|record| !record.is_of(instance)) {
+            let why = "spec: was changed after it was begun: field is immutable";
+            return Err(Trouble::Final(why.to_owned()));
+        }
         let mut template = template(instance).map_err(Trouble::Final)?;
         let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
-        let given = match recorded {
-            Some(values) => values,
+        let given = match &recorded {
+            Some(record) => record.parameters.clone(),
             None => given(instance, client, self.now().as_second()).await?,
         };
         for (name, value) in &given {
             template.set(name, value);
         }
-        let processed = processed(template).map_err(Trouble::Final)?;
-        let values = record::values(&processed.parameters);
-        let plan = self.plan(instance, processed).await?;
-        let secrets = secrets(&values, &public, &plan);
-        Ok(Prepared { plan, values, secrets })
+        let Processed { objects, message, parameters, .. } =
+            processed(template).map_err(Trouble::Final)?;
+        let record = match recorded {
+            Some(record) => record,
+            None => Arc::new(Record::of(instance, &parameters, message)),
+        };
+        let hides = |names: &[&str]| Redactor::new(&secrets(&record.parameters, &public, names));
+        let plan = match self.plan(&instance.key, objects).await {
+            Ok(plan) => plan,
+            Err(Trouble::Final(why)) => {
+                return Err(Trouble::Final(hides(&[]).redact(&why).into_owned()));
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        let names: Vec<&str> = plan.iter().flat_map(Planned::names).collect();
+        let redactor = hides(&names);
+        Ok(Prepared { plan, record, redactor })
     }
 
-    async fn plan(
-        &self,
-        instance: &Instance,
-        processed: Processed,
-    ) -> Result<Vec<Planned>, Trouble> {
-        let mut plan = Vec::new();
+    async fn plan(&self, of: &Key, objects: Vec<Value>) -> Result<Vec<Planned>, Trouble> {
+        let mut plan: Vec<Planned> = Vec::new();
         let mut faults = Vec::new();
-        let defined: Vec<Place> = processed.objects.iter().flat_map(defined).collect();
-        for (index, object) in processed.objects.into_iter().enumerate() {
+        let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
+        for (index, object) in objects.into_iter().enumerate() {
+            let path = format!("template.objects[{index}]");
             let (api_version, kind) = plan::kind(&object);
             let found = self.kinds.find(api_version, kind).await;
             let found = found.map_err(|error| Trouble::from(error).of(api_version))?;
@@ -149,12 +158,15 @@ impl Controller {
                 |it: &&Place| it.resource.api_version == api_version && it.resource.kind == kind;
             let Some(place) = found.or_else(|| defined.iter().find(is_it).cloned()) else {
                 return Err(Trouble::Doubtful(format!(
-                    "template.objects[{index}]: the API server knows no {kind:?} of {api_version:?}"
+                    "{path}: the API server knows no {kind:?} of {api_version:?}"
                 )));
             };
-            match plan::plan(instance, index, object, place) {
+            match plan::plan(of, index, object, place, &self.seal) {
+                Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
+                    faults.push(format!("{path}: Duplicate value: {}", planned.words()));
+                }
                 Ok(planned) => plan.push(planned),
-                Err(why) => faults.push(format!("template.objects[{index}].{why}")),
+                Err(why) => faults.push(format!("{path}.{why}")),
             }
         }
         match faults.is_empty() {
@@ -163,17 +175,27 @@ impl Controller {
         }
     }
 
-    /// What a template that is recorded became, for whoever has to find what was made of it.
+    /// What a template that was begun with may have become, for whoever has to find what was made of it: what cannot be
+    /// planned any more is passed over.
     pub(super) async fn planned(
         &self,
         instance: &Instance,
-        values: &Values,
+        record: &Record,
     ) -> Result<Vec<Planned>, Trouble> {
-        let mut template = template(instance).map_err(Trouble::Final)?;
-        for (name, value) in values {
+        let Ok(mut template) = template(instance) else { return Ok(Vec::new()) };
+        for (name, value) in &record.parameters {
             template.set(name, value);
         }
-        self.plan(instance, processed(template).map_err(Trouble::Final)?).await
+        let Ok(processed) = processed(template) else { return Ok(Vec::new()) };
+        let mut plan = Vec::new();
+        for (index, object) in processed.objects.into_iter().enumerate() {
+            let (api_version, kind) = plan::kind(&object);
+            let place = self.kinds.find_any(api_version, kind).await;
+            let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
+            let Some(place) = place else { continue };
+            plan.extend(plan::plan(&instance.key, index, object, place, &self.seal));
+        }
+        Ok(plan)
     }
 
     /// Makes all, those before others first. What cannot be made is no reason not to make the rest, as in the
@@ -185,15 +207,15 @@ impl Controller {
         prepared: &Prepared,
     ) -> Result<Came, Trouble> {
         let plan = &prepared.plan;
-        let redact = |text: String| Redactor::new(&prepared.secrets).redact(&text).into_owned();
+        let redact = |text: String| prepared.redactor.redact(&text).into_owned();
         let mut ranks: Vec<u8> = plan.iter().map(|planned| planned.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
         let mut troubles = Vec::new();
         for rank in ranks {
             let is_made = |index: &usize| {
-                let mut table = self.table();
-                table.work(&instance.key).is_some_and(|work| work.made.contains_key(index))
+                let known = self.with(&instance.key, |work| work.made.contains_key(index));
+                known.unwrap_or_default()
             };
             let open = plan.iter().enumerate().filter(|(_, planned)| planned.rank == rank);
             let open: Vec<_> = open.filter(|(index, _)| !is_made(index)).collect();
@@ -205,9 +227,7 @@ impl Controller {
             while let Some((index, made)) = calls.next().await {
                 match made {
                     Ok(made) => {
-                        if let Some(work) = self.table().work(&instance.key) {
-                            work.made.insert(index, made);
-                        }
+                        self.with(&instance.key, |work| work.made.insert(index, made));
                     }
                     Err(trouble) => troubles.push((index, trouble)),
                 }
@@ -247,9 +267,8 @@ impl Controller {
         if !definite.is_empty() {
             return Err(Trouble::Final(definite.join("\n")));
         }
-        let mut table = self.table();
-        let Some(work) = table.work(&instance.key) else { return Err(Trouble::Old) };
-        let made: Vec<Made> = work.made.values().cloned().collect();
+        let made = self.with(&instance.key, |work| work.made.values().cloned().collect());
+        let made: Vec<Made> = made.ok_or(Trouble::Old)?;
         let stand = match made.iter().any(|made| made.state == State::Waiting) {
             true => Stand::Waiting(status::WAITING.to_owned()),
             false => Stand::Ready,
@@ -279,8 +298,13 @@ impl Controller {
                 self.found(instance, client, planned).await.map_err(failed)?
             }
             Err(error) => {
-                if matches!(error, CallError::NotFound) {
-                    self.kinds.forget(&resource.api_version);
+                match &error {
+                    CallError::NotFound => self.kinds.forget(&resource.api_version),
+                    // It may yet be made.
+                    CallError::NoAnswer(_) | CallError::Refused(_) => {
+                        self.with(&instance.key, |work| work.unanswered = Some(Instant::now()));
+                    }
+                    _ => {}
                 }
                 return Err(failed(error.into()));
             }
@@ -309,7 +333,9 @@ impl Controller {
         let Some(found) = found else {
             return Err(Trouble::Passing("it existed, and is gone".to_owned()));
         };
-        match is_ours(instance, &found) {
+        let is_going = !found["metadata"]["deletionTimestamp"].is_null();
+        match planned.is(&instance.key, &found, &self.seal) {
+            true if is_going => Err(Trouble::Passing("it exists, and is being removed".to_owned())),
             true => Ok(found),
             false => Err(Trouble::Final(format!(
                 "{} {:?} already exists, and is not of this instance: it is left as it is",
@@ -328,11 +354,6 @@ pub(super) async fn get(client: &Client, planned: &Planned) -> Result<Option<Val
         .get(&planned.name, &Default::default())
         .map_err(|error| CallError::Invalid(error.to_string()))?;
     find(client.request::<Value>(request)).await
-}
-
-/// Whether an instance has made it.
-pub(super) fn is_ours(instance: &Instance, object: &Value) -> bool {
-    object["metadata"]["labels"][OWNER] == *instance.uid
 }
 
 /// The template of an instance.
@@ -364,6 +385,11 @@ fn unable(name: &str, faults: &[Fault]) -> String {
 /// The values that the requester gives: what the Secret holds, read in the requester's name.
 async fn given(instance: &Instance, client: &Client, now: i64) -> Result<Values, Trouble> {
     let Some(name) = instance.secret() else { return Ok(Values::new()) };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    if !name.bytes().all(plain) || name.starts_with('.') {
+        let why = format!("spec.secret.name: Invalid value: {name:?}: is no name of a Secret");
+        return Err(Trouble::Final(why));
+    }
     let unable = |trouble: Trouble| trouble.of("unable to retrieve TemplateInstance Secret");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &instance.key.namespace);
     let found = find(secrets.get(name)).await.map_err(|error| unable(error.into()))?;
@@ -384,14 +410,10 @@ async fn given(instance: &Instance, client: &Client, now: i64) -> Result<Values,
 }
 
 /// Values that are nobody's business: not those that the template says, and not what names an object.
-fn secrets(values: &Values, public: &[String], plan: &[Planned]) -> Secrets {
-    let names = |value: &str| {
-        plan.iter().any(|it| {
-            it.name.contains(value) || it.namespace.as_deref().is_some_and(|it| it.contains(value))
-        })
-    };
+pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Secrets {
+    let named = |value: &str| names.iter().any(|name| name.contains(value));
     let mut secrets = Secrets::default();
-    let hidden = values.values().filter(|value| !public.contains(value) && !names(value));
+    let hidden = values.values().filter(|value| !public.contains(value) && !named(value));
     hidden.for_each(|value| secrets.add(value.as_bytes()));
     secrets
 }

@@ -1,7 +1,7 @@
 //! TemplateInstances: a template becomes objects, in the name of whoever ordered it.
 //!
 //! ```text
-//! TemplateInstance ──owns──▶ Secret        the values of its parameters, before anything is made
+//! TemplateInstance ──owns──▶ Secret        what it was begun with: values, requester; before anything is made
 //!   spec.template            ──▶ objects    made by impersonating spec.requester; owned where Kubernetes
 //!   spec.secret                             allows it, labelled everywhere
 //!   status.objects, conditions
@@ -22,6 +22,7 @@ mod remove;
 mod requester;
 mod resource;
 mod review;
+mod seen;
 mod status;
 mod step;
 mod table;
@@ -35,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
 use kube::Client;
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -45,8 +46,9 @@ use self::kinds::Kinds;
 use self::names::Kind;
 pub use self::requester::Requester;
 use self::resource::Key;
+use self::seen::SeenInstance;
 use self::table::{Scope, Table};
-use crate::calls::CallError;
+use crate::calls::{CallError, find};
 use crate::install::{self, InstallError};
 use crate::lease::Lead;
 use crate::own::{self, OwnError};
@@ -79,6 +81,9 @@ pub async fn are_served_otherwise(client: &Client) -> Result<bool, TemplatesErro
 pub const NAME: &str = "templates";
 /// How many instances are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
+
+/// How many watches of what is waited for there are at once, each a connection; further ones are asked for instead.
+const WATCHES: usize = 500;
 
 /// Whose word it is that a requester is who ordered an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +144,8 @@ pub struct Controller {
     seal: hmac::Key,
     table: Mutex<Table>,
     queue: Arc<Queue<Key>>,
+    /// One for each watch of what is waited for.
+    watches: Arc<Semaphore>,
     /// Whether this is the one that acts.
     leads: AtomicBool,
 }
@@ -163,6 +170,7 @@ impl Controller {
             seal,
             table: Mutex::default(),
             queue: Arc::default(),
+            watches: Arc::new(Semaphore::new(WATCHES)),
             leads: AtomicBool::new(false),
         }))
     }
@@ -183,6 +191,8 @@ impl Controller {
                 if leads {
                     let keys = woken.table().open();
                     woken.queue.push(keys);
+                } else {
+                    woken.table().give_up();
                 }
             }
         });
@@ -236,19 +246,20 @@ impl Controller {
         jiff::Timestamp::from_millisecond(self.time.now()).unwrap_or_default()
     }
 
-    fn instances(&self, namespace: &str) -> Api<DynamicObject> {
-        let kind = Kind::TemplateInstance.resource();
-        Api::namespaced_with(self.client.clone(), namespace, &kind)
+    fn instances(&self, namespace: &str) -> Api<SeenInstance> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Reads one again, for what is known of it is old.
-    async fn refresh(&self, key: &Key) -> Result<(), CallError> {
-        match crate::calls::find(self.instances(&key.namespace).get(&key.name)).await? {
-            Some(object) => {
-                self.table().learn(object);
-            }
-            None => self.table().remove(key),
+    /// Reads one again, for what is known of it is old. Whether it is still there.
+    async fn refresh(&self, key: &Key) -> Result<bool, CallError> {
+        let found = find(self.instances(&key.namespace).get(&key.name)).await?;
+        let is_there = found.as_ref().and_then(Key::of).is_some_and(|found| found == *key);
+        if let Some(seen) = &found {
+            self.table().learn(seen);
         }
-        Ok(())
+        if !is_there {
+            self.table().remove(key);
+        }
+        Ok(is_there)
     }
 }

@@ -10,6 +10,10 @@ pub const VERSION: &str = "v1";
 pub const OWNER: &str = "template.openshift.io/template-instance-owner";
 /// Holds an instance until its objects are gone.
 pub const FINALIZER: &str = "template.openshift.io/finalizer";
+/// Holds what an instance was begun with until its objects are gone.
+pub(super) const HOLDS_RECORD: &str = "template.manciple.dev/record";
+/// That an object which nothing owns is of an instance: an annotation, sealed.
+pub(super) const MARK: &str = "template.manciple.dev/made";
 /// That it was verified who ordered an instance: an annotation, made by who did.
 pub const VERIFIED: &str = "template.manciple.dev/requester-verified";
 /// Who writes, in `metadata.managedFields`.

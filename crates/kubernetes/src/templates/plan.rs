@@ -3,11 +3,16 @@
 use data_encoding::BASE32_NOPAD;
 use kube::discovery::ApiResource;
 use ring::digest::{SHA256, digest};
+use ring::hmac;
 use serde_json::{Map, Value, json};
 
 use super::kinds::Place;
-use super::names::{GROUP, Kind, OWNER, VERSION};
-use super::resource::Instance;
+use super::names::{GROUP, Kind, MARK, OWNER, VERSION};
+use super::record;
+use super::resource::Key;
+
+/// No name is longer.
+const LONGEST: usize = 253;
 
 /// An object that is to be made.
 #[derive(Debug, Clone)]
@@ -25,6 +30,17 @@ impl Planned {
     /// As messages name it: the resource and the name.
     pub(super) fn words(&self) -> String {
         format!("{}, Name={}", self.resource(), self.name)
+    }
+
+    /// What its place is named by.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        [self.name.as_str()].into_iter().chain(self.namespace.as_deref())
+    }
+
+    /// Whether both are one object.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.resource(), it.namespace.clone(), it.name.clone());
+        key(self) == key(other)
     }
 
     /// The resource, with its group.
@@ -45,19 +61,20 @@ pub(super) fn kind(object: &Value) -> (&str, &str) {
 /// # Errors
 /// If it has no name, or one that cannot be a part of a path; in words that follow the path of the object.
 pub(super) fn plan(
-    instance: &Instance,
+    of: &Key,
     index: usize,
     mut object: Value,
     place: Place,
+    seal: &hmac::Key,
 ) -> Result<Planned, String> {
     let root = object.as_object_mut().ok_or("has to be a map")?;
     let metadata = root.entry("metadata").or_insert_with(|| json!({}));
     let metadata = metadata.as_object_mut().ok_or("metadata: has to be a map")?;
-    let name = named(instance, index, metadata)?;
+    let name = named(of, index, metadata)?;
     let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     let namespace = match place.is_namespaced {
         false => None,
-        true if namespace.is_empty() => Some(instance.key.namespace.to_string()),
+        true if namespace.is_empty() => Some(of.namespace.to_string()),
         true => Some(path_segment("metadata.namespace", namespace)?),
     };
     match &namespace {
@@ -69,34 +86,36 @@ pub(super) fn plan(
         *labels = json!({});
     }
     let labels = labels.as_object_mut().ok_or("metadata.labels: has to be a map")?;
-    labels.insert(OWNER.to_owned(), json!(&*instance.uid));
+    labels.insert(OWNER.to_owned(), json!(&*of.uid));
     // Nothing owns what is in another namespace, or in none.
-    if namespace.as_deref() == Some(&*instance.key.namespace) {
+    if namespace.as_deref() == Some(&*of.namespace) {
         let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
         let owners = owners.as_array_mut().ok_or("metadata.ownerReferences: has to be a list")?;
-        owners.push(owner(instance));
+        owners.push(owner(of));
+    } else {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        let annotations =
+            annotations.as_object_mut().ok_or("metadata.annotations: has to be a map")?;
+        annotations
+            .insert(MARK.to_owned(), json!(mark(of, &place, namespace.as_deref(), &name, seal)));
     }
     let rank = rank(&place);
     Ok(Planned { place, name, namespace, rank, object })
 }
 
 /// The reference by which Kubernetes removes what is left when the instance is gone.
-fn owner(instance: &Instance) -> Value {
+fn owner(of: &Key) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": Kind::TemplateInstance.name(),
-        "name": &*instance.key.name,
-        "uid": &*instance.uid,
+        "name": &*of.name,
+        "uid": &*of.uid,
     })
 }
 
 /// The name of an object. One that is to be generated is derived from the instance: whoever comes after makes no
 /// second.
-fn named(
-    instance: &Instance,
-    index: usize,
-    metadata: &mut Map<String, Value>,
-) -> Result<String, String> {
+fn named(of: &Key, index: usize, metadata: &mut Map<String, Value>) -> Result<String, String> {
     let text = |metadata: &Map<String, Value>, key: &str| {
         metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
@@ -108,7 +127,7 @@ fn named(
     if prefix.is_empty() {
         return Err("metadata.name: Required value: name or generateName is required".to_owned());
     }
-    let seed = format!("{}/{index}", instance.uid);
+    let seed = format!("{}/{index}", of.uid);
     let mut suffix = BASE32_NOPAD.encode(digest(&SHA256, seed.as_bytes()).as_ref());
     suffix.truncate(8);
     suffix.make_ascii_lowercase();
@@ -118,14 +137,48 @@ fn named(
     Ok(name)
 }
 
-/// A name that can be a part of a path (Kubernetes, "Path Segment Names").
+/// That an object which nothing owns is of an instance.
+fn mark(of: &Key, place: &Place, namespace: Option<&str>, name: &str, seal: &hmac::Key) -> String {
+    let ApiResource { group, plural, .. } = &place.resource;
+    let namespace = namespace.unwrap_or_default();
+    record::mark(of, &format!("{plural}.{group}"), &format!("{namespace}/{name}"), seal)
+}
+
+impl Planned {
+    /// Whether an object that is there is the one that was planned, made by this instance: what anybody may write on an
+    /// object is not enough.
+    pub(super) fn is(&self, of: &Key, found: &Value, seal: &hmac::Key) -> bool {
+        let metadata = &found["metadata"];
+        if metadata["labels"][OWNER] != *of.uid {
+            return false;
+        }
+        match self.namespace.as_deref() == Some(&*of.namespace) {
+            true => is_owned(of, found),
+            false => {
+                let namespace = self.namespace.as_deref();
+                let mark = mark(of, &self.place, namespace, &self.name, seal);
+                metadata["annotations"][MARK] == mark
+            }
+        }
+    }
+}
+
+/// Whether Kubernetes removes it when the instance is gone.
+pub(super) fn is_owned(of: &Key, found: &Value) -> bool {
+    let owners = found["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.into_iter().any(|owner| owner["uid"] == *of.uid)
+}
+
+/// A name that can be a part of a path (Kubernetes, "Path Segment Names"), as it is.
 fn path_segment(path: &str, name: &str) -> Result<String, String> {
-    let bad = name == "." || name == ".." || name.contains(['/', '%']);
-    match bad {
-        true => Err(format!(
-            "{path}: Invalid value: {name:?}: may not be \".\" or \"..\", or have \"/\" or \"%\" in it"
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    let good = name != "." && name != ".." && name.bytes().all(plain) && name.len() <= LONGEST;
+    match good {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "{path}: Invalid value: {name:?}: has to be letters, digits, and -._~:@!$&'()*+,;= alone, {LONGEST} at \
+             most"
         )),
-        false => Ok(name.to_owned()),
     }
 }
 

@@ -1,26 +1,38 @@
-//! Removes the objects of an instance: all of them, and only them.
+//! Removes the objects of an instance: all of them, and only them, in the name in which they were made.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use kube::Client;
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::api::PropagationPolicy;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use serde_json::{Value, json};
 
 use super::Controller;
 use super::await_ready::of_place;
-use super::make::{AT_ONCE, get, is_ours};
-use super::resource::Instance;
+use super::make::{AT_ONCE, get};
+use super::names::OWNER;
+use super::plan::is_owned;
+use super::record::{self, Record};
+use super::requester::Requester;
+use super::resource::{Instance, Key};
 use super::status::{Made, State};
 use super::step::Came;
 use super::trouble::Trouble;
 use crate::calls::{CallError, call, find};
 
-/// How soon objects that are going are looked at again.
-const LOOK: Duration = Duration::from_secs(1);
+/// How soon objects that are going are looked at again; doubled up to the longest.
+const LOOK: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+/// For how long a kind is not to be found before it is taken to be gone, with its objects.
+const UNKNOWN: Duration = Duration::from_secs(10);
+/// For how long a call that was not answered may take effect: so long does an API server work on one.
+const LATE: Duration = Duration::from_secs(60);
 
 /// What has become of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// It is gone, or Kubernetes sees to it when its owner is.
+    /// It is gone, or was never ours, or Kubernetes sees to it when its owner is.
     Nothing,
     /// It is going.
     Going,
@@ -29,82 +41,123 @@ enum Left {
 impl Controller {
     /// Goes on with the removal of an instance.
     pub(super) async fn remove(&self, instance: &Instance) -> Result<Came, Trouble> {
-        let orphans = self.table().work(&instance.key).is_some_and(|work| work.orphans);
-        // One who is nobody has made nothing.
-        let requester = instance.requester().ok().filter(|_| !orphans);
-        if let Some(requester) = requester {
-            let client = requester.client(&self.client, &instance.key.namespace);
-            let targets = self.targets(instance, &client).await?;
-            let removals = targets.iter().map(|made| self.remove_one(instance, &client, made));
-            let removals: Vec<_> = removals.collect();
-            let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
-            let (mut goes, mut troubles) = (false, Vec::new());
-            while let Some(left) = removals.next().await {
-                match left {
-                    Ok(Left::Nothing) => {}
-                    Ok(Left::Going) => goes = true,
-                    Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                        troubles.push(why);
-                    }
-                    Err(Trouble::Old) => return Err(Trouble::Old),
-                }
+        let key = &instance.key;
+        let record = match self.read_record(key).await {
+            Ok(record) => record,
+            // Who has written it may be anybody: in nobody's name is anything removed then.
+            Err(Trouble::Final(why)) => {
+                tracing::warn!(namespace = &*key.namespace, name = &*key.name, why, "its record");
+                None
             }
-            if !troubles.is_empty() {
-                return Err(Trouble::Passing(troubles.join("\n")));
-            }
-            if goes {
-                return Ok(Came::Later(LOOK));
+            Err(trouble) => return Err(trouble),
+        };
+        // Before it was recorded nothing was made.
+        if let Some(record) = record {
+            let requester = Requester::of(&record.requester).map_err(Trouble::Final)?;
+            let client = requester.client(&self.client, &key.namespace);
+            let targets = self.targets(instance, &client, &record).await?;
+            if self.remove_all(key, &client, &targets).await? == Left::Going {
+                return Ok(Came::Later(self.pause(key)));
             }
         }
-        let instance = self.known(&instance.key)?;
+        self.release_record(key).await?;
+        let instance = self.known(key)?;
         self.hold(&instance, false).await?;
-        tracing::info!(
-            namespace = &*instance.key.namespace,
-            name = &*instance.key.name,
-            "its objects are gone"
-        );
+        tracing::info!(namespace = &*key.namespace, name = &*key.name, "its objects are gone");
         Ok(Came::Idle)
     }
 
+    fn pause(&self, key: &Key) -> Duration {
+        let looks = self.with(key, |work| {
+            work.looks += 1;
+            work.looks
+        });
+        LOOK.saturating_mul(1 << looks.unwrap_or_default().min(10)).min(LONGEST)
+    }
+
+    async fn remove_all(
+        &self,
+        key: &Key,
+        client: &Client,
+        targets: &[Made],
+    ) -> Result<Left, Trouble> {
+        let is_open = |made: &&Made| {
+            !self.with(key, |work| work.gone.contains(&made.uid)).unwrap_or_default()
+        };
+        let removals = targets.iter().filter(is_open);
+        let removals = removals.map(|made| async move {
+            let left = self.remove_one(key, client, made).await;
+            if matches!(left, Ok(Left::Nothing)) {
+                self.with(key, |work| work.gone.insert(made.uid.clone()));
+            }
+            left
+        });
+        let removals: Vec<_> = removals.collect();
+        let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
+        let (mut left, mut troubles) = (Left::Nothing, Vec::new());
+        while let Some(removed) = removals.next().await {
+            match removed {
+                Ok(Left::Nothing) => {}
+                Ok(Left::Going) => left = Left::Going,
+                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                    troubles.push(why);
+                }
+                Err(Trouble::Old) => return Err(Trouble::Old),
+            }
+        }
+        let late = self.with(key, |work| work.unanswered.is_some_and(|at| at.elapsed() < LATE));
+        match (troubles.is_empty(), late) {
+            (false, _) => Err(Trouble::Passing(troubles.join("\n"))),
+            // Something may still come.
+            (true, Some(true)) => Ok(Left::Going),
+            (true, _) => Ok(left),
+        }
+    }
+
     /// What was made, also by somebody who did not come to say so.
-    async fn targets(&self, instance: &Instance, client: &Client) -> Result<Vec<Made>, Trouble> {
+    async fn targets(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        record: &Record,
+    ) -> Result<Vec<Made>, Trouble> {
         let mut targets: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
-        if instance.is_made() && !targets.is_empty() {
+        let known =
+            self.with(&instance.key, |work| work.made.values().cloned().collect::<Vec<_>>());
+        for made in known.unwrap_or_default() {
+            if !targets.iter().any(|it| it.uid == made.uid) {
+                targets.push(made);
+            }
+        }
+        let is_whole = instance.is_made() && instance.has_ended();
+        // What somebody has changed since says nothing of what was made.
+        if is_whole || !record.is_of(instance) {
             return Ok(targets);
         }
-        // Before it was recorded nothing was made.
-        let recorded = match self.read_record(instance).await {
-            Ok(Some(values)) => values,
-            // What somebody else has written says nothing of what was made.
-            Ok(None) | Err(Trouble::Final(_)) => return Ok(targets),
-            Err(trouble) => return Err(trouble),
-        };
-        let plan = match self.planned(instance, &recorded).await {
-            Ok(plan) => plan,
-            Err(Trouble::Final(_) | Trouble::Doubtful(_)) => return Ok(targets),
-            Err(trouble) => return Err(trouble),
-        };
-        for planned in plan {
+        for planned in self.planned(instance, record).await? {
             let found = match get(client, &planned).await {
                 Ok(found) => found,
+                // What cannot be asked for was never made.
+                Err(CallError::Invalid(_)) => None,
                 // Who may not read it any more leaves it to Kubernetes.
                 Err(CallError::Forbidden(_))
-                    if self.is_owned(instance, planned.namespace.as_deref()) =>
+                    if planned.namespace.as_deref() == Some(&*instance.key.namespace) =>
                 {
                     None
                 }
                 Err(error) => return Err(Trouble::from(error).of(&planned.words())),
             };
-            let Some(found) = found.filter(|found| is_ours(instance, found)) else { continue };
+            let is_ours = |it: &Value| planned.is(&instance.key, it, &self.seal);
+            let Some(found) = found.filter(is_ours) else { continue };
             let resource = &planned.place.resource;
             let made = Made {
                 api_version: resource.api_version.clone(),
                 kind: resource.kind.clone(),
-                namespace: planned.namespace.unwrap_or_default(),
-                name: planned.name,
                 uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
                 state: State::Created,
                 message: String::new(),
+                namespace: planned.namespace.unwrap_or_default(),
+                name: planned.name,
             };
             if !targets.iter().any(|it| it.uid == made.uid) {
                 targets.push(made);
@@ -113,76 +166,90 @@ impl Controller {
         Ok(targets)
     }
 
-    /// Whether Kubernetes removes what is there when the instance is gone.
-    fn is_owned(&self, instance: &Instance, namespace: Option<&str>) -> bool {
-        namespace == Some(&*instance.key.namespace)
-    }
-
-    async fn remove_one(
-        &self,
-        instance: &Instance,
-        client: &Client,
-        made: &Made,
-    ) -> Result<Left, Trouble> {
-        let words = || format!("unable to delete {} {}", made.kind, made.name);
-        let place = self.kinds.find(&made.api_version, &made.kind).await;
-        // A kind that is gone took its objects with it.
-        let Some(place) =
-            place.map_err(|error| Trouble::Passing(format!("{}: {error}", words())))?
-        else {
-            return Ok(Left::Nothing);
+    async fn remove_one(&self, key: &Key, client: &Client, made: &Made) -> Result<Left, Trouble> {
+        let remedy = "let the requester delete it, or take the finalizer \
+                      template.openshift.io/finalizer away, which leaves it";
+        let failed = |error: CallError| match &error {
+            CallError::Forbidden(_) => Trouble::Passing(format!(
+                "unable to delete {} {}: {error}: {remedy}",
+                made.kind, made.name
+            )),
+            _ => Trouble::Passing(format!("unable to delete {} {}: {error}", made.kind, made.name)),
+        };
+        let place = self.kinds.find_any(&made.api_version, &made.kind).await.map_err(failed)?;
+        let Some(place) = place else {
+            // A kind that is gone took its objects with it; one that comes back did not.
+            let since = self.with(key, |work| {
+                *work.unknown.entry(made.uid.clone()).or_insert_with(Instant::now)
+            });
+            let is_gone = since.is_none_or(|since| since.elapsed() >= UNKNOWN);
+            return Ok(if is_gone { Left::Nothing } else { Left::Going });
         };
         let api = of_place(client, &place, &made.namespace);
-        let asked = {
-            let mut table = self.table();
-            let Some(work) = table.work(&instance.key) else { return Err(Trouble::Old) };
-            !work.removing.insert(made.uid.clone())
-        };
-        let gone = match asked {
-            false => {
-                let params = DeleteParams {
-                    propagation_policy: Some(PropagationPolicy::Foreground),
-                    preconditions: Some(Preconditions {
-                        uid: Some(made.uid.clone()),
-                        resource_version: None,
-                    }),
-                    ..DeleteParams::default()
-                };
-                match call(api.delete(&made.name, &params)).await {
-                    // Gone at once, or marked.
-                    Ok(either) => Ok(either.is_right()),
-                    Err(CallError::NotFound) => Ok(true),
-                    // Another has its name.
-                    Err(CallError::Conflict) => self.is_gone(&api, made).await,
-                    Err(error) => Err(error),
-                }
-            }
-            true => self.is_gone(&api, made).await,
-        };
-        match gone {
-            Ok(true) => Ok(Left::Nothing),
-            Ok(false) => Ok(Left::Going),
-            Err(error) => {
-                if let Some(work) = self.table().work(&instance.key) {
-                    work.removing.remove(&made.uid);
-                }
-                match error {
-                    // Who may not remove it any more leaves it to Kubernetes.
-                    CallError::Forbidden(_) if self.is_owned(instance, Some(&made.namespace)) => {
-                        Ok(Left::Nothing)
-                    }
-                    error => Err(Trouble::Passing(format!("{}: {error}", words()))),
-                }
-            }
+        let in_place = made.namespace == *key.namespace;
+        match delete(key, &api, made, in_place).await {
+            Ok(left) => Ok(left),
+            // Who may not any more leaves it to Kubernetes, where it is owned.
+            Err(CallError::Forbidden(_)) if in_place => Ok(Left::Nothing),
+            Err(error) => Err(failed(error)),
         }
     }
 
-    async fn is_gone(
-        &self,
-        api: &kube::api::Api<kube::api::DynamicObject>,
-        made: &Made,
-    ) -> Result<bool, CallError> {
-        let found = find(api.get_metadata(&made.name)).await?;
-        Ok(found.is_none_or(|found| found.metadata.uid.as_deref() != Some(&made.uid)))
+    /// Nothing holds the record any more: it goes with its instance.
+    async fn release_record(&self, key: &Key) -> Result<(), Trouble> {
+        let name = record::name(&key.uid);
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let released = find(self.secrets(key).patch(&name, &PatchParams::default(), &patch)).await;
+        released.map(drop).map_err(|error| Trouble::Passing(error.to_string()))
+    }
+
+    /// The instance has gone while its objects were made: what nothing owns goes, too.
+    pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
+        let left: Vec<Made> =
+            made.into_iter().filter(|made| made.namespace != *instance.key.namespace).collect();
+        let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
+            return;
+        };
+        let client = requester.client(&self.client, &instance.key.namespace);
+        if let Err(trouble) = self.remove_all(&instance.key, &client, &left).await {
+            let name = &*instance.key.name;
+            tracing::error!(name, ?trouble, "objects of an instance that is gone are left");
+        }
+    }
+}
+
+/// Deletes an object, if it is the one that was made, and nobody has made it something else since.
+async fn delete(
+    key: &Key,
+    api: &Api<DynamicObject>,
+    made: &Made,
+    in_place: bool,
+) -> Result<Left, CallError> {
+    let Some(found) = find(api.get_metadata(&made.name)).await? else { return Ok(Left::Nothing) };
+    let metadata = json!({"metadata": found.metadata});
+    let is_it = found.metadata.uid.as_deref() == Some(&made.uid);
+    let is_labelled = metadata["metadata"]["labels"][OWNER] == *key.uid;
+    // `kubectl delete --cascade=orphan` takes the owner away: it is to stay.
+    if !is_it || !is_labelled || (in_place && !is_owned(key, &metadata)) {
+        return Ok(Left::Nothing);
+    }
+    if found.metadata.deletion_timestamp.is_some() {
+        return Ok(Left::Going);
+    }
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Foreground),
+        preconditions: Some(Preconditions {
+            uid: Some(made.uid.clone()),
+            resource_version: found.metadata.resource_version,
+        }),
+        ..DeleteParams::default()
+    };
+    match call(api.delete(&made.name, &params)).await {
+        // Marked, or gone at once.
+        Ok(either) if either.is_right() => Ok(Left::Nothing),
+        // Written in the meantime: it is looked at again.
+        Ok(_) | Err(CallError::Conflict) => Ok(Left::Going),
+        Err(CallError::NotFound) => Ok(Left::Nothing),
+        Err(error) => Err(error),
     }
 }

@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 
 use crate::access::Identity;
 
+/// How much of an identity is sent, in bytes: API servers take about a megabyte of headers.
+const MOST: usize = 256 * 1024;
+/// How many values of it.
+const MANY: usize = 10_000;
+
 /// Somebody in whose name calls are made: `spec.requester`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requester {
@@ -57,8 +62,17 @@ impl Requester {
             return Err("spec.requester.username: Required value".to_owned());
         }
         let mut headers = HeaderMap::new();
+        let mut size = 0;
         let mut add = |name: &str, path: &str, value: &str| {
             let wrong = || format!("spec.requester.{path}: cannot be sent to the API server");
+            size += name.len() + value.len();
+            if size > MOST || headers.len() >= MANY {
+                return Err(format!("spec.requester: is more than {MOST} bytes, or {MANY} values"));
+            }
+            // On the way white space at the ends is lost: it would be somebody else.
+            if value.is_empty() || value != value.trim_matches([' ', '\t']) {
+                return Err(wrong());
+            }
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
             let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong())?;
             headers.append(name, value);
@@ -111,9 +125,11 @@ impl Requester {
     }
 }
 
-/// A key of `extra` as a part of a header's name: what may not be in one as `%` and two hexadecimal digits.
+/// A key of `extra` as a part of a header's name: what may not be in one, and capitals, which are lost in one, as `%`
+/// and two hexadecimal digits.
 fn escaped(key: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!#$&'*+^`|".contains(&byte);
+    let plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._~".contains(&byte);
     let escape = |byte: u8| match plain(byte) {
         true => char::from(byte).to_string(),
         false => format!("%{}", HEXLOWER.encode(&[byte])),
@@ -129,7 +145,7 @@ mod tests {
     fn the_whole_identity_is_told() {
         let requester = Requester::of(&json!({
             "username": "alice", "uid": "7", "groups": ["a", "system:authenticated"],
-            "extra": {"scopes.authorization.openshift.io": ["user:full"], "example.org/Ä": ["1", "2"]},
+            "extra": {"scopes.authorization.openshift.io": ["user:full"], "Example.org/Ä": ["1", "2"]},
         }));
         let headers = requester.unwrap().headers;
         let all = |name: &str| -> Vec<String> {
@@ -139,7 +155,7 @@ mod tests {
         assert_eq!(all("impersonate-uid"), ["7"]);
         assert_eq!(all("impersonate-group"), ["a", "system:authenticated"]);
         assert_eq!(all("impersonate-extra-scopes.authorization.openshift.io"), ["user:full"]);
-        assert_eq!(all("impersonate-extra-example.org%2f%c3%84"), ["1", "2"]);
+        assert_eq!(all("impersonate-extra-%45xample.org%2f%c3%84"), ["1", "2"]);
     }
 
     #[test]
@@ -156,6 +172,16 @@ mod tests {
                 "a group that is none",
                 json!({"username": "a", "groups": [1]}),
                 "spec.requester.groups: has to be a list of strings",
+            ),
+            (
+                "one who becomes another on the way",
+                json!({"username": "bob "}),
+                "spec.requester.username: cannot be sent to the API server",
+            ),
+            (
+                "a group that becomes another",
+                json!({"username": "a", "groups": ["\tsystem:masters"]}),
+                "spec.requester.groups: cannot be sent to the API server",
             ),
             (
                 "another header in extra",

@@ -5,24 +5,30 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use template::ready;
 
 use super::names::FINALIZER;
 use super::requester::Requester;
+use super::seen::{SeenInstance, part};
 
-/// What tells one from others.
+/// What tells one from others: of its name there may be another, later.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
+    pub(super) uid: Arc<str>,
 }
 
 impl Key {
-    pub(super) fn of(object: &DynamicObject) -> Option<Self> {
-        let namespace = object.namespace()?.into();
-        Some(Self { namespace, name: object.name_any().into() })
+    pub(super) fn of(seen: &SeenInstance) -> Option<Self> {
+        let metadata = &seen.metadata;
+        let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+        Some(Self {
+            namespace: text(&metadata.namespace)?,
+            name: text(&metadata.name)?,
+            uid: text(&metadata.uid)?,
+        })
     }
 }
 
@@ -33,52 +39,68 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) key: Key,
-    pub(super) uid: Arc<str>,
     /// For the write that follows from it.
     pub(super) version: String,
     pub(super) generation: i64,
     pub(super) deleting: bool,
     pub(super) created_at: Timestamp,
     pub(super) finalizers: Vec<String>,
-    object: DynamicObject,
+    annotations: Value,
+    spec: Value,
+    status: Value,
+    /// Its spec cannot be read.
+    is_unreadable: bool,
 }
 
 impl Instance {
-    pub(super) fn of(mut object: DynamicObject) -> Option<Self> {
-        object.metadata.managed_fields = None;
-        let created = object.metadata.creation_timestamp.as_ref()?;
+    pub(super) fn of(seen: &SeenInstance) -> Option<Self> {
+        let spec = part(seen.spec.as_deref());
         Some(Self {
-            key: Key::of(&object)?,
-            uid: object.uid()?.into(),
-            version: object.resource_version()?,
-            generation: object.metadata.generation.unwrap_or_default(),
-            deleting: object.metadata.deletion_timestamp.is_some(),
-            created_at: created.0,
-            finalizers: object.finalizers().to_vec(),
-            object,
+            key: Key::of(seen)?,
+            version: seen.resource_version()?,
+            generation: seen.metadata.generation.unwrap_or_default(),
+            deleting: seen.metadata.deletion_timestamp.is_some(),
+            created_at: seen.metadata.creation_timestamp.as_ref()?.0,
+            finalizers: seen.finalizers().to_vec(),
+            annotations: json!(seen.metadata.annotations),
+            is_unreadable: spec.is_none(),
+            spec: spec.unwrap_or_default(),
+            // It is ours; what cannot be read of it was not written by us.
+            status: part(seen.status.as_deref()).unwrap_or_default(),
         })
     }
 
     pub(super) fn spec(&self) -> &Value {
-        &self.object.data["spec"]
+        &self.spec
     }
 
     pub(super) fn status(&self) -> &Value {
-        &self.object.data["status"]
+        &self.status
     }
 
     pub(super) fn annotation(&self, name: &str) -> Option<&str> {
-        self.object.annotations().get(name).map(String::as_str)
+        self.annotations[name].as_str()
+    }
+
+    /// Whether it can be read.
+    ///
+    /// # Errors
+    /// If not: what to do about it.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.is_unreadable {
+            true => Err("spec: is nested more than 127 levels deep: make it flatter".to_owned()),
+            false => self.timeout().map(drop),
+        }
     }
 
     /// The Secret that its parameters are in.
     pub(super) fn secret(&self) -> Option<&str> {
-        self.spec()["secret"]["name"].as_str().filter(|name| !name.is_empty())
+        self.spec["secret"]["name"].as_str().filter(|name| !name.is_empty())
     }
 
-    /// Who it is made for.
+    /// Who it is made for, as it says.
     pub(super) fn requester(&self) -> Result<Requester, String> {
-        Requester::of(&self.spec()["requester"])
+        Requester::of(&self.spec["requester"])
     }
 
     /// Whether it is held until its objects are gone.
@@ -87,7 +109,7 @@ impl Instance {
     }
 
     pub(super) fn is(&self, condition: &str) -> bool {
-        let conditions = self.status()["conditions"].as_array();
+        let conditions = self.status["conditions"].as_array();
         let mut holding = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
         holding.any(|it| it["type"] == condition)
     }
@@ -99,24 +121,25 @@ impl Instance {
 
     /// Its objects, as it says.
     pub(super) fn objects(&self) -> &[Value] {
-        self.status()["objects"].as_array().map_or(&[], Vec::as_slice)
+        self.status["objects"].as_array().map_or(&[], Vec::as_slice)
     }
 
     /// Whether all of its objects were made.
     pub(super) fn is_made(&self) -> bool {
-        let planned = self.spec()["template"]["objects"].as_array().map_or(0, Vec::len);
-        self.objects().len() == planned && self.status()["observedGeneration"].is_i64()
+        let planned = self.spec["template"]["objects"].as_array().map_or(0, Vec::len);
+        self.objects().len() == planned && self.status["observedGeneration"].is_i64()
     }
 
     /// When its objects have taken too long.
-    ///
-    /// # Errors
-    /// If what it, or its template, says of that is no period.
-    pub(super) fn deadline(&self) -> Result<Timestamp, String> {
-        let own = ready::timeout(&json!(self.object.metadata.annotations))?;
-        let of_template = || ready::timeout(&self.spec()["template"]["metadata"]["annotations"]);
-        let timeout = own.map_or_else(of_template, |own| Ok(Some(own)))?.unwrap_or(TIMEOUT);
+    pub(super) fn deadline(&self) -> Timestamp {
+        let timeout = self.timeout().unwrap_or(TIMEOUT);
         let timeout = jiff::SignedDuration::try_from(timeout).unwrap_or(jiff::SignedDuration::MAX);
-        Ok(self.created_at.saturating_add(timeout).unwrap_or(Timestamp::MAX))
+        self.created_at.saturating_add(timeout).unwrap_or(Timestamp::MAX)
+    }
+
+    fn timeout(&self) -> Result<Duration, String> {
+        let own = ready::timeout(&self.annotations)?;
+        let of_template = || ready::timeout(&self.spec["template"]["metadata"]["annotations"]);
+        Ok(own.map_or_else(of_template, |own| Ok(Some(own)))?.unwrap_or(TIMEOUT))
     }
 }

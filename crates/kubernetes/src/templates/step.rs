@@ -1,7 +1,7 @@
 //! One look at an instance, and what is to be done.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::instantiation::{Action, State, decide};
 use kube::api::{Patch, PatchParams};
@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 use super::names::FINALIZER;
 use super::resource::{Instance, Key};
 use super::status::{self, Made, Stand};
+use super::table::Work;
 use super::trouble::{Trouble, written};
 use super::{Controller, Requesters, verified};
 use crate::calls::call;
 
-/// How often it may seem not to go before it is said not to: a second and more.
+/// How often it may seem not to go, and for how long, before it is said not to.
 const DOUBTS: u32 = 4;
+const DOUBTED: Duration = Duration::from_secs(4);
 
 /// What a step comes to.
 pub(super) enum Came {
@@ -43,35 +45,58 @@ impl Controller {
             Action::Remove => Box::pin(self.remove(&instance)).await,
         };
         let failed = match came {
-            Ok(Came::Idle) => return Ok(None),
-            Ok(Came::Later(pause)) => return Ok(Some(pause)),
-            Ok(Came::Stands(stand, objects)) => self.say(key, &stand, objects).await.err(),
+            Ok(came) => {
+                self.with(key, |work| work.doubts = None);
+                match came {
+                    Came::Idle => return Ok(None),
+                    Came::Later(pause) => return Ok(Some(pause)),
+                    Came::Stands(stand, objects) => self.say(key, &stand, objects).await.err(),
+                }
+            }
             Err(trouble) => Some(self.doubted(key, trouble)),
         };
-        let Some(trouble) = failed else { return Ok(None) };
+        match failed {
+            None => Ok(None),
+            Some(trouble) => self.troubled(&instance, trouble).await,
+        }
+    }
+
+    async fn troubled(
+        &self,
+        instance: &Instance,
+        trouble: Trouble,
+    ) -> Result<Option<Duration>, ()> {
+        let key = &instance.key;
         let (namespace, name) = (&*key.namespace, &*key.name);
         let stand = match trouble {
             Trouble::Old => {
                 tracing::debug!(namespace, name, "it was written by somebody else");
-                return match self.refresh(key).await {
-                    Ok(()) => Ok(Some(Duration::ZERO)),
-                    Err(_) => Err(()),
-                };
+                let made = self.with(key, |work| work.made.values().cloned().collect::<Vec<_>>());
+                if matches!(self.refresh(key).await, Ok(false)) {
+                    self.undo(instance, made.unwrap_or_default()).await;
+                }
+                return Err(());
             }
             // One that is being removed does not fail: it is tried until it goes.
             Trouble::Final(why) if !instance.deleting => Stand::Failed(why, false),
             Trouble::Passing(why) | Trouble::Final(why) => Stand::Retrying(why),
-            Trouble::Doubtful(_) => return Err(()),
+            Trouble::Doubtful(why) => {
+                tracing::debug!(namespace, name, why, "it seems not to go");
+                return Err(());
+            }
         };
-        let Stand::Failed(why, _) = &stand else {
-            let Stand::Retrying(why) = &stand else { return Err(()) };
-            tracing::warn!(namespace, name, why, "it does not go on now");
-            let _ = self.say(key, &stand, None).await;
-            return Err(());
-        };
-        tracing::info!(namespace, name, why, "it has failed");
-        let made = self.table().work(key).map(|work| work.made.values().cloned().collect());
-        self.say(key, &stand, made).await.map(|()| None).map_err(drop)
+        match &stand {
+            Stand::Failed(why, _) => tracing::info!(namespace, name, why, "it has failed"),
+            Stand::Retrying(why) => tracing::warn!(namespace, name, why, "it does not go on now"),
+            Stand::Waiting(_) | Stand::Ready => {}
+        }
+        let has_failed = matches!(stand, Stand::Failed(..));
+        let made = self.with(key, |work| work.made.values().cloned().collect());
+        let said = self.say(key, &stand, made.filter(|_| has_failed)).await;
+        match has_failed && said.is_ok() {
+            true => Ok(None),
+            false => Err(()),
+        }
     }
 
     fn state(&self, instance: &Instance) -> State {
@@ -79,14 +104,13 @@ impl Controller {
             Requesters::Trusted => Ok(()),
             Requesters::Verified => verified::check(instance, &self.seal),
         };
-        let deadline = instance.deadline();
         State {
             deleting: instance.deleting,
             held: instance.is_held(),
             ended: instance.has_ended(),
-            refused: verified.and(deadline.clone().map(drop)).err(),
+            refused: instance.check().and(verified).err(),
             made: instance.is_made(),
-            overdue: deadline.is_ok_and(|deadline| self.now() >= deadline),
+            overdue: self.now() >= instance.deadline(),
         }
     }
 
@@ -104,16 +128,23 @@ impl Controller {
         all.join("\n")
     }
 
-    /// What seemed not to go a few times does not.
+    /// What seemed not to go a few times, for a few seconds, does not.
     fn doubted(&self, key: &Key, trouble: Trouble) -> Trouble {
         let Trouble::Doubtful(why) = trouble else { return trouble };
-        let mut table = self.table();
-        let Some(work) = table.work(key) else { return Trouble::Doubtful(why) };
-        work.doubts += 1;
-        match work.doubts >= DOUBTS {
-            true => Trouble::Final(why),
-            false => Trouble::Doubtful(why),
+        let doubts = self.with(key, |work| {
+            let (count, since) = work.doubts.get_or_insert((0, Instant::now()));
+            *count += 1;
+            *count >= DOUBTS && since.elapsed() >= DOUBTED
+        });
+        match doubts {
+            Some(true) => Trouble::Final(why),
+            _ => Trouble::Doubtful(why),
         }
+    }
+
+    /// What this process knows of what it does with one; `None` where that one is not there any more.
+    pub(super) fn with<T>(&self, key: &Key, of: impl FnOnce(&mut Work) -> T) -> Option<T> {
+        self.table().work(key).map(of)
     }
 
     /// Says how it stands, if that is new.
@@ -137,7 +168,7 @@ impl Controller {
             return Ok(());
         }
         let body = json!({
-            "metadata": {"resourceVersion": instance.version, "uid": &*instance.uid},
+            "metadata": {"resourceVersion": instance.version, "uid": &*key.uid},
             "status": said,
         });
         let api = self.instances(&key.namespace);
@@ -146,7 +177,7 @@ impl Controller {
             ..PatchParams::default()
         };
         let patched = call(api.patch_status(&key.name, &params, &Patch::Merge(&body))).await;
-        self.table().learn(written(patched)?);
+        self.table().learn(&written(patched)?);
         Ok(())
     }
 
@@ -156,14 +187,14 @@ impl Controller {
         let ours = is_held.then(|| FINALIZER.to_owned());
         let finalizers: Vec<String> = others.chain(ours).collect();
         let body = json!({"metadata": {
-            "resourceVersion": instance.version, "uid": &*instance.uid, "finalizers": finalizers,
+            "resourceVersion": instance.version, "uid": &*instance.key.uid, "finalizers": finalizers,
         }});
         let api = self.instances(&instance.key.namespace);
         let params = PatchParams::default();
         let patched = call(api.patch(&instance.key.name, &params, &Patch::Merge(&body))).await;
         let patched = written(patched)?;
         match is_held {
-            true => drop(self.table().learn(patched)),
+            true => drop(self.table().learn(&patched)),
             false => self.table().remove(&instance.key),
         }
         Ok(())

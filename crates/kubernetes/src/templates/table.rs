@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-use kube::ResourceExt as _;
-use kube::api::DynamicObject;
+use std::time::Instant;
 
 use super::await_ready::Follower;
-use super::record::Values;
+use super::record::Record;
 use super::resource::{Instance, Key};
+use super::seen::SeenInstance;
 use super::status::Made;
 
 /// Where instances are watched: a namespace, or everywhere.
@@ -23,55 +22,49 @@ pub(super) struct Table {
 }
 
 #[derive(Default)]
-pub(super) struct Entry {
+struct Entry {
     /// `None` where nothing is left to do.
     instance: Option<Arc<Instance>>,
-    uid: String,
-    pub(super) work: Work,
+    /// The newest that was seen of it.
+    version: String,
+    work: Work,
 }
 
 /// What this process knows of what it does. Whoever comes after finds it out anew.
 #[derive(Default)]
 pub(super) struct Work {
-    /// The recorded values.
-    pub(super) values: Option<Values>,
+    pub(super) record: Option<Arc<Record>>,
     /// Objects that were made and are not in the status yet, by their place in the template.
     pub(super) made: BTreeMap<usize, Made>,
-    /// How often it seemed not to go.
-    pub(super) doubts: u32,
+    /// How often it seemed not to go, and since when.
+    pub(super) doubts: Option<(u32, Instant)>,
+    /// When a call was last not answered that may have made something.
+    pub(super) unanswered: Option<Instant>,
     pub(super) follower: Option<Follower>,
-    /// Objects whose removal was asked for, by their uids.
-    pub(super) removing: HashSet<String>,
-    /// Its objects are to stay without it (`kubectl delete --cascade=orphan`).
-    pub(super) orphans: bool,
+    /// Objects that are gone, by their uids.
+    pub(super) gone: HashSet<String>,
+    /// Objects whose kind is not to be found, and since when.
+    pub(super) unknown: HashMap<String, Instant>,
+    /// How often it was looked whether they are gone.
+    pub(super) looks: u32,
 }
 
 impl Table {
-    /// Takes one as it was read; whether there may be something to do.
-    pub(super) fn learn(&mut self, object: DynamicObject) -> Option<Key> {
-        let instance = Instance::of(object)?;
+    /// Takes one as it was read; whether there is news, and something to do.
+    pub(super) fn learn(&mut self, seen: &SeenInstance) -> Option<Key> {
+        let instance = Instance::of(seen)?;
         let key = instance.key.clone();
         let entry = self.entries.entry(key.clone()).or_default();
-        if entry.uid != *instance.uid {
-            *entry = Entry { uid: instance.uid.to_string(), ..Entry::default() };
+        if !is_newer(&instance.version, &entry.version) {
+            return None;
         }
-        let orphans = |finalizer: &String| finalizer == "orphan";
-        entry.work.orphans |= instance.deleting && instance.finalizers.iter().any(orphans);
+        entry.version.clone_from(&instance.version);
         if instance.has_ended() && !instance.deleting {
-            entry.instance = None;
-            entry.work = Work::default();
+            (entry.instance, entry.work) = (None, Work::default());
             return None;
         }
         entry.instance = Some(Arc::new(instance));
         Some(key)
-    }
-
-    pub(super) fn forget(&mut self, object: &DynamicObject) {
-        let Some(key) = Key::of(object) else { return };
-        let uid = object.uid().unwrap_or_default();
-        if self.entries.get(&key).is_some_and(|entry| entry.uid == uid) {
-            self.entries.remove(&key);
-        }
     }
 
     /// A scope has no others than these.
@@ -94,6 +87,11 @@ impl Table {
         self.entries.get_mut(key).map(|entry| &mut entry.work)
     }
 
+    /// Another leads: what is known here of what was begun will be old.
+    pub(super) fn give_up(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.work = Work::default());
+    }
+
     /// Those with something to do.
     pub(super) fn open(&self) -> Vec<Key> {
         let open = self.entries.iter().filter(|(_, entry)| entry.instance.is_some());
@@ -104,5 +102,14 @@ impl Table {
     pub(super) fn count(&self) -> (usize, usize) {
         let open = self.entries.values().filter(|entry| entry.instance.is_some());
         (self.entries.len(), open.count())
+    }
+}
+
+/// Whether a version is news beside what is known. They are numbers that grow; where they are not, all is news but what
+/// is known.
+fn is_newer(version: &str, known: &str) -> bool {
+    match (version.parse::<u64>(), known.parse::<u64>()) {
+        (Ok(version), Ok(known)) => version > known,
+        _ => version != known,
     }
 }

@@ -32,21 +32,32 @@ impl Trouble {
 impl From<CallError> for Trouble {
     fn from(error: CallError) -> Self {
         let said = match error {
-            CallError::NotFound => return Self::Doubtful("not found".to_owned()),
+            CallError::NotFound => {
+                let why = "not found: its namespace or its kind is not there";
+                return Self::Doubtful(why.to_owned());
+            }
             CallError::Conflict => return Self::Passing(error.to_string()),
             CallError::Exists => return Self::Final(error.to_string()),
+            CallError::Refused(said) if is_too_large(&said) => return Self::Final(said),
             CallError::Overloaded(said) | CallError::Refused(said) | CallError::NoAnswer(said) => {
                 return Self::Passing(said);
             }
             CallError::Invalid(said) => return Self::Final(said),
             CallError::Forbidden(said) => said,
         };
-        // Ours to mend, not the requester's.
-        match said.contains("cannot impersonate resource") {
+        // That we may not impersonate is ours to mend, not the requester's; the others pass.
+        let passes = ["cannot impersonate resource", "exceeded quota", "is being terminated"];
+        match passes.iter().any(|words| said.contains(words)) {
             true => Self::Passing(said),
             false => Self::Doubtful(said),
         }
     }
+}
+
+/// What etcd or the API server itself says of that, as a failure of theirs.
+fn is_too_large(said: &str) -> bool {
+    let said = said.to_lowercase();
+    said.contains("request is too large") || said.contains("request entity too large")
 }
 
 /// What comes of a write of the instance itself.

@@ -61,6 +61,13 @@ fn sealed(namespace: &str, name: &str, spec: &Value, seconds: i64) -> Vec<u8> {
     text
 }
 
+/// What a spec is, in 64 characters, however it is written.
+pub(super) fn digest(spec: &Value) -> String {
+    let mut text = Vec::new();
+    write(spec, &mut text);
+    HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &text).as_ref())
+}
+
 /// A document as it is, however it is written: the API server keeps `1.0` as `1`, and large integers as floats.
 fn write(value: &Value, to: &mut Vec<u8>) {
     match value {

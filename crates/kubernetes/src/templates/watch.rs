@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, pin_mut};
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 
 use super::Controller;
-use super::names::Kind;
 use super::resource::Key;
+use super::seen::SeenInstance;
 use super::table::Scope;
 use crate::calls::Again;
 
@@ -20,10 +20,9 @@ const PAGE: u32 = 50;
 impl Controller {
     /// For ever.
     pub(super) async fn follow(self: Arc<Self>, scope: Scope) {
-        let kind = Kind::TemplateInstance.resource();
-        let api: Api<DynamicObject> = match &scope {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
-            None => Api::all_with(self.client.clone(), &kind),
+        let api: Api<SeenInstance> = match &scope {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
         };
         let config = Config { page_size: Some(PAGE), ..Config::default() };
         let events = watcher(api, config).backoff(Again::default());
@@ -32,20 +31,24 @@ impl Controller {
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    listed.extend(Key::of(&object));
-                    self.learn(object);
+                Ok(Event::InitApply(seen)) => {
+                    listed.extend(Key::of(&seen));
+                    self.learn(&seen);
                 }
                 Ok(Event::InitDone) => self.table().keep(&scope, &std::mem::take(&mut listed)),
-                Ok(Event::Apply(object)) => self.learn(object),
-                Ok(Event::Delete(object)) => self.table().forget(&object),
+                Ok(Event::Apply(seen)) => self.learn(&seen),
+                Ok(Event::Delete(seen)) => {
+                    if let Some(key) = Key::of(&seen) {
+                        self.table().remove(&key);
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "TemplateInstances cannot be watched now"),
             }
         }
     }
 
-    fn learn(&self, object: DynamicObject) {
-        let key = self.table().learn(object);
+    fn learn(&self, seen: &SeenInstance) {
+        let key = self.table().learn(seen);
         self.queue.push(key);
     }
 }

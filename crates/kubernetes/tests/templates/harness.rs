@@ -176,6 +176,17 @@ impl Town {
         }
     }
 
+    /// Patches it, or a part of it.
+    pub(crate) async fn patch(&self, name: &str, part: &str, patch: Value) {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let api = self.instances();
+        match part {
+            "" => api.patch(name, &params, &patch).await,
+            _ => api.patch_status(name, &params, &patch).await,
+        }
+        .unwrap();
+    }
+
     /// An object of the namespace, as it is.
     pub(crate) async fn object(&self, api_version: &str, kind: &str, name: &str) -> Option<Value> {
         let found = self.objects(api_version, kind).get_opt(name).await.unwrap();

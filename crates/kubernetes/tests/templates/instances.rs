@@ -1,3 +1,4 @@
+use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
@@ -53,7 +54,7 @@ async fn objects_are_made_labelled_owned_and_removed() {
     let map = town.object("v1", "ConfigMap", "web").await.unwrap();
     assert_eq!((made.len(), &map["data"]["twice"]), (24, &json!(made)), "one password");
     let record = format!("template-instance-{}", uid.as_str().unwrap());
-    assert!(town.secret(&record, "parameters").await.unwrap().contains(&made));
+    assert!(town.secret(&record, "record").await.unwrap().contains(&made));
     assert!(!instance.to_string().contains(&made), "a password is in Secrets alone");
     town.delete("i").await;
     town.gone("i").await;
@@ -141,6 +142,29 @@ async fn a_template_without_objects_is_ready() {
     town.ready("i").await;
     town.delete("i").await;
     town.gone("i").await;
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_orphaned_stays() {
+    let mut town = Town::new("template-orphans").await;
+    town.order("i", "editor", password()).await;
+    town.ready("i").await;
+    // Nobody is there to see that it was said.
+    town.kill();
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    town.instances().delete("i", &orphan).await.unwrap();
+    let orphaned =
+        |object: &Value| !object["metadata"]["finalizers"].to_string().contains("orphan");
+    town.until("i", "orphaned", orphaned).await;
+    town.start().await;
+    town.gone("i").await;
+    for kind in ["Secret", "ConfigMap", "Service"] {
+        assert!(town.object("v1", kind, "sample").await.is_some(), "{kind}");
+    }
     town.remove().await;
 }
 

@@ -120,3 +120,140 @@ async fn what_is_wrong_with_a_template_or_its_parameters_is_said() {
     }
     town.remove().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_nested_too_deep_fails_alone() {
+    let mut town = Town::still("template-deep").await;
+    let deep = (0..200).fold(json!({}), |inner, _| json!({"a": inner}));
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "deep"}, "deep": deep,
+    });
+    // As text: our own decoder would not take it either.
+    let name = "deep";
+    let instance = json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "TemplateInstance",
+        "metadata": {"name": name, "namespace": town.cluster.namespace},
+        "spec": {"template": template(json!([object]), json!([])), "requester": {"username": "editor"}},
+    });
+    testkit::cluster::apply(&instance);
+    town.order("good", "editor", password()).await;
+    town.start().await;
+    town.ready("good").await;
+    let namespace = town.cluster.namespace.clone();
+    let kubectl = |arguments: &[&str]| {
+        let place = ["-n", &namespace];
+        let output = testkit::cluster::kubectl().args(place).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let path = r#"jsonpath={.status.conditions[?(@.type=="InstantiateFailure")].message}"#;
+    let begin = std::time::Instant::now();
+    loop {
+        let said = kubectl(&["get", "templateinstance", name, "-o", path]);
+        if said.contains("is nested more than 127 levels deep") {
+            break;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "{said}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    kubectl(&["delete", "templateinstance", name]);
+    // Another that watches from the beginning reads the rest of the list.
+    testkit::cluster::apply(&instance);
+    town.kill();
+    town.order("later", "editor", renamed("later")).await;
+    town.start().await;
+    town.ready("later").await;
+    kubectl(&["delete", "templateinstance", name]);
+    town.remove().await;
+}
+
+fn renamed(name: &str) -> serde_json::Value {
+    let mut template = password();
+    template["parameters"][0]["value"] = json!(name);
+    template
+}
+
+/// Who may write an instance and its status, and no more, has nothing made or removed in another's name.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_instance_says_later_is_not_believed() {
+    let town = Town::new("template-forged-status").await;
+    let map = |name: &str, labels: serde_json::Value| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": labels}, "data": {},
+        })
+    };
+    town.make(map("prey", json!({}))).await;
+    let prey = town.object("v1", "ConfigMap", "prey").await.unwrap();
+    let reference = |object: &serde_json::Value| {
+        json!({"ref": {
+            "apiVersion": "v1", "kind": "ConfigMap", "namespace": town.cluster.namespace,
+            "name": object["metadata"]["name"], "uid": object["metadata"]["uid"],
+        }})
+    };
+    // Never made: it has our finalizer, names another, and claims an object.
+    let masters = json!({"username": "root", "groups": ["system:masters"]});
+    let spec = json!({"template": template(json!([]), json!([])), "requester": masters});
+    town.create("forged", spec, json!({})).await;
+    town.failed("forged").await;
+    let held = json!({"metadata": {"finalizers": ["template.openshift.io/finalizer"]}});
+    town.patch("forged", "", held).await;
+    town.patch("forged", "status", json!({"status": {"objects": [reference(&prey)]}})).await;
+    town.delete("forged").await;
+    town.gone("forged").await;
+    assert!(town.object("v1", "ConfigMap", "prey").await.is_some());
+
+    // Made in the editor's name: changed, it claims what bears its label, and names another.
+    town.order("made", "editor", password()).await;
+    let made = town.ready("made").await;
+    let uid = &made["metadata"]["uid"];
+    let label = json!({"template.openshift.io/template-instance-owner": uid});
+    town.make(map("labelled", label)).await;
+    let labelled = town.object("v1", "ConfigMap", "labelled").await.unwrap();
+    let changed = json!({"spec": {
+        "requester": {"username": "root", "groups": ["system:masters"]},
+        "template": {"objects": [map("labelled", json!({}))]},
+    }});
+    town.patch("made", "", changed).await;
+    let mut objects = made["status"]["objects"].as_array().unwrap().clone();
+    objects.extend([reference(&prey), reference(&labelled)]);
+    town.patch("made", "status", json!({"status": {"objects": objects}})).await;
+    town.delete("made").await;
+    town.gone("made").await;
+    for (name, stays) in [("sample", false), ("prey", true), ("labelled", true)] {
+        assert_eq!(town.object("v1", "ConfigMap", name).await.is_some(), stays, "{name}");
+    }
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_somebody_else_has_written_is_not_believed() {
+    let mut town = Town::new("template-record").await;
+    let mut waits = password();
+    waits["objects"][1]["metadata"]["annotations"] =
+        json!({"template.manciple.dev/ready-when": "self.data.name == 'never'"});
+    town.order("i", "editor", waits).await;
+    let made = town.until("i", "waiting", |it| it["status"]["objects"].is_array()).await;
+    town.kill();
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    let record = format!("template-instance-{uid}");
+    let (kept, seal) = (
+        town.secret(&record, "record").await.unwrap(),
+        town.secret(&record, "seal").await.unwrap(),
+    );
+    let secrets = town.objects("v1", "Secret");
+    let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    secrets.patch(&record, &Default::default(), &free).await.unwrap();
+    secrets.delete(&record, &Default::default()).await.unwrap();
+    let forged = kept.replace("editor", "root");
+    town.make(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": record},
+        "stringData": {"record": forged, "seal": seal},
+    }))
+    .await;
+    town.start().await;
+    let why = town.failed("i").await;
+    assert!(why.contains("somebody else has written it"), "{why}");
+    town.delete("i").await;
+    town.gone("i").await;
+    town.remove().await;
+}

@@ -37,6 +37,13 @@ pub(super) fn arithmetic<'a>(of: Binary, left: &Data<'a>, right: &Data<'a>) -> O
                 _ => left / right,
             }))
         }
+        // A number of an object is an integer or not as it happens: 0.5, and then 1.
+        (Data::Double(_), Data::Int(_) | Data::Uint(_))
+        | (Data::Int(_) | Data::Uint(_), Data::Double(_))
+            if of != Binary::Remainder =>
+        {
+            return arithmetic(of, &double(left), &double(right));
+        }
         _ => return Err(mismatch(symbol, &[left, right])),
     };
     result.ok_or_else(|| not_yet(format!("`{symbol}` gives no number that can be held")))
@@ -57,4 +64,12 @@ pub(super) fn convert<'a>(
     };
     let none = || not_yet(format!("{name}() meets what is no such number"));
     whole.and_then(fits).ok_or_else(none)
+}
+
+fn double<'a>(of: &Data<'a>) -> Data<'a> {
+    match of {
+        Data::Int(whole) => Data::Double(*whole as f64),
+        Data::Uint(whole) => Data::Double(*whole as f64),
+        other => other.clone(),
+    }
 }

@@ -169,7 +169,12 @@ impl<'a> Run<'a> {
 
     fn entry<'m>(&mut self, map: &Data<'m>, key: &Data<'_>) -> Outcome<Option<Data<'m>>> {
         match map {
-            Data::Object(map) => Ok(key.as_text().and_then(|key| map.get(key)).map(Data::of)),
+            Data::Object(map) => {
+                let Some(key) = key.as_text() else { return Ok(None) };
+                // As often as a lookup compares it, where keys are many.
+                self.spend(key.len() / 64 * 8)?;
+                Ok(map.get(key).map(Data::of))
+            }
             Data::OwnMap(map) => {
                 for (each, value) in map.iter() {
                     if self.equal(each, key)? {

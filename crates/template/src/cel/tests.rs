@@ -25,6 +25,8 @@ fn object() -> Value {
 fn expressions_are_true() {
     let object = object();
     for expression in [
+        "1 + 1.0 == 2.0",
+        "3 / 2.0 > 1",
         "true",
         " self.status.phase == 'Running' // the phase\n",
         r#"self.status.conditions.exists(c, c.type == "Ready" && c.status == "True")"#,
@@ -104,7 +106,7 @@ fn what_is_wrong_is_said() {
         ("b'a' == b'a'", "bytes are not supported"),
         ("1 @ 2", "at character 3: this character means nothing here"),
         ("99999999999999999999 > 1", "it is no number that can be held"),
-        ("1 + 1.0 == 2", "`+` does not go with int and double"),
+        ("1 % 1.0 == 0", "`%` does not go with int and double"),
         ("self.status.ready && true", "`&&` does not go with int"),
         ("self.status.phase.inner == 1", "self.status.phase.inner is asked of a string"),
         ("{'a': 1, 'a': 2} == {}", "a map has a key twice"),

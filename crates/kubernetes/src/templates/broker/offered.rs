@@ -8,7 +8,7 @@ use engine::Engine;
 use engine::ports::Offer;
 use futures_util::{StreamExt, pin_mut};
 use kube::Client;
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use osb::jobs::contract::Capability;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::catalog::{self, Offered};
 use crate::calls::Again;
-use crate::templates::names::Kind;
+use crate::templates::seen::SeenTemplate;
 
 const PAGE: u32 = 50;
 /// Changes that come within this time are one.
@@ -99,8 +99,7 @@ impl Templates {
     }
 
     async fn follow(self: Arc<Self>, namespace: String) {
-        let kind = Kind::Template.resource();
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &kind);
+        let api: Api<SeenTemplate> = Api::namespaced(self.client.clone(), &namespace);
         let config = Config { page_size: Some(PAGE), ..Config::default() };
         let events = watcher(api, config).backoff(Again::default());
         pin_mut!(events);
@@ -108,13 +107,13 @@ impl Templates {
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => listed.extend(known(&namespace, object)),
+                Ok(Event::InitApply(object)) => listed.extend(known(&namespace, &object)),
                 Ok(Event::InitDone) => {
                     self.replace(&namespace, std::mem::take(&mut listed));
                     self.tell(std::mem::take(&mut is_first));
                 }
                 Ok(Event::Apply(object)) => {
-                    self.write(|all| all.extend(known(&namespace, object)));
+                    self.write(|all| all.extend(known(&namespace, &object)));
                     self.tell(false);
                 }
                 Ok(Event::Delete(object)) => {
@@ -148,9 +147,12 @@ impl Templates {
     }
 }
 
-fn known(namespace: &str, mut object: DynamicObject) -> Option<(String, Arc<Known>)> {
-    object.metadata.managed_fields = None;
-    let uid = object.metadata.uid.clone()?;
-    let document = serde_json::to_value(object).ok()?;
+fn known(namespace: &str, seen: &SeenTemplate) -> Option<(String, Arc<Known>)> {
+    let uid = seen.metadata.uid.clone()?;
+    let Some(document) = seen.document() else {
+        let name = seen.metadata.name.as_deref().unwrap_or_default();
+        tracing::warn!("not offered: template {namespace}/{name}: is nested too deep");
+        return None;
+    };
     Some((uid, Arc::new(Known { namespace: namespace.to_owned(), document })))
 }

@@ -1,101 +1,11 @@
-//! Templates as services, on a real cluster: ordered by people who may edit a namespace, and refused to those who may
-//! only look.
-
-mod support;
-
 use serde_json::{Value, json};
-use support::http::{self, Answer};
-use support::town::Town;
-use support::{Served, within};
+
+use super::market::Market;
+use super::support::{http, within};
 
 const INSTANCE: &str = "11111111-2222-4333-8444-555555555555";
+const DATABASE: &str = "33333333-2222-4333-8444-555555555555";
 const BINDING: &str = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee";
-
-/// Where the broker is, as the original's.
-const ROOT: &str = "/brokers/template.openshift.io/v2";
-
-/// A namespace with an editor, a viewer and the templates of the examples.
-struct Market {
-    town: Town,
-}
-
-impl Market {
-    fn new() -> Self {
-        let mut town = Town::empty();
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-        for file in ["deploy/templates/crds.yaml", "deploy/templates/users.yaml"] {
-            town.kubectl(&["apply", "-f", &format!("{root}{file}")]);
-        }
-        town.kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "crd/templateinstances.template.openshift.io",
-        ]);
-        for template in ["web", "database"] {
-            town.kubectl(&["apply", "-f", &format!("{root}examples/templates/{template}.yaml")]);
-        }
-        for (user, role) in [("editor", "edit"), ("viewer", "view")] {
-            town.make(&json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-                "metadata": {"name": user},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-            }));
-        }
-        town.site.settings = json!({
-            "auth": {"disabled": true},
-            "kubernetes": {"namespace": town.namespace, "templates": {
-                "namespaces": [town.namespace], "instance_namespaces": [town.namespace],
-            }},
-        })
-        .to_string();
-        Self { town }
-    }
-
-    /// Sends as a user; nobody, if it is empty.
-    fn send(
-        &self,
-        server: &Served,
-        user: &str,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Answer {
-        let identity = json!({"Username": user, "Groups": ["system:authenticated"]}).to_string();
-        let identity = data_encoding::BASE64.encode(identity.as_bytes());
-        let header = match user {
-            "" => String::new(),
-            _ => format!("X-Broker-API-Originating-Identity: Kubernetes {identity}\r\n"),
-        };
-        let path = format!("{ROOT}{path}");
-        let body = body.map(ToOwned::to_owned);
-        http::send_with(&server.address, method, &path, body.as_ref(), &header).unwrap()
-    }
-
-    /// The id of a template's service.
-    fn service(&self, name: &str) -> String {
-        let path = "jsonpath={.metadata.uid}";
-        self.town.kubectl(&["get", "templates.template.openshift.io", name, "-o", path])
-    }
-
-    fn order(&self, service: &str, parameters: Value) -> Value {
-        json!({
-            "service_id": service, "plan_id": service,
-            "organization_guid": "o", "space_guid": "s", "parameters": parameters,
-            "context": {"platform": "kubernetes", "namespace": self.town.namespace},
-        })
-    }
-
-    /// How the last operation of an instance ends.
-    fn settled(&self, server: &Served) -> Value {
-        let path = format!("/service_instances/{INSTANCE}/last_operation");
-        let settled = within(90, || {
-            let last = self.send(server, "editor", "GET", &path, None);
-            (last.body["state"] != "in progress").then_some(last.body)
-        });
-        settled.unwrap_or_else(|| panic!("never ends\n{}", server.log()))
-    }
-}
 
 fn parameters() -> Value {
     json!({"NAME": "page", "IMAGE": testkit::cluster::SHELL_IMAGE})
@@ -104,13 +14,9 @@ fn parameters() -> Value {
 #[test]
 fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     let market = Market::new();
-    let server = market.town.serve();
+    let server = market.serve();
     let service = market.service("web");
-    let catalog = within(20, || {
-        let catalog = market.send(&server, "", "GET", "/catalog", None);
-        (catalog.body["services"].as_array().map(Vec::len) == Some(2)).then_some(catalog.body)
-    });
-    let catalog = catalog.unwrap_or_else(|| panic!("no catalog\n{}", server.log()));
+    let catalog = market.send(&server, "", "GET", "/catalog", None).body;
     let offered = catalog["services"].as_array().unwrap();
     let web = offered.iter().find(|it| it["name"] == "web").unwrap();
     assert_eq!((&web["id"], &web["plans"][0]["id"]), (&json!(service), &json!(service)));
@@ -134,7 +40,7 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
 
     let answer = market.send(&server, "editor", "PUT", &put, Some(&order));
     assert_eq!(answer.status, 202, "{answer:?}\n{}", server.log());
-    assert_eq!(market.settled(&server)["state"], "succeeded", "{}", server.log());
+    assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded", "{}", server.log());
     assert_eq!(market.send(&server, "editor", "PUT", &put, Some(&order)).status, 200);
     let other = market.order(&service, json!({"NAME": "other"}));
     assert_eq!(market.send(&server, "editor", "PUT", &put, Some(&other)).status, 409);
@@ -166,7 +72,7 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     let remove = format!("{instance}{of}&accepts_incomplete=true");
     assert_eq!(market.send(&server, "viewer", "DELETE", &remove, None).status, 403);
     assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 202);
-    assert_eq!(market.settled(&server)["state"], "succeeded", "{}", server.log());
+    assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded", "{}", server.log());
     assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 410);
     for kind in ["templateinstances", "deployments", "services"] {
         assert_eq!(market.town.count(kind), 0, "{kind}");
@@ -175,4 +81,76 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     assert!(!claims.contains(INSTANCE), "{claims}");
     let password = credentials["password"].as_str().unwrap();
     assert!(!server.log().contains(password), "a password is in the log");
+}
+
+#[test]
+fn what_is_ordered_survives_kill_9_with_one_password() {
+    let market = Market::new();
+    let service = market.service("web");
+    let id = |count: u64| format!("22222222-2222-4333-8444-{count:012}");
+    for round in 0..2 {
+        let mut server = market.serve();
+        let path = format!("/service_instances/{}?accepts_incomplete=true", id(round));
+        let mut parameters = parameters();
+        parameters["NAME"] = json!(format!("page{round}"));
+        let order = market.order(&service, parameters);
+        assert_eq!(market.send(&server, "editor", "PUT", &path, Some(&order)).status, 202);
+        std::thread::sleep(std::time::Duration::from_millis(100 + round * 300));
+        server.kill();
+        let server = market.serve();
+        let settled = market.settled(&server, &id(round));
+        assert_eq!(settled["state"], "succeeded", "{settled}\n{}", server.log());
+        let of = format!("?service_id={service}&plan_id={service}");
+        let bind = json!({"service_id": service, "plan_id": service});
+        let mut seen = Vec::new();
+        for binding in ["0", "1"] {
+            let binding = format!("aaaaaaaa-bbbb-4ccc-8ddd-{round}{binding:0>11}");
+            let path = format!("/service_instances/{}/service_bindings/{binding}", id(round));
+            let bound = market.send(&server, "editor", "PUT", &path, Some(&bind));
+            assert_eq!(bound.status, 201, "{bound:?}");
+            seen.push(bound.body["credentials"]["password"].clone());
+            let unbound = market.send(&server, "editor", "DELETE", &format!("{path}{of}"), None);
+            assert_eq!(unbound.status, 200);
+        }
+        assert!(seen[0].is_string() && seen[0] == seen[1], "one password");
+        let path = format!("{}{of}&accepts_incomplete=true", path.split('?').next().unwrap());
+        assert_eq!(market.send(&server, "editor", "DELETE", &path, None).status, 202);
+        drop(server);
+        let server = market.serve();
+        assert_eq!(market.settled(&server, &id(round))["state"], "succeeded", "{}", server.log());
+    }
+    for kind in ["templateinstances", "deployments", "services"] {
+        assert_eq!(market.town.count(kind), 0, "{kind}");
+    }
+}
+
+#[test]
+fn a_database_is_ordered_bound_and_removed_with_its_data() {
+    let market = Market::new();
+    let server = market.serve();
+    let service = market.service("database");
+    let instance = format!("/service_instances/{DATABASE}");
+    // In place of a database something that is ready as soon as it runs.
+    let order =
+        market.order(&service, json!({"NAME": "db", "IMAGE": testkit::cluster::SHELL_IMAGE}));
+    let put = format!("{instance}?accepts_incomplete=true");
+    assert_eq!(market.send(&server, "editor", "PUT", &put, Some(&order)).status, 202);
+    let waits = || {
+        let last =
+            market.send(&server, "editor", "GET", &format!("{instance}/last_operation"), None);
+        let words = last.body["description"].as_str().unwrap_or_default().to_owned();
+        words.contains("Waiting for instantiated objects").then_some(())
+    };
+    assert!(within(30, waits).is_some(), "{}", server.log());
+    // A platform may change its mind.
+    let remove =
+        format!("{instance}?service_id={service}&plan_id={service}&accepts_incomplete=true");
+    assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 202);
+    let settled = market.settled(&server, DATABASE);
+    assert_eq!(settled["state"], "succeeded", "{settled}\n{}", server.log());
+    for kind in ["templateinstances", "statefulsets", "services"] {
+        assert_eq!(market.town.count(kind), 0, "{kind}");
+    }
+    let answer = http::get(&server.address, "/v2/catalog").unwrap();
+    assert_eq!(answer.status, 200, "where nothing else is served, templates are at the root, too");
 }

@@ -1,0 +1,162 @@
+//! A namespace where templates are offered, and a server with the rights that an operator gives it.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::support::http::{self, Answer};
+use super::support::town::Town;
+use super::support::{Served, order, within};
+
+/// The project's folder.
+const ROOT_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+/// Where the broker is, as the original's.
+const ROOT: &str = "/brokers/template.openshift.io/v2";
+/// The longest that anything here takes on a busy machine, in seconds.
+const PATIENCE: u64 = 90;
+
+/// A namespace with an editor, a viewer and the templates of the examples.
+pub(crate) struct Market {
+    pub(crate) town: Town,
+    /// That of the server's account.
+    kubeconfig: std::path::PathBuf,
+}
+
+impl Market {
+    pub(crate) fn new() -> Self {
+        let mut town = Town::empty();
+        for file in ["deploy/templates/crds.yaml", "deploy/templates/users.yaml"] {
+            town.kubectl(&["apply", "-f", &format!("{ROOT_FOLDER}{file}")]);
+        }
+        town.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "crd/templateinstances.template.openshift.io",
+        ]);
+        for template in ["web", "database"] {
+            town.kubectl(&[
+                "apply",
+                "-f",
+                &format!("{ROOT_FOLDER}examples/templates/{template}.yaml"),
+            ]);
+        }
+        for (user, role) in [("editor", "edit"), ("viewer", "view")] {
+            town.make(&json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+                "metadata": {"name": user},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+            }));
+        }
+        town.site.settings = json!({
+            "auth": {"disabled": true},
+            "kubernetes": {"namespace": town.namespace, "templates": {
+                "namespaces": [town.namespace], "instance_namespaces": [town.namespace],
+            }},
+        })
+        .to_string();
+        let kubeconfig = account(&town);
+        Self { town, kubeconfig }
+    }
+
+    /// A server that has read the templates.
+    pub(crate) fn serve(&self) -> Served {
+        let mut command = self.command();
+        let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
+        order::ready(&server);
+        let offered = || {
+            let catalog = self.send(&server, "", "GET", "/catalog", None).body;
+            (catalog["services"].as_array().map(Vec::len) == Some(2)).then_some(())
+        };
+        assert!(within(20, offered).is_some(), "no catalog\n{}", server.log());
+        server
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.town.command();
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    /// Sends as a user; nobody, if it is empty.
+    pub(crate) fn send(
+        &self,
+        server: &Served,
+        user: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Answer {
+        let identity = json!({"Username": user, "Groups": ["system:authenticated"]}).to_string();
+        let identity = data_encoding::BASE64.encode(identity.as_bytes());
+        let header = match user {
+            "" => String::new(),
+            _ => format!("X-Broker-API-Originating-Identity: Kubernetes {identity}\r\n"),
+        };
+        let path = format!("{ROOT}{path}");
+        let body = body.map(ToOwned::to_owned);
+        http::send_with(&server.address, method, &path, body.as_ref(), &header).unwrap()
+    }
+
+    /// The id of a template's service.
+    pub(crate) fn service(&self, name: &str) -> String {
+        let path = "jsonpath={.metadata.uid}";
+        self.town.kubectl(&["get", "templates.template.openshift.io", name, "-o", path])
+    }
+
+    pub(crate) fn order(&self, service: &str, parameters: Value) -> Value {
+        json!({
+            "service_id": service, "plan_id": service,
+            "organization_guid": "o", "space_guid": "s", "parameters": parameters,
+            "context": {"platform": "kubernetes", "namespace": self.town.namespace},
+        })
+    }
+
+    /// How the last operation of an instance ends.
+    pub(crate) fn settled(&self, server: &Served, instance: &str) -> Value {
+        let path = format!("/service_instances/{instance}/last_operation");
+        let settled = within(PATIENCE, || {
+            let last = self.send(server, "editor", "GET", &path, None);
+            (last.body["state"] != "in progress").then_some(last.body)
+        });
+        settled.unwrap_or_else(|| panic!("never ends\n{}", server.log()))
+    }
+}
+
+impl Drop for Market {
+    fn drop(&mut self) {
+        let name = format!("manciple-templates-{}", self.town.namespace);
+        for kind in ["clusterrolebinding", "clusterrole"] {
+            let _ = testkit::cluster::kubectl().args(["delete", kind, &name]).output();
+        }
+        let instances = testkit::cluster::kubectl()
+            .args(["-n", &self.town.namespace, "get", "templateinstances", "-o", "name"])
+            .output()
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        for name in instances.unwrap_or_default().lines() {
+            let patch = r#"{"metadata":{"finalizers":null}}"#;
+            let _ = testkit::cluster::kubectl()
+                .args(["-n", &self.town.namespace, "patch", name, "--type=merge", "-p", patch])
+                .output();
+        }
+    }
+}
+
+/// The kubeconfig of an account with the rights that are written down for operators, and no others.
+fn account(town: &Town) -> std::path::PathBuf {
+    let (_, token) = town.account("manciple", "");
+    let namespace = &town.namespace;
+    for file in ["deploy/base/role.yaml", "deploy/templates/manciple.yaml"] {
+        let text = std::fs::read_to_string(format!("{ROOT_FOLDER}{file}")).unwrap();
+        let text = text
+            .replace("namespace: manciple", &format!("namespace: {namespace}"))
+            // What is of the whole cluster is not that of another test.
+            .replace("name: manciple-templates", &format!("name: manciple-templates-{namespace}"));
+        let file = town.site.write("rights.yaml", &text);
+        town.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+    }
+    let shown = town.kubectl(&["config", "view", "--raw", "--minify", "-o", "json"]);
+    let mut config: Value = serde_json::from_str(&shown).unwrap();
+    config["users"][0]["user"] = json!({"token": token});
+    town.site.write("account.kubeconfig", &config.to_string())
+}
