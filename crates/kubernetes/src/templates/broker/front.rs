@@ -181,7 +181,7 @@ impl Backend for Front {
         request: ProvisionRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
         uuid("instance_id", instance.as_str())?;
-        let context = request.context.as_ref().map(|context| context.expose());
+        let context = request.context.as_ref().map(osb::Sensitive::expose);
         let of = |member: &str| {
             context.and_then(|context| context.get(member)?.as_str()).unwrap_or_default()
         };
