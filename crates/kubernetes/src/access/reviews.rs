@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
@@ -149,17 +149,33 @@ impl Reviews {
     }
 
     async fn ask_may(&self, who: &Identity, verb: &str, path: &str) -> Result<bool, AccessError> {
-        let spec = SubjectAccessReviewSpec {
-            user: Some(who.user.clone()),
-            uid: Some(who.uid.clone()).filter(|uid| !uid.is_empty()),
-            groups: Some(who.groups.clone()),
-            extra: Some(who.extra.clone()),
-            non_resource_attributes: Some(NonResourceAttributes {
-                path: Some(path.to_owned()),
-                verb: Some(verb.to_owned()),
-            }),
-            ..SubjectAccessReviewSpec::default()
-        };
+        let path = Some(path.to_owned());
+        let attributes = NonResourceAttributes { path, verb: Some(verb.to_owned()) };
+        self.ask_access(SubjectAccessReviewSpec {
+            non_resource_attributes: Some(attributes),
+            ..whole(who)
+        })
+        .await
+    }
+
+    /// Whether somebody may use a verb on a resource (SubjectAccessReview with `resourceAttributes`). It is not
+    /// remembered.
+    ///
+    /// # Errors
+    /// If the API server does not say.
+    pub async fn may_use(
+        &self,
+        who: &Identity,
+        attributes: ResourceAttributes,
+    ) -> Result<bool, AccessError> {
+        self.ask_access(SubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..whole(who)
+        })
+        .await
+    }
+
+    async fn ask_access(&self, spec: SubjectAccessReviewSpec) -> Result<bool, AccessError> {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let asked = "SubjectAccessReview";
         let answered =
@@ -181,6 +197,17 @@ impl Reviews {
             Ok(answered) => answered.map_err(|error: CallError| unanswered(error.to_string())),
             Err(_) => Err(unanswered(format!("waited for {} s", PATIENCE.as_secs()))),
         }
+    }
+}
+
+/// All that rights may depend on.
+fn whole(who: &Identity) -> SubjectAccessReviewSpec {
+    SubjectAccessReviewSpec {
+        user: Some(who.user.clone()),
+        uid: Some(who.uid.clone()).filter(|uid| !uid.is_empty()),
+        groups: Some(who.groups.clone()),
+        extra: Some(who.extra.clone()),
+        ..SubjectAccessReviewSpec::default()
     }
 }
 

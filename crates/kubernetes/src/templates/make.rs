@@ -358,14 +358,19 @@ pub(super) async fn get(client: &Client, planned: &Planned) -> Result<Option<Val
 
 /// The template of an instance.
 fn template(instance: &Instance) -> Result<Template, String> {
-    let mut document = instance.spec()["template"].clone();
+    let document = whole(&instance.spec()["template"]);
+    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    Template::read(document).map_err(|faults| unable(&name, &faults))
+}
+
+/// A template that is a part of something else: nobody says there what it is.
+pub(super) fn whole(template: &Value) -> Value {
+    let mut document = template.clone();
     if let Some(map) = document.as_object_mut() {
-        // Of a part of something else nobody says it.
         map.entry("apiVersion").or_insert_with(|| json!(template::API_VERSION));
         map.entry("kind").or_insert_with(|| json!(template::KIND));
     }
-    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    Template::read(document).map_err(|faults| unable(&name, &faults))
+    document
 }
 
 fn processed(template: Template) -> Result<Processed, String> {

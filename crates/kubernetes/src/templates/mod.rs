@@ -10,6 +10,7 @@
 //! An instance costs a write for each object and four: that it is held, its values, what was made of it, that it is
 //! ready. What is ready or has failed costs nothing more.
 
+pub mod admission;
 mod await_ready;
 pub mod broker;
 mod definition;

@@ -50,7 +50,11 @@ impl Controller {
                 match came {
                     Came::Idle => return Ok(None),
                     Came::Later(pause) => return Ok(Some(pause)),
-                    Came::Stands(stand, objects) => self.say(key, &stand, objects).await.err(),
+                    // What follows from it is up to this: the event of it is no news.
+                    Came::Stands(stand, objects) => match self.say(key, &stand, objects).await {
+                        Ok(()) => return Ok(Some(Duration::ZERO)),
+                        Err(trouble) => Some(trouble),
+                    },
                 }
             }
             Err(trouble) => Some(self.doubted(key, trouble)),

@@ -2,7 +2,9 @@
 //!
 //! A resource does not say who made it, and whoever may make instances could name anybody. So whoever has verified
 //! it (the webhook, the broker) says so in an annotation, sealed with a key of ours: for this namespace, name and
-//! spec, and for the moment in which it is made.
+//! spec, and for the moment in which it is made. The uid is not known then, and the moment stands for it: what was
+//! sealed for one says nothing of another that is made under its name later. Whoever has verified a change seals for
+//! the moment in which the instance was made, so that there is one rule.
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
@@ -15,11 +17,41 @@ use super::resource::Instance;
 /// How long an annotation may be older than its instance, or younger: clocks differ, and requests take time.
 const APART: i64 = 120;
 
-/// The annotation's value, for one that is made now.
-pub fn seal(namespace: &str, name: &str, spec: &Value, now: Timestamp, key: &hmac::Key) -> String {
-    let seconds = now.as_second();
-    let tag = hmac::sign(key, &sealed(namespace, name, spec, seconds));
-    format!("{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
+/// Whose word it is that a requester is who orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// The webhook's, whom the API server tells. Whoever else reaches it can have one made: so the webhook replaces what
+    /// it is shown, and believes none.
+    Webhook,
+    /// The broker's, that has asked whether the requester may. It is told to nobody but the API server: so the webhook
+    /// believes it.
+    Broker,
+}
+
+impl Word {
+    const ALL: [Self; 2] = [Self::Webhook, Self::Broker];
+
+    /// Before the rest of an annotation.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook.",
+            Self::Broker => "broker.",
+        }
+    }
+}
+
+/// The annotation's value, for one that is made now; or was made then, and has been changed to this.
+pub fn seal(
+    word: Word,
+    namespace: &str,
+    name: &str,
+    spec: &Value,
+    made_at: Timestamp,
+    key: &hmac::Key,
+) -> String {
+    let (prefix, seconds) = (word.prefix(), made_at.as_second());
+    let tag = hmac::sign(key, &sealed(word, namespace, name, spec, seconds));
+    format!("{prefix}{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
 }
 
 /// Checks that the requester of an instance is who ordered it.
@@ -27,36 +59,69 @@ pub fn seal(namespace: &str, name: &str, spec: &Value, now: Timestamp, key: &hma
 /// # Errors
 /// If nobody has verified it: what to do about it.
 pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> {
-    let why = |why: &str| {
-        Err(format!(
+    let Instance { key: of, created_at, .. } = instance;
+    let said = instance.annotation(VERIFIED);
+    let verified = said.ok_or("nobody has verified that this is who made it").and_then(|said| {
+        let (word, seconds, tag) =
+            read(said).ok_or("the annotation that says that it was verified cannot be read")?;
+        let sealed = sealed(word, &of.namespace, &of.name, instance.spec(), seconds);
+        hmac::verify(key, &sealed, &tag).map_err(|_| "what was verified is not what is there")?;
+        match is_near(seconds, *created_at) {
+            true => Ok(()),
+            false => Err("what was verified is another, of the same name"),
+        }
+    });
+    verified.map_err(|why| {
+        format!(
             "spec.requester: {why}: have it made through the webhook, which verifies it, or by the broker; or \
              start the controller with --requesters=trusted where whoever may create TemplateInstances may act \
              for anybody"
-        ))
-    };
-    let Some(said) = instance.annotation(VERIFIED) else {
-        return why("nobody has verified that this is who made it");
-    };
-    let parsed = said.split_once('.').and_then(|(seconds, tag)| {
-        Some((seconds.parse().ok()?, HEXLOWER.decode(tag.as_bytes()).ok()?))
-    });
-    let Some((seconds, tag)) = parsed else {
-        return why("the annotation that says that it was verified cannot be read");
-    };
-    let Instance { key: of, created_at, .. } = instance;
-    if hmac::verify(key, &sealed(&of.namespace, &of.name, instance.spec(), seconds), &tag).is_err()
-    {
-        return why("what was verified is not what is there");
-    }
-    let apart = created_at.as_second().saturating_sub(seconds);
-    match (-APART..=APART).contains(&apart) {
-        true => Ok(()),
-        false => why("what was verified is another, of the same name"),
-    }
+        )
+    })
 }
 
-fn sealed(namespace: &str, name: &str, spec: &Value, seconds: i64) -> Vec<u8> {
-    let mut text = format!("template-requester\0{namespace}\0{name}\0{seconds}\0").into_bytes();
+/// Whether the broker has verified what is about to be made.
+pub(super) fn is_ordered(
+    annotation: &str,
+    namespace: &str,
+    name: &str,
+    spec: &Value,
+    now: Timestamp,
+    key: &hmac::Key,
+) -> bool {
+    read(annotation).is_some_and(|(word, seconds, tag)| {
+        word == Word::Broker
+            && is_near(seconds, now)
+            && hmac::verify(key, &sealed(word, namespace, name, spec, seconds), &tag).is_ok()
+    })
+}
+
+fn read(annotation: &str) -> Option<(Word, i64, Vec<u8>)> {
+    let mut words = Word::ALL.into_iter();
+    let (word, rest) =
+        words.find_map(|word| Some((word, annotation.strip_prefix(word.prefix())?)))?;
+    let (seconds, tag) = rest.split_once('.')?;
+    Some((word, seconds.parse().ok()?, HEXLOWER.decode(tag.as_bytes()).ok()?))
+}
+
+fn is_near(seconds: i64, at: Timestamp) -> bool {
+    (-APART..=APART).contains(&at.as_second().saturating_sub(seconds))
+}
+
+/// Whether two documents are one, however they are written: what holds of the one is sealed of the other.
+pub(super) fn same(one: &Value, other: &Value) -> bool {
+    let written = |value| {
+        let mut text = Vec::new();
+        write(value, &mut text);
+        text
+    };
+    one == other || written(one) == written(other)
+}
+
+fn sealed(word: Word, namespace: &str, name: &str, spec: &Value, seconds: i64) -> Vec<u8> {
+    let word = word.prefix();
+    let mut text =
+        format!("template-requester\0{word}\0{namespace}\0{name}\0{seconds}\0").into_bytes();
     write(spec, &mut text);
     text
 }

@@ -10,8 +10,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::discovery::ApiResource;
 use kubernetes::templates::names::{Kind, VERIFIED};
 use kubernetes::templates::{
-    Controller, Requesters, Settings, WORKERS, install, seal_key, verified,
+    Controller, Requesters, Settings, WORKERS, install, seal_key,
 };
+use kubernetes::templates::verified::{self, Word};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -111,7 +112,7 @@ impl Town {
         let mut spec = json!({"template": template});
         more.iter().for_each(|(member, value)| spec[*member] = value.clone());
         let (namespace, now) = (&self.cluster.namespace, Timestamp::now());
-        let verified = verified::seal(namespace, name, &spec, now, &self.seal);
+        let verified = verified::seal(Word::Broker, namespace, name, &spec, now, &self.seal);
         self.create(name, spec, json!({VERIFIED: verified})).await;
     }
 
@@ -227,6 +228,14 @@ impl Town {
             let name = object.metadata.name.unwrap();
             let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let _ = self.instances().patch(&name, &PatchParams::default(), &free).await;
+        }
+        let records = self.cluster.api::<Secret>();
+        for secret in records.list(&Default::default()).await.unwrap() {
+            if secret.metadata.finalizers.is_some() {
+                let name = secret.metadata.name.unwrap();
+                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let _ = records.patch(&name, &PatchParams::default(), &free).await;
+            }
         }
         self.cluster.remove().await;
     }

@@ -5,7 +5,9 @@ mod calls;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod deaths;
 mod harness;
 mod instances;
 mod refusals;
+mod webhook;

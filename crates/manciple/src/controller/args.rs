@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kubernetes::quarks::{Monitored, WORKERS};
 
+use super::webhook::WebhookArgs;
 use crate::serve::{AgentDelivery, Cluster, Format, Log, Period, Requesters};
 
 /// What a run was begun with is good until the key after the next.
@@ -91,6 +92,8 @@ pub(crate) struct ControllerArgs {
     /// What is logged: off, error, warn, info, debug, trace, or a list of target=level
     #[arg(short = 'l', long, env = "LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<String>,
+    #[command(flatten)]
+    pub(crate) webhook: WebhookArgs,
     #[command(flatten)]
     original: Original,
 }

@@ -9,6 +9,7 @@
 
 mod args;
 mod http;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         }
         let name = format!("{NAME}/{}", args.monitored_id);
         let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
+        let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
         let mut controllers = Controllers::default();
         if args.looks_after(Which::Quarks) {
             let delivery = cluster.delivery(&client, &namespace).await?;
@@ -78,6 +80,9 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         }
         osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
         tracing::info!("told to end; Jobs go on, and another replica takes over");
+        if let Some(webhook) = webhook {
+            webhook.end().await;
+        }
         tasks.shutdown().await;
         lead.give_back().await;
         anyhow::Ok(())

@@ -29,9 +29,10 @@ use standalone::seal::KeySource;
 use standalone::store::{Replace, Restored, restore as restore_store};
 
 pub(crate) use cluster::{AgentDelivery, Cluster, Requesters, identity};
-pub(crate) use config::{Format, Log, Period, Role};
+pub(crate) use config::{Format, Log, Period, Role, Tls};
 pub(crate) use secrets::random_text;
 pub(crate) use start::{log, told_to_end};
+pub(crate) use tls::Certificate;
 
 use config::Config;
 

@@ -130,7 +130,7 @@ impl Drop for Market {
             let _ = testkit::cluster::kubectl().args(["delete", kind, &name]).output();
         }
         let instances = testkit::cluster::kubectl()
-            .args(["-n", &self.town.namespace, "get", "templateinstances", "-o", "name"])
+            .args(["-n", &self.town.namespace, "get", "templateinstances,secrets", "-o", "name"])
             .output()
             .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         for name in instances.unwrap_or_default().lines() {

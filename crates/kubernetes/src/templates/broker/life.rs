@@ -19,7 +19,7 @@ use super::{TemplateBroker, failed, requester, transient};
 use crate::calls::{Again, CallError, call, find};
 use crate::templates::names::{GROUP, Kind, VERIFIED, VERSION};
 use crate::templates::requester::Requester;
-use crate::templates::verified;
+use crate::templates::verified::{self, Word};
 
 /// The id that the platform gave it: an annotation of the original.
 const EXTERNAL_ID: &str = "openservicebroker.openshift.io/instance-external-id";
@@ -96,7 +96,7 @@ impl TemplateBroker {
             "secret": {"name": name},
             "requester": requester.spec(),
         });
-        let sealed = verified::seal(namespace, &name, &spec, self.now(), &self.seal);
+        let sealed = verified::seal(Word::Broker, namespace, &name, &spec, self.now(), &self.seal);
         serde_json::from_value(json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": Kind::TemplateInstance.name(),

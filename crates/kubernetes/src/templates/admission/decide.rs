@@ -1,0 +1,74 @@
+//! The decision, but for what only the API server knows.
+
+use jiff::Timestamp;
+use ring::hmac;
+
+use super::answer::Answer;
+use super::review::Review;
+use super::{instance, validate};
+use crate::access::Identity;
+use crate::templates::names::{GROUP, Kind};
+
+/// What decisions are made with.
+pub(super) struct Means<'a> {
+    /// What is sealed with.
+    pub(super) seal: &'a hmac::Key,
+    /// The API server's time.
+    pub(super) now: Timestamp,
+    /// The end of a name, if one has to be generated.
+    pub(super) suffix: &'a str,
+}
+
+/// The right to say whom an instance is made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Assign {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// What it comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Judged {
+    /// Nothing has to be asked.
+    Answered(Answer),
+    /// It depends on a right of somebody.
+    Depends { who: Identity, on: Assign, allowed: Answer, refused: Answer },
+}
+
+/// Decides. What it does not know of is let in as it is: it would be in everybody's way where a rule of the webhook
+/// has too much.
+pub(super) fn judge(review: &Review, means: &Means<'_>) -> Judged {
+    let mut kinds = Kind::ALL.into_iter().filter(|_| review.group == GROUP);
+    let Some(kind) = kinds.find(|kind| review.kind == kind.name()) else {
+        return Judged::Answered(Answer::warned(format!(
+            "the webhook of templates knows no {:?} of {:?}: leave it out of its rules",
+            review.kind, review.group
+        )));
+    };
+    // A write of the status changes neither spec nor annotations: the API server sees to it.
+    if !review.sub_resource.is_empty() {
+        return Judged::Answered(Answer::as_it_is());
+    }
+    let operation = review.operation.as_str();
+    if !matches!(operation, "CREATE" | "UPDATE") {
+        return Judged::Answered(Answer::as_it_is());
+    }
+    let metadata = &review.object["metadata"];
+    if !metadata.is_object() || (operation == "UPDATE" && !review.old["metadata"].is_object()) {
+        let why = format!("an AdmissionReview of {operation} has to have the objects");
+        return Judged::Answered(Answer::senseless(&why));
+    }
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let validated = |wrongs: &[_]| match wrongs.is_empty() {
+        true => Judged::Answered(Answer::as_it_is()),
+        false => Judged::Answered(Answer::invalid(kind, name, wrongs)),
+    };
+    match (kind, operation) {
+        (Kind::TemplateInstance, "CREATE") => instance::create(review, means),
+        (Kind::TemplateInstance, _) => instance::update(review, means),
+        (Kind::Template, "CREATE") => validated(&validate::template(&review.object)),
+        // As in the original: what has become wrong is said when it is used.
+        (Kind::Template, _) => Judged::Answered(Answer::as_it_is()),
+        (Kind::BrokerTemplateInstance, _) => validated(&validate::broker_instance(&review.object)),
+    }
+}

@@ -1,0 +1,157 @@
+//! TemplateInstances: who makes one is who it is made for, unless they may `assign`; and what was ordered stays so.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Wrong};
+use super::decide::{Assign, Judged, Means};
+use super::naming::{differences, is_left_open};
+use super::review::Review;
+use super::validate;
+use crate::templates::names::{Kind, VERIFIED};
+use crate::templates::requester::Requester;
+use crate::templates::verified::{self, Word};
+
+/// How much of `generateName` comes to be in a name, as the API server has it: 63 less the end of it.
+const GENERATED_FROM: usize = 58;
+
+/// One that is to be made.
+///
+/// A seal has the name in it, so where `generateName` is to be one it is generated here: the API server takes it
+/// from the patch.
+pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
+    let mut patch = Vec::new();
+    let metadata = &review.object["metadata"];
+    let text = |of: &str| metadata[of].as_str().unwrap_or_default();
+    let mut name = text("name").to_owned();
+    if name.is_empty() && !text("generateName").is_empty() {
+        name = text("generateName").chars().take(GENERATED_FROM).collect();
+        name.push_str(means.suffix);
+        patch.push(add("/metadata/name", &json!(name)));
+    }
+    let mut wrongs = Vec::new();
+    if name.is_empty() {
+        let says = "Required value: name or generateName is required";
+        wrongs.push(Wrong::new("metadata.name", says));
+    }
+    let mut spec = review.object["spec"].clone();
+    if !spec.is_object() {
+        wrongs.push(Wrong::required("spec"));
+        return invalid(&name, &wrongs);
+    }
+    let said = metadata["annotations"][VERIFIED].as_str().unwrap_or_default();
+    if verified::is_ordered(said, &review.namespace, &name, &spec, means.now, means.seal) {
+        wrongs.extend(validate::spec(&spec));
+        return match wrongs.is_empty() {
+            true => Judged::Answered(Answer::as_it_is()),
+            false => invalid(&name, &wrongs),
+        };
+    }
+    let is_own = is_left_open(&spec["requester"], Some(&review.who.user));
+    let named = match is_own {
+        true => Requester::new(review.who.clone()),
+        false => Requester::of(&spec["requester"]),
+    };
+    let named = named.map_err(|why| wrongs.push(Wrong::of(&why))).ok();
+    wrongs.extend(validate::spec(&spec));
+    let Some(named) = named.filter(|_| wrongs.is_empty()) else { return invalid(&name, &wrongs) };
+    if is_own {
+        spec["requester"] = named.spec();
+        patch.push(add("/spec/requester", &spec["requester"]));
+    }
+    // Nothing comes of a dry run: there is nothing to seal.
+    let seal = (!review.dry_run)
+        .then(|| verified::seal(Word::Webhook, &review.namespace, &name, &spec, means.now, means.seal));
+    patch.extend(annotate(metadata, seal.as_deref()));
+    let allowed = Answer::patched(patch);
+    let foreign = differences(&named.identity, &review.who);
+    if foreign.is_empty() {
+        return Judged::Answered(allowed);
+    }
+    let forbidden = |member: &&str| {
+        let says = format!("Forbidden: you do not have permission to set {member}");
+        Wrong::new(format!("spec.requester.{member}"), says)
+    };
+    let forbidden: Vec<Wrong> = foreign.iter().map(forbidden).collect();
+    let refused = Answer::invalid(Kind::TemplateInstance, &name, &forbidden);
+    depends(review, name, allowed, refused)
+}
+
+/// One that is to be changed. What is verified of it stays; those who may `assign` may change what is ordered, and
+/// it is verified anew, as of the moment in which the instance was made.
+pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
+    let (metadata, old_metadata) = (&review.object["metadata"], &review.old["metadata"]);
+    let name = old_metadata["name"].as_str().unwrap_or_default().to_owned();
+    let (mut spec, old) = (review.object["spec"].clone(), &review.old["spec"]);
+    // Somebody applies what they once wrote.
+    let username = old["requester"]["username"].as_str();
+    if spec.is_object()
+        && old["requester"].is_object()
+        && is_left_open(&spec["requester"], username)
+    {
+        spec["requester"] = old["requester"].clone();
+    }
+    let verified = old_metadata["annotations"][VERIFIED].as_str();
+    if verified::same(&spec, old) {
+        let mut patch = annotate(metadata, verified);
+        // What is not written as it was could be another number, beyond 2⁵³.
+        if review.object["spec"] != *old {
+            patch.push(add("/spec", old));
+        }
+        return Judged::Answered(Answer::patched(patch));
+    }
+    let immutable = Wrong::new("spec", "Forbidden: field is immutable");
+    let refused = Answer::invalid(Kind::TemplateInstance, &name, &[immutable]);
+    let created = old_metadata["creationTimestamp"].as_str().unwrap_or_default();
+    let Ok(created) = created.parse::<Timestamp>() else {
+        let why = "an AdmissionReview of UPDATE has to say when the object was made";
+        return Judged::Answered(Answer::senseless(why));
+    };
+    let wrongs = match spec.is_object() {
+        true => {
+            let named = Requester::of(&spec["requester"]).err();
+            named.iter().map(|why| Wrong::of(why)).chain(validate::spec(&spec)).collect()
+        }
+        false => vec![Wrong::required("spec")],
+    };
+    let allowed = match wrongs.is_empty() {
+        true => {
+            let seal = verified::seal(Word::Webhook, &review.namespace, &name, &spec, created, means.seal);
+            let seal = if review.dry_run { verified } else { Some(seal.as_str()) };
+            let mut patch = annotate(metadata, seal);
+            if review.object["spec"] != spec {
+                patch.push(add("/spec/requester", &spec["requester"]));
+            }
+            Answer::patched(patch)
+        }
+        false => Answer::invalid(Kind::TemplateInstance, &name, &wrongs),
+    };
+    depends(review, name, allowed, refused)
+}
+
+fn depends(review: &Review, name: String, allowed: Answer, refused: Answer) -> Judged {
+    let on = Assign { namespace: review.namespace.clone(), name };
+    Judged::Depends { who: review.who.clone(), on, allowed, refused }
+}
+
+fn invalid(name: &str, wrongs: &[Wrong]) -> Judged {
+    Judged::Answered(Answer::invalid(Kind::TemplateInstance, name, wrongs))
+}
+
+/// What makes the annotation this, or takes it away; whatever is there now.
+fn annotate(metadata: &Value, value: Option<&str>) -> Vec<Value> {
+    let annotations = &metadata["annotations"];
+    let is = annotations.get(VERIFIED);
+    let path = format!("/metadata/annotations/{}", VERIFIED.replace('/', "~1"));
+    match value {
+        None if is.is_none() => Vec::new(),
+        None => vec![json!({"op": "remove", "path": path})],
+        Some(value) if is.and_then(Value::as_str) == Some(value) => Vec::new(),
+        Some(value) if annotations.is_object() => vec![add(&path, &json!(value))],
+        Some(value) => vec![add("/metadata/annotations", &json!({VERIFIED: value}))],
+    }
+}
+
+fn add(path: &str, value: &Value) -> Value {
+    json!({"op": "add", "path": path, "value": value})
+}

@@ -1,0 +1,125 @@
+//! The admission webhook of templates, where their kinds are definitions of ours: a resource does not say who made
+//! it, so whoever makes a TemplateInstance is written into it, and sealed ([`super::verified`]).
+//!
+//! ```text
+//! API server ── AdmissionReview ──▶ read ──▶ judge ──▶ refused; or let in, with a patch: requester and seal
+//!                                              └──▶ may they `assign`? (SubjectAccessReview) ──▶ one of the two
+//! ```
+//!
+//! The API server does not say that it is the API server. Whoever reaches the port can have anything sealed for
+//! anybody. It gains them nothing as long as every write of a TemplateInstance comes through here: what they wrote
+//! into the annotation is replaced when an instance is made, and put back when one is changed, and a write of the
+//! status changes no annotation. So there must be no way around the webhook where instances are made by the
+//! controller: no namespace that is left out, no selector of objects, no condition, no `failurePolicy: Ignore`.
+
+mod answer;
+mod decide;
+mod instance;
+mod naming;
+mod review;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::Client;
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use self::answer::Answer;
+use self::decide::{Assign, Judged, Means, judge};
+pub use self::review::Malformed;
+use self::review::Review;
+use super::names::{GROUP, Kind, VERSION};
+use crate::access::{AccessError, Identity, Reviews};
+use crate::own::OwnError;
+use crate::server_time::ServerTime;
+
+/// No AdmissionReview is longer, in bytes: the API server takes objects of 3 MiB, and of a change it sends the object
+/// as it was too.
+pub const LARGEST: usize = 6 * 1024 * 1024;
+
+/// How many are read at once: what is read takes many times its length.
+const READ_AT_ONCE: usize = 2;
+/// What the API server makes the ends of names of: no vowels, and nothing that looks like another.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How long the end of a generated name is, as the API server has it.
+const SUFFIX: usize = 5;
+
+/// Answers AdmissionReviews. Any number of replicas may, whether they lead or not: nothing is kept.
+pub struct Admission {
+    seal: hmac::Key,
+    reviews: Reviews,
+    time: Arc<ServerTime>,
+    reading: Semaphore,
+}
+
+impl Admission {
+    /// Seals with the key of the controller of this namespace and name. Needs `create` on `subjectaccessreviews`.
+    ///
+    /// # Errors
+    /// If the Secret of the key cannot be read or made.
+    pub async fn open(client: &Client, namespace: &str, name: &str) -> Result<Self, OwnError> {
+        let (client, time) = ServerTime::of(client, namespace);
+        let seal = super::seal_key(client.clone(), namespace, name).await?;
+        let reviews = Reviews::new(client, Vec::new());
+        Ok(Self { seal, reviews, time, reading: Semaphore::new(READ_AT_ONCE) })
+    }
+
+    /// The AdmissionReview that answers one, both as JSON. Refusals are answers.
+    ///
+    /// # Errors
+    /// If it is no AdmissionReview of `admission.k8s.io/v1`.
+    pub async fn answer(&self, body: &[u8]) -> Result<Value, Malformed> {
+        let (uid, judged) = {
+            let _permit = self.reading.acquire().await;
+            let review = Review::read(body)?;
+            (review.uid.clone(), self.judged(&review))
+        };
+        let answer = match judged {
+            Judged::Answered(answer) => answer,
+            Judged::Depends { who, on, allowed, refused } => match self.may(&who, &on).await {
+                Ok(true) => allowed,
+                Ok(false) => refused,
+                Err(error) => Answer::unanswered(&error.to_string()),
+            },
+        };
+        Ok(answer.document(&uid))
+    }
+
+    fn judged(&self, review: &Review) -> Judged {
+        let now = jiff::Timestamp::from_millisecond(self.time.now()).unwrap_or_default();
+        match suffix() {
+            Some(suffix) => judge(review, &Means { seal: &self.seal, now, suffix: &suffix }),
+            None => Judged::Answered(Answer::unanswered("there are no random numbers to be had")),
+        }
+    }
+
+    async fn may(&self, who: &Identity, on: &Assign) -> Result<bool, AccessError> {
+        let attributes = ResourceAttributes {
+            verb: Some("assign".to_owned()),
+            group: Some(GROUP.to_owned()),
+            version: Some(VERSION.to_owned()),
+            resource: Some(Kind::TemplateInstance.plural().to_owned()),
+            namespace: Some(on.namespace.clone()),
+            name: Some(on.name.clone()),
+            ..ResourceAttributes::default()
+        };
+        self.reviews.may_use(who, attributes).await
+    }
+}
+
+/// The end of a name that is generated.
+fn suffix() -> Option<String> {
+    let mut random = [0; 64];
+    SystemRandom::new().fill(&mut random).ok()?;
+    // Each letter as often as the others.
+    let fair = random.into_iter().map(usize::from).filter(|it| *it < 256 / 27 * 27);
+    let letters = fair.filter_map(|it| LETTERS.get(it % LETTERS.len()));
+    let suffix: String = letters.take(SUFFIX).map(|it| char::from(*it)).collect();
+    (suffix.len() == SUFFIX).then_some(suffix)
+}

@@ -1,0 +1,39 @@
+//! Whom a spec names, beside who asks.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::access::Identity;
+
+/// Whether a requester says no more than a username that is known, or nothing at all: the rest is filled in. People
+/// write `requester: {username: me}` by hand, and know neither their uid nor all of their groups. Taken by the letter
+/// it would be somebody with none of their groups, whom nobody means.
+pub(super) fn is_left_open(requester: &Value, username: Option<&str>) -> bool {
+    let Some(members) = requester.as_object() else { return requester.is_null() };
+    let is_said = |value: &Value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    };
+    let mut said = members.iter().filter(|(_, value)| is_said(value));
+    let only = (said.next(), said.next());
+    matches!(only, (Some((member, Value::String(name))), None)
+        if member == "username" && Some(name.as_str()) == username)
+}
+
+/// The members in which somebody is another, as `spec.requester` has them; of another username only that.
+pub(super) fn differences(named: &Identity, who: &Identity) -> Vec<&'static str> {
+    if named.user != who.user {
+        return vec!["username"];
+    }
+    let set = |groups: &[String]| groups.iter().cloned().collect::<BTreeSet<String>>();
+    let differ = [
+        ("uid", named.uid != who.uid),
+        ("groups", set(&named.groups) != set(&who.groups)),
+        ("extra", named.extra != who.extra),
+    ];
+    differ.into_iter().filter_map(|(member, differs)| differs.then_some(member)).collect()
+}

@@ -1,0 +1,135 @@
+use serde_json::{Value, json};
+
+use super::{Kind, Review, came, create, instance, kept, message, patched, request, update};
+
+#[test]
+fn templates_are_read_when_they_are_made() {
+    let faulty = json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "Template", "metadata": {"name": "t"},
+        "parameters": [{"name": "a b"}], "objects": {},
+    });
+    let said = came(&request("CREATE", Kind::Template, &faulty, &Value::Null)).allowed;
+    let expected = "Template.template.openshift.io \"t\" is invalid: [parameters[0].name: Invalid value: \"a b\": \
+                    has to match ^[a-zA-Z0-9_]+$, objects: Invalid value: a map: has to be a list]";
+    assert_eq!(message(&said), expected);
+    let said = came(&request("UPDATE", Kind::Template, &faulty, &faulty)).allowed;
+    assert_eq!(patched(&faulty, &said), faulty);
+}
+
+#[test]
+fn what_a_broker_keeps_is_checked() {
+    let good = json!({
+        "metadata": {"name": "b"}, "spec": {
+            "templateInstance": {"kind": "TemplateInstance", "name": "a.b", "namespace": "n"},
+            "secret": {"kind": "Secret", "name": "s", "namespace": "n"},
+            "bindingIDs": ["0AB1c2d3-0000-1111-2222-333344445555"],
+        },
+    });
+    let kind = Kind::BrokerTemplateInstance;
+    let said = came(&request("UPDATE", kind, &good, &good)).allowed;
+    assert_eq!(patched(&good, &said), good);
+    for (name, path, value, expected) in [
+        (
+            "a kind",
+            "/spec/secret/kind",
+            json!("secret"),
+            "spec.secret.kind: Invalid value: \"secret\": has to be Secret",
+        ),
+        ("no name", "/spec/secret/name", json!(""), "spec.secret.name: Required value"),
+        (
+            "a name",
+            "/spec/templateInstance/name",
+            json!("a..b"),
+            "spec.templateInstance.name: Invalid value: \"a..b\": has to be a DNS-1123 subdomain",
+        ),
+        (
+            "a namespace",
+            "/spec/secret/namespace",
+            json!("a.b"),
+            "spec.secret.namespace: Invalid value: \"a.b\": has to be a DNS-1123 label",
+        ),
+        (
+            "a binding",
+            "/spec/bindingIDs/0",
+            json!("x"),
+            "spec.bindingIDs[0]: Invalid value: \"x\": has to be a UUID",
+        ),
+    ] {
+        let mut object = good.clone();
+        *object.pointer_mut(path).unwrap() = value;
+        for operation in ["CREATE", "UPDATE"] {
+            let said = message(&came(&request(operation, kind, &object, &good)).allowed);
+            let expected = format!(
+                "BrokerTemplateInstance.template.openshift.io \"b\" is invalid: {expected}"
+            );
+            assert_eq!(said, expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_it_does_not_judge_is_let_in_as_it_is() {
+    let object = instance(&json!({"name": "i"}), &json!({"username": "bob"}));
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change, bool); 4] = [
+        ("the status", |it| it["subResource"] = json!("status"), false),
+        ("a removal", |it| it["operation"] = json!("DELETE"), false),
+        ("another kind", |it| it["kind"]["kind"] = json!("Pod"), true),
+        ("another group", |it| it["kind"]["group"] = json!("apps"), true),
+    ];
+    for (name, change, is_told) in changes {
+        let mut request = create(&object);
+        change(&mut request);
+        let said = came(&request).allowed;
+        assert_eq!(patched(&object, &said), object, "{name}");
+        assert_eq!(said["uid"], "42", "{name}");
+        assert_eq!(said["warnings"].is_array(), is_told, "{name}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let object = instance(&json!({"name": "i"}), &Value::Null);
+    let mut changed = kept();
+    changed["spec"]["secret"] = json!({"name": "s"});
+    let mut ageless = kept();
+    ageless["metadata"]["creationTimestamp"] = json!(null);
+    for (name, request) in [
+        ("no object", create(&Value::Null)),
+        ("no map", create(&json!([1]))),
+        ("metadata that are none", create(&json!({"metadata": "x", "spec": {}}))),
+        ("no object as it was", update(&object, &Value::Null)),
+        ("of no age", update(&changed, &ageless)),
+    ] {
+        let said = came(&request).allowed;
+        assert_eq!(
+            (&said["allowed"], &said["status"]["code"]),
+            (&json!(false), &json!(400)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_review_is_malformed() {
+    let good = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": create(&instance(&json!({"name": "i"}), &Value::Null)),
+    });
+    assert!(Review::read(good.to_string().as_bytes()).is_ok());
+    for (name, path, value) in [
+        ("an older version", "/apiVersion", json!("admission.k8s.io/v1beta1")),
+        ("another kind", "/kind", json!("Pod")),
+        ("no request", "/request", json!(null)),
+        ("no uid", "/request/uid", json!(null)),
+        ("no user", "/request/userInfo", json!(null)),
+        ("a user that is none", "/request/userInfo/groups", json!([1])),
+    ] {
+        let mut review = good.clone();
+        *review.pointer_mut(path).unwrap() = value;
+        assert!(Review::read(review.to_string().as_bytes()).is_err(), "{name}");
+    }
+    for text in ["", "null", "[]", "{", &"[".repeat(100_000)] {
+        assert!(Review::read(text.as_bytes()).is_err(), "{text:.9}");
+    }
+}

@@ -1,0 +1,147 @@
+//! What the original refuses of an object that is made, whoever makes it. What the definitions say too is said here
+//! in the original's words, for the API server asks here first.
+
+use serde_json::Value;
+use template::{Fault, Template};
+
+use super::answer::Wrong;
+use crate::templates::make::whole;
+
+/// How much of what is wrong is shown, in characters.
+const SHOWN: usize = 120;
+
+/// Of a Template.
+pub(super) fn template(object: &Value) -> Vec<Wrong> {
+    faults(object.clone(), "")
+}
+
+/// Of the spec of a TemplateInstance, but for who is named.
+pub(super) fn spec(spec: &Value) -> Vec<Wrong> {
+    let mut wrongs = match &spec["template"] {
+        Value::Null => vec![Wrong::required("spec.template")],
+        template => faults(whole(template), "spec.template."),
+    };
+    let secret = &spec["secret"];
+    if !secret.is_null() && is_missing(&secret["name"]) {
+        wrongs.push(Wrong::required("spec.secret.name"));
+    }
+    wrongs
+}
+
+/// Of a BrokerTemplateInstance.
+pub(super) fn broker_instance(object: &Value) -> Vec<Wrong> {
+    let spec = &object["spec"];
+    let mut wrongs =
+        reference("spec.templateInstance", &spec["templateInstance"], "TemplateInstance");
+    wrongs.extend(reference("spec.secret", &spec["secret"], "Secret"));
+    let ids = match &spec["bindingIDs"] {
+        Value::Null => &[],
+        Value::Array(ids) => ids.as_slice(),
+        other => {
+            wrongs.push(invalid("spec.bindingIDs", other, "has to be a list of UUIDs"));
+            &[]
+        }
+    };
+    for (index, id) in ids.iter().enumerate() {
+        if !id.as_str().is_some_and(is_uuid) {
+            wrongs.push(invalid(&format!("spec.bindingIDs[{index}]"), id, "has to be a UUID"));
+        }
+    }
+    wrongs
+}
+
+/// All faults of a template at this place, the names of its parameters among them.
+fn faults(document: Value, place: &str) -> Vec<Wrong> {
+    let parameters = document["parameters"].as_array().into_iter().flatten().enumerate();
+    let mut wrongs: Vec<Wrong> = parameters
+        .filter(|(_, parameter)| parameter.is_object())
+        .filter_map(|(index, parameter)| {
+            let field = format!("{place}parameters[{index}].name");
+            match &parameter["name"] {
+                name if is_missing(name) => Some(Wrong::required(field)),
+                Value::String(name) if !name.bytes().all(is_of_a_name) => {
+                    let detail = "has to match ^[a-zA-Z0-9_]+$";
+                    Some(invalid(&field, &parameter["name"], detail))
+                }
+                // What is no text is a fault of the template.
+                _ => None,
+            }
+        })
+        .collect();
+    let of = |fault: &Fault| {
+        let path = fault.path.strip_prefix("template.").unwrap_or_default();
+        let field = format!("{place}{path}");
+        Wrong::new(field.trim_end_matches('.'), format!("{}: {}", fault.problem, fault.detail))
+    };
+    if let Err(faults) = Template::read(document) {
+        wrongs.extend(faults.iter().map(of));
+    }
+    wrongs
+}
+
+/// Of an ObjectReference of a kind.
+fn reference(place: &str, reference: &Value, kind: &str) -> Vec<Wrong> {
+    let mut wrongs = Vec::new();
+    let field = |member: &str| format!("{place}.{member}");
+    if reference["kind"] != kind {
+        let detail = format!("has to be {kind}");
+        wrongs.push(invalid(&field("kind"), &reference["kind"], &detail));
+    }
+    let name = "has to be a DNS-1123 subdomain";
+    let namespace = "has to be a DNS-1123 label";
+    for (member, is_valid, detail) in
+        [("name", is_subdomain as fn(&str) -> bool, name), ("namespace", is_label, namespace)]
+    {
+        match &reference[member] {
+            Value::String(text) if is_valid(text) => {}
+            missing if is_missing(missing) => wrongs.push(Wrong::required(field(member))),
+            other => wrongs.push(invalid(&field(member), other, detail)),
+        }
+    }
+    wrongs
+}
+
+fn invalid(field: &str, value: &Value, detail: &str) -> Wrong {
+    let mut shown = match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a map".to_owned(),
+        _ => value.to_string(),
+    };
+    if let Some((end, _)) = shown.char_indices().nth(SHOWN) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    Wrong::new(field, format!("Invalid value: {shown}: {detail}"))
+}
+
+fn is_missing(value: &Value) -> bool {
+    value.is_null() || value == ""
+}
+
+fn is_of_a_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+/// Kubernetes limits the whole and not its parts.
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
+    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.iter().all(|byte| is_end(byte) || *byte == b'-')
+        && bytes.first().is_some_and(is_end)
+        && bytes.last().is_some_and(is_end)
+}
+
+/// In either case, as the original takes them.
+fn is_uuid(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12])
+        && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}

@@ -1,0 +1,274 @@
+//! The webhook, served to the API server of the test cluster for one namespace; and those whom it tells apart.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use data_encoding::BASE64;
+use http::{HeaderName, HeaderValue};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kubernetes::Client;
+use kubernetes::templates::admission::Admission;
+use kubernetes::templates::names::{GROUP, Kind, VERIFIED};
+use osb::server::rustls::ServerConfig;
+use osb::server::rustls::crypto::ring::default_provider;
+use osb::server::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use osb::server::{Limits, TlsSource};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::harness::{Town, template};
+
+/// How long the API server may take to hear of a webhook.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The webhook while it answers. The cluster forgets it when it is dropped, also by a test that fails.
+pub(crate) struct Hook {
+    /// Of the configuration.
+    name: String,
+    namespace: String,
+    admission: Arc<Admission>,
+    _serving: JoinSet<()>,
+}
+
+impl Hook {
+    pub(crate) const SEAL: &str = VERIFIED;
+
+    pub(crate) async fn new(town: &Town) -> Self {
+        let (client, namespace) = (&town.cluster.client, &town.cluster.namespace);
+        let admission = Admission::open(client, namespace, &town.settings.name).await.unwrap();
+        let admission = Arc::new(admission);
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let tls: TlsSource = Arc::new(move || Arc::clone(&config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = |State(admission): State<Arc<Admission>>, body: axum::body::Bytes| async move {
+            admission.answer(&body).await.unwrap().to_string()
+        };
+        let routes = Router::new().route("/admission", post(answer));
+        let routes = routes.with_state(Arc::clone(&admission));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let never = std::future::pending();
+            osb::server::serve(listener, routes, Some(tls), Limits::default(), never).await;
+        });
+        let name = format!("webhook-{namespace}");
+        let label = json!({"metadata": {"labels": {"templates-test": namespace}}});
+        Api::<Namespace>::all(client.clone())
+            .patch(namespace, &PatchParams::default(), &Patch::Merge(&label))
+            .await
+            .unwrap();
+        let rule = |operations: Value, kind: Kind| {
+            json!({
+                "operations": operations, "apiGroups": [GROUP], "apiVersions": ["v1"],
+                "resources": [kind.plural()],
+            })
+        };
+        let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "webhooks": [{
+                "name": "templates.manciple.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "IfNeeded",
+                "clientConfig": {
+                    "url": format!("https://{address}/admission"),
+                    "caBundle": BASE64.encode(made.cert.pem().as_bytes()),
+                },
+                "namespaceSelector": {"matchLabels": {"templates-test": namespace}},
+                "rules": [
+                    rule(json!(["CREATE", "UPDATE"]), Kind::TemplateInstance),
+                    rule(json!(["CREATE"]), Kind::Template),
+                ],
+            }],
+        }))
+        .unwrap();
+        let hook = Self { name, namespace: namespace.clone(), admission, _serving: serving };
+        let configurations = Api::<MutatingWebhookConfiguration>::all(client.clone());
+        configurations.create(&PostParams::default(), &configuration).await.unwrap();
+        hook.until_asked(town).await;
+        hook
+    }
+
+    /// Waits until the API server asks it.
+    async fn until_asked(&self, town: &Town) {
+        let begin = Instant::now();
+        let object =
+            object(&json!({"name": "probe"}), &json!({"template": template(json!([]), json!([]))}));
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        loop {
+            let made = town.instances().create(&dry, &object).await.unwrap();
+            if made.data["spec"]["requester"].is_object() {
+                assert!(made.metadata.annotations.is_none(), "of a dry run nothing is sealed");
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "the API server never asks the webhook");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The seal that somebody gets who says that they are the API server.
+    pub(crate) async fn asked_by_a_stranger(
+        &self,
+        name: &str,
+        spec: &Value,
+        user: &Value,
+    ) -> String {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "1", "operation": "CREATE", "namespace": self.namespace, "userInfo": user,
+                "kind": {"group": GROUP, "version": "v1", "kind": Kind::TemplateInstance.name()},
+                "object": {"metadata": {"name": name}, "spec": spec},
+            },
+        });
+        let answer = self.admission.answer(review.to_string().as_bytes()).await.unwrap();
+        let patch = answer["response"]["patch"].as_str().unwrap();
+        let patch: Value =
+            serde_json::from_slice(&BASE64.decode(patch.as_bytes()).unwrap()).unwrap();
+        patch[0]["value"][VERIFIED].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn remove(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        let name = self.name.clone();
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let kubeconfig = testkit::cluster::kubeconfig().unwrap();
+                let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+                let configurations = Api::<MutatingWebhookConfiguration>::all(client);
+                let _ = configurations.delete(&name, &DeleteParams::default()).await;
+            });
+        });
+        let _ = removal.join();
+    }
+}
+
+/// Somebody in whose name calls are made.
+pub(crate) struct User {
+    name: String,
+    client: Client,
+    namespace: String,
+}
+
+impl User {
+    pub(crate) fn of(town: &Town, name: &str, groups: &[&str]) -> Self {
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        let mut headers = vec![(HeaderName::from_static("impersonate-user"), value(name))];
+        let group = HeaderName::from_static("impersonate-group");
+        headers.extend(groups.iter().map(|it| (group.clone(), value(it))));
+        let base = town.cluster.client.clone();
+        let service = tower::service_fn(move |mut request: http::Request<Body>| {
+            let base = base.clone();
+            for (name, value) in headers.clone() {
+                request.headers_mut().append(name, value);
+            }
+            async move { base.send(request).await }
+        });
+        let namespace = town.cluster.namespace.clone();
+        Self { name: name.to_owned(), client: Client::new(service, namespace.clone()), namespace }
+    }
+
+    /// Lets them edit the namespace, instances too, which the role `edit` does not have.
+    pub(crate) async fn may_edit(&self, town: &Town) {
+        town.bind(&self.name, "edit").await;
+        self.may(town, &["create", "get", "patch"]).await;
+    }
+
+    /// Lets them use these verbs on instances.
+    pub(crate) async fn may(&self, town: &Town, verbs: &[&str]) {
+        let name = format!("{}-instances", self.name);
+        let plural = Kind::TemplateInstance.plural();
+        let role: Role = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "rules": [{
+                "apiGroups": [GROUP], "resources": [plural, format!("{plural}/status")], "verbs": verbs,
+            }],
+        }))
+        .unwrap();
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.name}],
+        }))
+        .unwrap();
+        town.cluster.api::<Role>().create(&PostParams::default(), &role).await.unwrap();
+        let bindings = town.cluster.api::<RoleBinding>();
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
+        // The API server's authorizer hears of it a moment later.
+        sleep(Duration::from_secs(1)).await;
+    }
+
+    pub(crate) async fn create(&self, metadata: Value, spec: Value) -> Result<Value, kube::Error> {
+        shown(self.instances().create(&PostParams::default(), &object(&metadata, &spec)).await)
+    }
+
+    /// Server-side apply.
+    pub(crate) async fn apply(&self, name: &str, spec: Value) -> Result<Value, kube::Error> {
+        let object = object(&json!({"name": name}), &spec);
+        let params = PatchParams::apply("test");
+        shown(self.instances().patch(name, &params, &Patch::Apply(&object)).await)
+    }
+
+    pub(crate) async fn merge(&self, name: &str, change: &Value) -> Result<Value, kube::Error> {
+        let params = PatchParams::default();
+        shown(self.instances().patch(name, &params, &Patch::Merge(change)).await)
+    }
+
+    pub(crate) async fn merge_status(
+        &self,
+        name: &str,
+        change: &Value,
+    ) -> Result<Value, kube::Error> {
+        let params = PatchParams::default();
+        shown(self.instances().patch_status(name, &params, &Patch::Merge(change)).await)
+    }
+
+    fn instances(&self) -> Api<DynamicObject> {
+        let resource = Kind::TemplateInstance.resource();
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+}
+
+/// The code and the message of what was refused.
+pub(crate) fn refusal(answer: Result<Value, kube::Error>) -> (u16, String) {
+    match answer {
+        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+        other => panic!("it was not refused: {other:?}"),
+    }
+}
+
+fn object(metadata: &Value, spec: &Value) -> DynamicObject {
+    let resource = Kind::TemplateInstance.resource();
+    let object = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec,
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn shown(object: Result<DynamicObject, kube::Error>) -> Result<Value, kube::Error> {
+    object.map(|object| serde_json::to_value(object).unwrap())
+}

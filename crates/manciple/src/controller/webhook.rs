@@ -1,0 +1,132 @@
+//! The admission webhook of templates: `/admission`, over TLS. Every replica answers, whether it leads or not.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use http::StatusCode;
+use kubernetes::Client;
+use kubernetes::templates::admission::{Admission, LARGEST};
+use osb::server::{Limits, TlsSource};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::serve::{Certificate, Tls};
+
+/// How often the files of the certificate are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(10);
+/// How long a body may take. The API server waits for 30 s at most.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection may be idle. The API server keeps one for 90 s, and has to be the one that ends it: what it
+/// sends on one that we end at that moment is lost, and somebody's order with it.
+const IDLE: Duration = Duration::from_secs(120);
+/// How many connections there may be: each may hold a whole body.
+const CONNECTIONS: usize = 64;
+
+/// Where the webhook answers, if it does.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WebhookArgs {
+    /// Where the admission webhook of templates answers, over TLS [default: nowhere]
+    #[arg(
+        long, env = "MANCIPLE_WEBHOOK_LISTEN", value_name = "ADDRESS:PORT",
+        requires_all = ["webhook_cert", "webhook_key"]
+    )]
+    webhook_listen: Option<String>,
+    /// Its certificate, PEM, the chain with it; read again when it changes
+    #[arg(long, env = "MANCIPLE_WEBHOOK_CERT", value_name = "FILE", requires = "webhook_listen")]
+    webhook_cert: Option<PathBuf>,
+    /// The key of the certificate, PEM
+    #[arg(long, env = "MANCIPLE_WEBHOOK_KEY", value_name = "FILE", requires = "webhook_listen")]
+    webhook_key: Option<PathBuf>,
+}
+
+/// The webhook while it answers.
+pub(crate) struct Webhook {
+    end: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Webhook {
+    /// Takes no further question; those that were asked are answered.
+    pub(crate) async fn end(self) {
+        drop(self.end);
+        let _ = self.serving.await;
+    }
+}
+
+/// Begins to answer, for the controller of templates of this namespace and name; `None` where nobody asked for it.
+///
+/// # Errors
+/// If the files, the address or the key of seals are not to be had.
+pub(crate) async fn serve(
+    args: &WebhookArgs,
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Option<Webhook>> {
+    let (Some(listen), Some(cert), Some(key)) =
+        (&args.webhook_listen, &args.webhook_cert, &args.webhook_key)
+    else {
+        return Ok(None);
+    };
+    let files = Tls { certificate: cert.clone(), key: key.clone() };
+    let certificate = Certificate::open(&files).context("--webhook-cert, --webhook-key")?;
+    let admission = Admission::open(client, namespace, name).await?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("--webhook-listen: {listen} cannot be listened on"))?;
+    tracing::info!(address = %listener.local_addr()?, "the webhook of templates answers");
+    let (end, ended) = oneshot::channel();
+    let serving = tokio::spawn(async move {
+        let current = Arc::clone(&certificate);
+        let tls: TlsSource = Arc::new(move || current.current());
+        let limits = Limits { connections: CONNECTIONS, head: IDLE, ..Limits::default() };
+        let ended = async move { drop(ended.await) };
+        tokio::select! {
+            _ = osb::server::serve(listener, routes(admission), Some(tls), limits, ended) => {}
+            () = renew(&certificate) => {}
+        }
+    });
+    Ok(Some(Webhook { end, serving }))
+}
+
+fn routes(admission: Admission) -> Router {
+    Router::new().route("/admission", post(admit)).with_state(Arc::new(admission))
+}
+
+async fn admit(State(admission): State<Arc<Admission>>, body: Body) -> Response {
+    let body = match tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let words = format!("the body could not be read, or is longer than {LARGEST} bytes\n");
+            return (StatusCode::PAYLOAD_TOO_LARGE, words).into_response();
+        }
+        Err(_) => {
+            let words = format!("the body took more than {} s\n", PATIENCE.as_secs());
+            return (StatusCode::REQUEST_TIMEOUT, words).into_response();
+        }
+    };
+    match admission.answer(&body).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(malformed) => (StatusCode::BAD_REQUEST, format!("{malformed}\n")).into_response(),
+    }
+}
+
+/// Takes up a changed certificate, for ever.
+async fn renew(certificate: &Certificate) {
+    loop {
+        tokio::time::sleep(LOOK_AT_FILES).await;
+        match certificate.reload() {
+            Ok(true) => tracing::info!("a new certificate of the webhook is in force"),
+            Ok(false) => {}
+            Err(error) => tracing::error!("the certificate before stays in force: {error:#}"),
+        }
+    }
+}
