@@ -16,6 +16,7 @@
 
 mod broker_output;
 mod catalog;
+mod readiness;
 mod records;
 mod reports;
 mod requests;
@@ -27,6 +28,7 @@ use serde_json::Value;
 
 pub use broker_output::broker_output;
 pub use catalog::catalog;
+pub use readiness::readiness_of as readiness;
 pub use records::records;
 pub use reports::reports;
 pub use requests::requests;
@@ -36,13 +38,14 @@ pub use templates::templates;
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Property; 6] = [
+pub const ALL: [Property; 7] = [
     ("requests", requests),
     ("broker_output", broker_output),
     ("catalog", catalog),
     ("records", records),
     ("reports", reports),
     ("templates", templates),
+    ("readiness", readiness),
 ];
 
 /// What seeds hold where there is a secret.

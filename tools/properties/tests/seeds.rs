@@ -48,6 +48,11 @@ fn reports() {
 }
 
 #[test]
+fn readiness() {
+    holds("readiness");
+}
+
+#[test]
 fn templates() {
     holds("templates");
 }

@@ -9,10 +9,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
 use kubernetes::templates::names::{Kind, VERIFIED};
-use kubernetes::templates::{
-    Controller, Requesters, Settings, WORKERS, install, seal_key,
-};
 use kubernetes::templates::verified::{self, Word};
+use kubernetes::templates::{Controller, Requesters, Settings, WORKERS, install, seal_key};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -64,6 +62,14 @@ impl Town {
         town
     }
 
+    /// One whose controller keeps what is its own in the namespace of another.
+    pub(crate) async fn beside(test: &str, home: &Self) -> Self {
+        let mut town = Self::still(test).await;
+        town.settings.namespace.clone_from(&home.settings.namespace);
+        town.seal = home.seal.clone();
+        town
+    }
+
     /// Binds a user to a role of the cluster, in the namespace.
     pub(crate) async fn bind(&self, user: &str, role: &str) {
         let binding: RoleBinding = serde_json::from_value(json!({
@@ -82,7 +88,7 @@ impl Town {
     }
 
     pub(crate) async fn start_with(&mut self, client: Client) {
-        let namespace = &self.cluster.namespace;
+        let namespace = &self.settings.namespace;
         let lead = Arc::new(Lead::new(self.cluster.client.clone(), namespace, NAME, "test"));
         let controller = Controller::open(client, self.settings.clone()).await.unwrap();
         let mut tasks = JoinSet::new();

@@ -11,3 +11,4 @@ mod harness;
 mod instances;
 mod refusals;
 mod webhook;
+mod withstands;

@@ -60,8 +60,9 @@ pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
         patch.push(add("/spec/requester", &spec["requester"]));
     }
     // Nothing comes of a dry run: there is nothing to seal.
-    let seal = (!review.dry_run)
-        .then(|| verified::seal(Word::Webhook, &review.namespace, &name, &spec, means.now, means.seal));
+    let seal = (!review.dry_run).then(|| {
+        verified::seal(Word::Webhook, &review.namespace, &name, &spec, means.now, means.seal)
+    });
     patch.extend(annotate(metadata, seal.as_deref()));
     let allowed = Answer::patched(patch);
     let foreign = differences(&named.identity, &review.who);
@@ -116,7 +117,8 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
     };
     let allowed = match wrongs.is_empty() {
         true => {
-            let seal = verified::seal(Word::Webhook, &review.namespace, &name, &spec, created, means.seal);
+            let seal =
+                verified::seal(Word::Webhook, &review.namespace, &name, &spec, created, means.seal);
             let seal = if review.dry_run { verified } else { Some(seal.as_str()) };
             let mut patch = annotate(metadata, seal);
             if review.object["spec"] != spec {

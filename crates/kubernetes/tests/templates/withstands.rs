@@ -1,0 +1,281 @@
+//! What instances withstand: other namespaces and the whole cluster, kinds and namespaces that go, a thousand objects.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::harness::{Town, template};
+
+/// What is of the whole cluster, removed when the test is over however it ends.
+struct Wide(Vec<Vec<String>>);
+
+impl Drop for Wide {
+    fn drop(&mut self) {
+        for arguments in &self.0 {
+            let _ = testkit::cluster::kubectl().arg("delete").args(arguments).output();
+        }
+    }
+}
+
+impl Wide {
+    fn of(all: &[&[&str]]) -> Self {
+        let owned = |one: &&[&str]| one.iter().map(|it| (*it).to_owned()).collect();
+        Self(all.iter().map(owned).collect())
+    }
+}
+
+/// Somebody who may do everything, by a name of this test's own.
+async fn administrator(town: &Town) -> (String, Wide) {
+    let name = format!("administrator-{}", town.cluster.namespace);
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+    }))
+    .unwrap();
+    let bindings: Api<ClusterRoleBinding> = Api::all(town.cluster.client.clone());
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let wide = Wide::of(&[&["clusterrolebinding", &name]]);
+    (name, wide)
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}})
+}
+
+/// A namespace, something in it, and something of the whole cluster: all are made, none is owned, all go.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nothing_owns_is_made_and_removed_too() {
+    let town = Town::new("template-wide").await;
+    let (user, _wide) = administrator(&town).await;
+    let (elsewhere, role) = (
+        format!("{}-elsewhere", town.cluster.namespace),
+        format!("role-{}", town.cluster.namespace),
+    );
+    let _more = Wide::of(&[&["namespace", &elsewhere, "--wait=false"], &["clusterrole", &role]]);
+    let mut far = map("far");
+    far["metadata"]["namespace"] = json!("${ELSEWHERE}");
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "${ELSEWHERE}"}});
+    let cluster_role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": role}, "rules": [],
+    });
+    // In the template the namespace comes after what is in it.
+    let objects = json!([far, cluster_role, namespace]);
+    let parameters = json!([{"name": "ELSEWHERE", "value": elsewhere}]);
+    town.order("i", &user, template(objects, parameters)).await;
+    let made = town.ready("i").await;
+    let of = |index: usize| made["status"]["objects"][index]["ref"].clone();
+    assert_eq!(of(0)["namespace"], json!(elsewhere));
+    assert_eq!(of(1)["namespace"], Value::Null);
+    town.delete("i").await;
+    town.gone("i").await;
+    let namespaces: Api<Namespace> = Api::all(town.cluster.client.clone());
+    assert!(namespaces.get_opt(&elsewhere).await.unwrap().is_none(), "it is waited for");
+    let shown = testkit::cluster::kubectl().args(["get", "clusterrole", &role]).output().unwrap();
+    assert!(!shown.status.success(), "it stays");
+    town.remove().await;
+}
+
+/// An editor of a namespace makes nothing in another, nor of the whole cluster, though the controller could.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_reaches_further_than_their_rights() {
+    let town = Town::new("template-reach").await;
+    let mut far = map("far");
+    far["metadata"]["namespace"] = json!("${WHERE}");
+    let parameters = json!([{"name": "WHERE", "value": "kube-system"}]);
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "reach"}, "rules": [],
+    });
+    for (name, object, missing) in [
+        ("far", far, "may not create configmaps in namespace \"kube-system\""),
+        (
+            "wide",
+            role,
+            "may not create clusterroles.rbac.authorization.k8s.io in the whole cluster",
+        ),
+    ] {
+        town.order(name, "editor", template(json!([map(name), object]), parameters.clone())).await;
+        let why = town.failed(name).await;
+        assert!(why.contains(missing), "{why}");
+        assert_eq!(town.object("v1", "ConfigMap", name).await, None, "nothing is made");
+    }
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_goes_takes_half_made_instances_with_it() {
+    let home = Town::still("template-home").await;
+    let mut town = Town::beside("template-going", &home).await;
+    town.start().await;
+    let (user, _wide) = administrator(&town).await;
+    let role = format!("half-{}", town.cluster.namespace);
+    let _more = Wide::of(&[&["clusterrole", &role]]);
+    let cluster_role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": role}, "rules": [],
+    });
+    let mut waits = map("waits");
+    waits["metadata"]["annotations"] =
+        json!({"template.manciple.dev/ready-when": "self.data.come == 'true'"});
+    town.order("i", &user, template(json!([cluster_role, waits]), json!([]))).await;
+    town.until("i", "made", |it| it["status"]["objects"].is_array()).await;
+    // Nobody is there while the namespace begins to go, and the controller reads it from the beginning.
+    town.kill();
+    let namespaces: Api<Namespace> = Api::all(town.cluster.client.clone());
+    let name = town.cluster.namespace.clone();
+    namespaces.delete(&name, &DeleteParams::background()).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    town.start().await;
+    let begin = Instant::now();
+    while namespaces.get_opt(&name).await.unwrap().is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the namespace stays");
+        sleep(Duration::from_millis(200)).await;
+    }
+    let shown = testkit::cluster::kubectl().args(["get", "clusterrole", &role]).output().unwrap();
+    assert!(!shown.status.success(), "what is of the whole cluster stays");
+    town.kill();
+    home.remove().await;
+}
+
+/// A kind is defined by the template itself; and goes, with its objects, before the instance does.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_come_with_a_template_and_vanish() {
+    let town = Town::new("template-kinds").await;
+    let (user, _wide) = administrator(&town).await;
+    let group = format!("{}.example.org", town.cluster.namespace);
+    let definition = format!("things.{group}");
+    let _more = Wide::of(&[&["crd", &definition]]);
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": definition},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    let thing = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"generateName": "thing-"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    town.order("i", &user, template(json!([thing, crd]), json!([]))).await;
+    let made = town.ready("i").await;
+    let name = made["status"]["objects"][0]["ref"]["name"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("thing-") && name.len() > 6, "{name}");
+    let output = testkit::cluster::kubectl().args(["delete", "crd", &definition]).output().unwrap();
+    assert!(output.status.success());
+    town.delete("i").await;
+    town.gone("i").await;
+    town.remove().await;
+}
+
+/// As many as a template may well have, near the size that etcd takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_objects_of_a_megabyte_are_made_and_removed() {
+    let town = Town::new("template-many").await;
+    let filler = "x".repeat(850);
+    let objects: Vec<Value> = (0..1000)
+        .map(|index| {
+            let mut object = map(&format!("many-{index:04}"));
+            object["data"] = json!({"filler": filler, "password": "${PASSWORD}"});
+            object
+        })
+        .collect();
+    let parameters =
+        json!([{"name": "PASSWORD", "generate": "expression", "from": "[a-zA-Z0-9]{16}"}]);
+    let template = template(Value::Array(objects), parameters);
+    assert!(template.to_string().len() > 900_000, "{}", template.to_string().len());
+    let begin = Instant::now();
+    town.order("i", "editor", template).await;
+    let made = town.ready("i").await;
+    println!("1,000 objects are made after {:.1?}", begin.elapsed());
+    assert_eq!(made["status"]["objects"].as_array().unwrap().len(), 1000);
+    let begin = Instant::now();
+    town.delete("i").await;
+    town.gone("i").await;
+    println!("and removed after {:.1?}", begin.elapsed());
+    let maps = town.objects("v1", "ConfigMap").list_metadata(&Default::default()).await.unwrap();
+    let left = maps
+        .items
+        .iter()
+        .filter(|it| it.metadata.name.as_deref().is_some_and(|name| name.starts_with("many-")));
+    assert_eq!(left.count(), 0);
+    town.remove().await;
+}
+
+/// What the requester gives and what is generated is in Secrets, and nowhere else, whatever goes wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_are_in_secrets_and_nowhere_else() {
+    const PLANTED: &str = "planted-by-the-requester";
+    let town = Town::new("template-secrets").await;
+    town.make(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "given"},
+        "stringData": {"GIVEN": PLANTED},
+    }))
+    .await;
+    let parameters = json!([{"name": "GIVEN", "required": true}]);
+    // The API server quotes what it refuses; a condition says what an operator found.
+    let port = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "refused"},
+        "spec": {"ports": [{"port": 80, "protocol": "${GIVEN}"}]},
+    });
+    let mut told = map("told");
+    told["metadata"]["annotations"] = json!({"template.manciple.dev/ready-when": "self.data.value == '${GIVEN}' && self.data.never"});
+    told["data"] = json!({"value": "${GIVEN}"});
+    let nameless =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a/${GIVEN}"}});
+    let given =
+        [("requester", json!({"username": "editor"})), ("secret", json!({"name": "given"}))];
+    for (name, object) in [("refused", port), ("nameless", nameless), ("told", told)] {
+        town.order_with(name, template(json!([object]), parameters.clone()), &given).await;
+        match name {
+            "told" => {
+                drop(town.until(name, "waiting", |it| it["status"]["objects"].is_array()).await)
+            }
+            _ => drop(town.failed(name).await),
+        }
+    }
+    sleep(Duration::from_secs(2)).await;
+    for name in ["refused", "nameless", "told"] {
+        let shown = town.get(name).await["status"].to_string();
+        assert!(!shown.contains(PLANTED), "{name}: {shown}");
+    }
+    let events = testkit::cluster::kubectl()
+        .args(["-n", &town.cluster.namespace, "get", "events", "-o", "json"])
+        .output()
+        .unwrap();
+    assert!(!String::from_utf8(events.stdout).unwrap().contains(PLANTED));
+    town.remove().await;
+}
+
+/// Somebody takes an object's label away while it is waited for: it is still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_without_its_label_is_not_gone() {
+    let town = Town::new("template-label").await;
+    let mut waits = map("waits");
+    waits["metadata"]["annotations"] =
+        json!({"template.manciple.dev/ready-when": "self.data.come == 'true'"});
+    town.order("i", "editor", template(json!([waits]), json!([]))).await;
+    town.until("i", "made", |it| it["status"]["objects"].is_array()).await;
+    sleep(Duration::from_secs(1)).await;
+    let maps = town.objects("v1", "ConfigMap");
+    let patch = async |patch: Value| {
+        maps.patch("waits", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    patch(json!({"metadata": {"labels": null}})).await;
+    sleep(Duration::from_secs(2)).await;
+    assert!(super::harness::condition(&town.get("i").await, "InstantiateFailure").is_null());
+    patch(json!({"data": {"come": "true"}})).await;
+    town.ready("i").await;
+    town.remove().await;
+}
