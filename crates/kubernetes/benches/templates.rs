@@ -111,7 +111,8 @@ impl Bench {
         loop {
             let object = self.instances.get_status(name).await.unwrap();
             let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
-            for condition in conditions.filter(|it| it["status"] == "True") {
+            let mut holding = conditions.filter(|it| it["status"] == "True");
+            if let Some(condition) = holding.next() {
                 assert_eq!(condition["type"], "Ready", "{condition}");
                 return;
             }
@@ -195,7 +196,10 @@ async fn main() {
         bench.ready(name).await;
     }
     let each = (cpu() - begin.1) / u32::try_from(INSTANCES).unwrap();
-    println!("{INSTANCES} at once: all ready after {:.2?}, {each:.1?} CPU each, this bench's with it", begin.0.elapsed());
+    println!(
+        "{INSTANCES} at once: all ready after {:.2?}, {each:.1?} CPU each, this bench's with it",
+        begin.0.elapsed()
+    );
 
     let bare = bench.bare(objects("bare", 1000, 850)).await;
     let begin = Instant::now();

@@ -94,7 +94,10 @@ pub fn expose(
 
 /// What a template of paths and text says of an object.
 fn evaluate(object: &Value, path: &str) -> Result<Vec<u8>, String> {
-    let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
+    // What an error of syntax quotes may be what a parameter holds that is in the annotation.
+    let path = JsonPath::parse(path).map_err(|_| {
+        "it is no JSONPath template: `manciple template lint` of the template says why".to_owned()
+    })?;
     // What an error of finding quotes may be what a Secret holds.
     let none = |_| "the path cannot be followed in this object".to_owned();
     let found = path.allow_missing_keys(true).find(object).map_err(none)?;
@@ -202,7 +205,7 @@ mod tests {
             (service("{.spec}"), "it finds a map: unrepresentable kind map"),
             (service("{.spec.nothing}"), "it finds null: nil kind interface is no text"),
             (service("{.spec.ports[*].port}"), "it finds 2 things: one is text"),
-            (service("{.spec"), "unclosed action"),
+            (service("{.spec['planted"), "it is no JSONPath template"),
             (secret("template.openshift.io/expose-k", "{.data.bin}"), "it is no UTF-8"),
             (secret("template.openshift.io/expose-k", "{.data.bad}"), "no base64"),
             (
@@ -213,7 +216,8 @@ mod tests {
             let refused = of(object).unwrap_err();
             assert!(refused.contains(said), "{refused}");
             assert!(refused.contains(r#"metadata.annotations["template.openshift.io/expose-k"]"#));
-            assert!(!refused.contains("YWRt") && !refused.contains("admin"), "{refused}");
+            let held = ["YWRt", "admin", "planted"];
+            assert!(!held.iter().any(|it| refused.contains(it)), "{refused}");
         }
     }
 

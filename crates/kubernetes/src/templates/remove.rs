@@ -225,8 +225,14 @@ fn propagation(place: &Place) -> PropagationPolicy {
     let makes_nothing = match (place.resource.group.as_str(), place.resource.kind.as_str()) {
         ("", "ReplicationController") => false,
         (
-            "" | "rbac.authorization.k8s.io" | "policy" | "networking.k8s.io" | "autoscaling"
-            | "storage.k8s.io" | "scheduling.k8s.io" | "route.openshift.io",
+            ""
+            | "rbac.authorization.k8s.io"
+            | "policy"
+            | "networking.k8s.io"
+            | "autoscaling"
+            | "storage.k8s.io"
+            | "scheduling.k8s.io"
+            | "route.openshift.io",
             _,
         ) => true,
         _ => false,

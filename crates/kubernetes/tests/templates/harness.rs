@@ -248,8 +248,8 @@ impl Town {
 }
 
 pub(crate) fn condition(object: &Value, kind: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.cloned().find(|it| it["type"] == kind).unwrap_or_default()
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|it| it["type"] == kind).cloned().unwrap_or_default()
 }
 
 fn has_ended(object: &Value) -> bool {

@@ -115,7 +115,7 @@ async fn what_is_wrong_with_a_template_or_its_parameters_is_said() {
             "template.objects[0].metadata.name: Required value: name or generateName is required",
         ),
     ] {
-        town.order_with(name, template, &[editor.clone()]).await;
+        town.order_with(name, template, std::slice::from_ref(&editor)).await;
         assert_eq!(town.failed(name).await, expected);
     }
     town.remove().await;

@@ -240,9 +240,12 @@ async fn values_are_in_secrets_and_nowhere_else() {
         town.order_with(name, template(json!([object]), parameters.clone()), &given).await;
         match name {
             "told" => {
-                drop(town.until(name, "waiting", |it| it["status"]["objects"].is_array()).await)
+                let made = |it: &Value| it["status"]["objects"].is_array();
+                town.until(name, "waiting", made).await;
             }
-            _ => drop(town.failed(name).await),
+            _ => {
+                town.failed(name).await;
+            }
         }
     }
     sleep(Duration::from_secs(2)).await;
