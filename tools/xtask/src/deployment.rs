@@ -20,6 +20,7 @@ pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
     images::deployment(Kind::Dev)?;
     let cluster = Cluster::of(kubeconfig);
     cluster.run(&["apply", "-k", "deploy/crds"])?;
+    cluster.run(&["apply", "-k", "deploy/templates", "--dry-run=server"])?;
     let namespace = format!("manciple-deployment-{}", std::process::id());
     cluster.run(&["create", "namespace", &namespace])?;
     let result = overlays(&cluster, &namespace).and_then(|()| rights(&cluster, &namespace));

@@ -31,6 +31,9 @@ mod trouble;
 pub mod verified;
 mod watch;
 
+#[cfg(test)]
+mod tests;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

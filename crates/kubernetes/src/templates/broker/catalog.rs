@@ -132,3 +132,133 @@ fn of_template(uid: &str, template: &Template) -> Result<Service, osb::IdError> 
 fn group(schema: Value) -> SchemaGroup {
     SchemaGroup { create: Some(ParametersSchema { parameters: Some(schema) }), update: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(documents: &[Value]) -> (Vec<Value>, Vec<String>) {
+        let all = documents.iter().map(|document| Offered {
+            uid: document["metadata"]["uid"].as_str().unwrap(),
+            namespace: document["metadata"]["namespace"].as_str().unwrap(),
+            document,
+        });
+        let (catalog, refused) = catalog(all);
+        let services = serde_json::to_value(catalog).unwrap()["services"].take();
+        (services.as_array().unwrap().clone(), refused)
+    }
+
+    fn template(name: &str, annotations: Value, parameters: Value) -> Value {
+        json!({
+            "apiVersion": "template.openshift.io/v1", "kind": "Template",
+            "metadata": {
+                "name": name, "namespace": "openshift", "uid": format!("uid-{name}"),
+                "annotations": annotations,
+            },
+            "objects": [], "parameters": parameters,
+        })
+    }
+
+    fn only(annotations: Value, parameters: Value) -> Value {
+        let (mut services, refused) = offered(&[template("t", annotations, parameters)]);
+        assert_eq!((services.len(), refused), (1, Vec::new()));
+        services.remove(0)
+    }
+
+    #[test]
+    fn a_template_is_a_service_with_one_plan_of_its_id() {
+        let service = only(json!({"description": "What it is", "tags": "a,b"}), json!([]));
+        assert_eq!((&service["id"], &service["name"]), (&json!("uid-t"), &json!("t")));
+        assert_eq!(service["description"], "What it is");
+        assert_eq!(service["tags"], json!(["a", "b"]));
+        assert_eq!(service["bindable"], true);
+        let plans = service["plans"].as_array().unwrap();
+        let plan = &plans[0];
+        assert_eq!(plans.len(), 1);
+        assert_eq!((&plan["id"], &plan["name"]), (&json!("uid-t"), &json!("default")));
+        assert_eq!((&plan["description"], &plan["free"]), (&json!("Default plan"), &json!(true)));
+    }
+
+    #[test]
+    fn what_a_template_does_not_say_has_the_words_of_the_original() {
+        let service = only(json!({}), json!([]));
+        assert_eq!(service["description"], "No description provided.");
+        assert_eq!(service.get("tags"), None);
+        assert_eq!(service.get("metadata"), None);
+    }
+
+    #[test]
+    fn it_is_bindable_unless_it_says_false() {
+        for (said, expected) in
+            [("false", false), ("False", false), ("true", true), ("no", true), ("", true)]
+        {
+            let service = only(json!({BINDABLE: said}), json!([]));
+            assert_eq!(service["bindable"], expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn annotations_become_metadata_the_old_ones_too() {
+        let service = only(
+            json!({
+                "openshift.io/display-name": "T", "iconClass": "icon-t",
+                "openshift.io/long-description": "new",
+                "template.openshift.io/long-description": "old",
+                "template.openshift.io/provider-display-name": "P",
+                "openshift.io/documentation-url": "d", "template.openshift.io/support-url": "s",
+                "other": "none",
+            }),
+            json!([]),
+        );
+        let expected = json!({
+            "displayName": "T", "console.openshift.io/iconClass": "icon-t", "longDescription": "new",
+            "providerDisplayName": "P", "documentationUrl": "d", "supportUrl": "s",
+        });
+        assert_eq!(service["metadata"], expected);
+    }
+
+    #[test]
+    fn parameters_are_the_schema_and_their_order_a_form() {
+        let service = only(
+            json!({}),
+            json!([
+                {"name": "Z", "required": true},
+                {"name": "A", "displayName": "An a", "description": "What a is", "value": "1"},
+                {"name": "M", "required": true, "generate": "expression", "from": "[a-z]{8}"},
+            ]),
+        );
+        let plan = &service["plans"][0];
+        let schema = &plan["schemas"]["service_instance"]["create"]["parameters"];
+        assert_eq!(schema["required"], json!(["Z"]));
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(schema["properties"]["A"]["title"], "An a");
+        assert_eq!(schema["properties"]["M"], json!({"type": "string", "default": ""}));
+        let form = &plan["metadata"]["schemas"]["service_instance"]["create"];
+        assert_eq!(form["openshift_form_definition"], json!(["Z", "A", "M"]));
+        let binding = &plan["schemas"]["service_binding"]["create"]["parameters"];
+        assert_eq!(binding["additionalProperties"], false, "a binding has no parameters");
+    }
+
+    #[test]
+    fn one_that_cannot_be_offered_keeps_no_other_from_it() {
+        let mut elsewhere = template("t", json!({}), json!([]));
+        elsewhere["metadata"]["uid"] = json!("uid-2");
+        elsewhere["metadata"]["namespace"] = json!("other");
+        let mut third = elsewhere.clone();
+        third["metadata"]["uid"] = json!("uid-3");
+        let wrong = template("wrong", json!({}), json!("none"));
+        let many: Vec<Value> = (0..2000)
+            .map(|index| json!({"name": format!("P{index}"), "description": "x".repeat(30)}))
+            .collect();
+        let large = template("large", json!({}), Value::Array(many));
+        let all = [template("t", json!({}), json!([])), elsewhere, third, wrong, large];
+        let (services, refused) = offered(&all);
+        let names: Vec<&str> = services.iter().filter_map(|it| it["name"].as_str()).collect();
+        assert_eq!(names, ["t", "t.other"]);
+        assert_eq!(services[1]["id"], "uid-2");
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        assert!(refused[0].contains("template other/t: another has its name"), "{refused:?}");
+        assert!(refused[1].contains("template openshift/wrong: template.parameters"));
+        assert!(refused[2].contains("template openshift/large: "), "{refused:?}");
+    }
+}

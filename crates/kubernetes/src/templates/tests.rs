@@ -1,0 +1,229 @@
+//! What is decided without a cluster.
+
+use kube::discovery::ApiResource;
+use ring::hmac;
+use serde_json::{Value, json};
+
+use super::kinds::Place;
+use super::plan::{Planned, plan};
+use super::record::{self, Record};
+use super::resource::{Instance, Key};
+use super::seen::SeenInstance;
+use super::status::{Stand, conditions};
+use super::table::Table;
+use super::trouble::Trouble;
+use crate::calls::CallError;
+
+fn key() -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, &[7; 32])
+}
+
+fn of() -> Key {
+    Key { namespace: "shop".into(), name: "i".into(), uid: "u-1".into() }
+}
+
+fn place(group: &str, kind: &str, is_namespaced: bool) -> Place {
+    let dot = if group.is_empty() { "" } else { "/" };
+    Place {
+        resource: ApiResource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            api_version: format!("{group}{dot}v1"),
+            kind: kind.to_owned(),
+            plural: format!("{}s", kind.to_lowercase()),
+        },
+        is_namespaced,
+    }
+}
+
+fn planned(kind: &str, metadata: Value) -> Result<Planned, String> {
+    let object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
+    plan(&of(), 3, object, place("", kind, kind != "Namespace"), &key())
+}
+
+fn seen(version: &str, with: &Value) -> SeenInstance {
+    let mut object = json!({
+        "metadata": {
+            "namespace": "shop", "name": "i", "uid": "u-1", "resourceVersion": version,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"template": {"objects": []}},
+    });
+    for (name, value) in with.as_object().into_iter().flatten() {
+        match (&mut object[name], value) {
+            (Value::Object(there), Value::Object(more)) => there.extend(more.clone()),
+            (there, value) => *there = value.clone(),
+        }
+    }
+    serde_json::from_str(&object.to_string()).unwrap()
+}
+
+#[test]
+fn names_that_are_generated_are_the_same_whoever_comes_after() {
+    let first = planned("ConfigMap", json!({"generateName": "web-"})).unwrap();
+    let again = planned("ConfigMap", json!({"generateName": "web-"})).unwrap();
+    assert_eq!(first.name, again.name);
+    assert!(first.name.starts_with("web-") && first.name.len() == 12, "{}", first.name);
+    assert_eq!(first.object["metadata"].get("generateName"), None);
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    for (name, kind, metadata, expected) in [
+        ("no name", "ConfigMap", json!({}), "metadata.name: Required value"),
+        ("a path", "ConfigMap", json!({"name": "../x"}), "metadata.name: Invalid value: \"../x\""),
+        ("a space", "ConfigMap", json!({"name": "My App"}), "metadata.name: Invalid value"),
+        (
+            "a namespace that is a path",
+            "ConfigMap",
+            json!({"name": "a", "namespace": "x/y"}),
+            "metadata.namespace: Invalid value",
+        ),
+        (
+            "labels that are none",
+            "ConfigMap",
+            json!({"name": "a", "labels": []}),
+            "metadata.labels: has to be a map",
+        ),
+    ] {
+        let why = planned(kind, metadata).unwrap_err();
+        assert!(why.starts_with(expected), "{name}: {why}");
+    }
+}
+
+#[test]
+fn what_is_taken_for_ours_cannot_be_copied() {
+    let near = planned("ConfigMap", json!({"name": "a"})).unwrap();
+    let far = planned("ConfigMap", json!({"name": "a", "namespace": "other"})).unwrap();
+    let wide = planned("Namespace", json!({"name": "a"})).unwrap();
+    assert_eq!(near.namespace.as_deref(), Some("shop"));
+    assert_eq!(wide.namespace, None);
+    for planned in [&near, &far, &wide] {
+        assert!(planned.is(&of(), &planned.object, &key()), "{}", planned.words());
+        let mut bare = planned.object.clone();
+        bare["metadata"]["ownerReferences"] = json!([]);
+        bare["metadata"]["annotations"] = json!({});
+        assert!(!planned.is(&of(), &bare, &key()), "a label alone anybody can write");
+        let other = Key { uid: "u-2".into(), ..of() };
+        assert!(!planned.is(&other, &planned.object, &key()), "it is another instance's");
+    }
+    let mut copied = wide.object.clone();
+    copied["metadata"]["annotations"] = far.object["metadata"]["annotations"].clone();
+    assert!(!wide.is(&of(), &copied, &key()), "a mark is of one object");
+    assert_eq!(near.object["metadata"].get("annotations"), None, "what is owned needs no mark");
+}
+
+#[test]
+fn what_others_need_comes_first() {
+    let rank = |group: &str, kind: &str| {
+        let object = json!({"metadata": {"name": "a"}});
+        plan(&of(), 0, object, place(group, kind, true), &key()).unwrap().rank
+    };
+    let rbac = "rbac.authorization.k8s.io";
+    let ranks = [
+        rank("", "Namespace"),
+        rank("", "Secret"),
+        rank(rbac, "RoleBinding"),
+        rank("apps", "Deployment"),
+    ];
+    assert_eq!(ranks, [0, 1, 2, 3]);
+    assert_eq!(rank(rbac, "Role"), rank("", "ServiceAccount"));
+    assert_eq!(rank("example.org", "Thing"), rank("", "Pod"));
+}
+
+#[test]
+fn a_record_is_of_one_instance_and_of_nobody_else() {
+    let instance = Instance::of(&seen("1", &json!({}))).unwrap();
+    let record = Record::of(&instance, &[], "hello".to_owned());
+    let secret = record::secret(&of(), &record, &key());
+    let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret).unwrap();
+    assert_eq!(record::read(&of(), &secret, &key()), Ok(record.clone()));
+    assert!(record.is_of(&instance));
+    let other = Key { uid: "u-2".into(), ..of() };
+    let stranger = hmac::Key::new(hmac::HMAC_SHA256, &[8; 32]);
+    for (name, of, key) in [("another's", &other, &key()), ("another key", &of(), &stranger)] {
+        let why = record::read(of, &secret, key).unwrap_err();
+        assert!(why.contains("somebody else has written it"), "{name}: {why}");
+    }
+    let changed = json!({"spec": {"requester": {"username": "root"}}});
+    let changed = Instance::of(&seen("2", &changed)).unwrap();
+    assert!(!record.is_of(&changed), "what it was begun with is not what it says now");
+}
+
+#[test]
+fn what_passes_is_told_from_what_does_not() {
+    let forbidden = |said: &str| CallError::Forbidden(said.to_owned());
+    let refused = |said: &str| CallError::Refused(said.to_owned());
+    let invalid = CallError::Invalid("spec: Invalid value".to_owned());
+    let passing = |trouble: &Trouble| matches!(trouble, Trouble::Passing(_));
+    let doubtful = |trouble: &Trouble| matches!(trouble, Trouble::Doubtful(_));
+    let last = |trouble: &Trouble| matches!(trouble, Trouble::Final(_));
+    let impersonate = r#"users "a" is forbidden: User "m" cannot impersonate resource "users""#;
+    type Is<'a> = &'a dyn Fn(&Trouble) -> bool;
+    let cases: [(&str, CallError, Is<'_>); 10] = [
+        ("we may not impersonate", forbidden(impersonate), &passing),
+        ("a quota", forbidden("pods \"a\" is forbidden: exceeded quota: q"), &passing),
+        (
+            "a namespace that goes",
+            forbidden("namespace x because it is being terminated"),
+            &passing,
+        ),
+        (
+            "a right that is missing",
+            forbidden("pods is forbidden: User \"a\" cannot create"),
+            &doubtful,
+        ),
+        ("a namespace that is not there", CallError::NotFound, &doubtful),
+        ("what is invalid", invalid, &last),
+        ("too large for etcd", refused("etcdserver: request is too large"), &last),
+        (
+            "too large for the API server",
+            refused("Request entity too large: limit is 3145728"),
+            &last,
+        ),
+        ("a fault of the API server", refused("Internal error occurred"), &passing),
+        ("no answer", CallError::NoAnswer("connection reset".to_owned()), &passing),
+    ];
+    for (name, error, is) in cases {
+        assert!(is(&Trouble::from(error)), "{name}");
+    }
+}
+
+#[test]
+fn what_was_seen_later_stays() {
+    let mut table = Table::default();
+    assert_eq!(table.learn(&seen("5", &json!({}))), Some(of()));
+    assert_eq!(table.learn(&seen("5", &json!({}))), None, "it is no news");
+    assert_eq!(table.learn(&seen("4", &json!({}))), None, "nor what is older");
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    assert_eq!(table.learn(&seen("6", &ready)), None, "nothing is left to do");
+    assert_eq!((table.count(), table.open()), ((1, 0), Vec::new()));
+    assert_eq!(table.learn(&seen("5", &json!({}))), None);
+    assert!(table.instance(&of()).is_none());
+    let deleted = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:01Z"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    assert_eq!(table.learn(&seen("7", &deleted)), Some(of()));
+}
+
+#[test]
+fn conditions_keep_their_times_and_those_of_others() {
+    let there = json!({"status": {"conditions": [
+        {"type": "Ready", "status": "False", "reason": "Waiting", "lastTransitionTime": "then"},
+        {"type": "Other", "status": "True"},
+    ]}});
+    let instance = Instance::of(&seen("1", &there)).unwrap();
+    let said = conditions(&instance, &Stand::Retrying("why".to_owned()), "now");
+    let ready = json!({
+        "type": "Ready", "status": "False", "reason": "Retrying", "message": "why",
+        "lastTransitionTime": "then",
+    });
+    assert_eq!(said, json!([ready, {"type": "Other", "status": "True"}]));
+    let said = conditions(&instance, &Stand::Failed("why".to_owned(), false), "now");
+    assert_eq!(said[0], instance.status()["conditions"][0], "as in the original");
+    assert_eq!(said[2]["type"], "InstantiateFailure");
+    let said = conditions(&instance, &Stand::Ready, "now");
+    assert_eq!(said[0]["lastTransitionTime"], "now");
+    assert_eq!(said[0].get("message"), None, "Kubernetes 1.20 takes an empty text for null");
+}
