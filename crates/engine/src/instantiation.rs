@@ -16,6 +16,8 @@
 pub struct State {
     /// Somebody has deleted it.
     pub deleting: bool,
+    /// It is another's to make, and to remove.
+    pub foreign: bool,
     /// It is held until its objects are gone.
     pub held: bool,
     /// It is ready, or has failed: both for good.
@@ -48,6 +50,7 @@ pub enum Action {
 /// What is to be done next.
 pub fn decide(state: &State) -> Action {
     match state {
+        State { foreign: true, .. } => Action::Rest,
         State { deleting: true, held: true, .. } => Action::Remove,
         State { deleting: true, .. } | State { ended: true, .. } => Action::Rest,
         // What was made goes on being waited for: it was not refused then. That it is held says nothing, for
@@ -110,6 +113,11 @@ mod tests {
                 "it is deleted when it has failed",
                 State { deleting: true, held: true, ended: true, ..new.clone() },
                 Action::Remove,
+            ),
+            (
+                "it is another's, and is deleted",
+                State { foreign: true, deleting: true, held: true, ..new.clone() },
+                Action::Rest,
             ),
             ("it is deleted before anything", State { deleting: true, ..new }, Action::Rest),
         ] {

@@ -236,7 +236,7 @@ async fn catalog(client: &Client) {
     let calls = Arc::<Calls>::default();
     let counted = calls.count(client);
     let seal = seal_key(counted.clone(), NAMESPACE, "templates").await.unwrap();
-    let broker = TemplateBroker::new(&counted, NAMESPACE, vec![NAMESPACE.to_owned()], seal);
+    let broker = TemplateBroker::new(&counted, NAMESPACE, vec![NAMESPACE.to_owned()], &[], seal);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let ports = Ports {
         store: TemplateBroker::store(store),

@@ -110,6 +110,7 @@ impl Controller {
         };
         State {
             deleting: instance.deleting,
+            foreign: verified::is_of_another(instance, &self.seal),
             held: instance.is_held(),
             ended: instance.has_ended(),
             refused: instance.check().and(verified).err(),
@@ -122,7 +123,10 @@ impl Controller {
     fn last_words(&self, instance: &Instance) -> String {
         let made = instance.objects().iter().filter_map(Made::of);
         let waiting = made.filter(|it| it.state == status::State::Waiting);
-        let words = waiting.map(|it| format!("{} {}: {}", it.kind, it.name, it.message));
+        let words = waiting.map(|it| match it.message.is_empty() {
+            true => format!("{} {} is not ready", it.kind, it.name),
+            false => format!("{} {}: {}", it.kind, it.name, it.message),
+        });
         let conditions = instance.status()["conditions"].as_array().into_iter().flatten();
         let retried = conditions
             .filter(|it| it["type"] == "Ready" && it["reason"] == "Retrying")

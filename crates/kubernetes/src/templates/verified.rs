@@ -49,9 +49,21 @@ pub fn seal(
     made_at: Timestamp,
     key: &hmac::Key,
 ) -> String {
-    let (prefix, seconds) = (word.prefix(), made_at.as_second());
+    let (prefix, of, seconds) = (word.prefix(), key_id(key), made_at.as_second());
     let tag = hmac::sign(key, &sealed(word, namespace, name, spec, seconds));
-    format!("{prefix}{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
+    format!("{prefix}{of}.{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
+}
+
+/// Which key it is, without what it is.
+fn key_id(key: &hmac::Key) -> String {
+    let tag = hmac::sign(key, b"template-key");
+    HEXLOWER.encode(tag.as_ref().get(..4).unwrap_or_default())
+}
+
+/// Whether an instance is another Manciple's: who verified it has another key. It is let be, whatever becomes of it.
+pub(super) fn is_of_another(instance: &Instance, key: &hmac::Key) -> bool {
+    let said = instance.annotation(VERIFIED).and_then(read);
+    said.is_some_and(|said| said.key != key_id(key))
 }
 
 /// Checks that the requester of an instance is who ordered it.
@@ -62,7 +74,7 @@ pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> 
     let Instance { key: of, created_at, .. } = instance;
     let said = instance.annotation(VERIFIED);
     let verified = said.ok_or("nobody has verified that this is who made it").and_then(|said| {
-        let (word, seconds, tag) =
+        let Said { word, seconds, tag, .. } =
             read(said).ok_or("the annotation that says that it was verified cannot be read")?;
         let sealed = sealed(word, &of.namespace, &of.name, instance.spec(), seconds);
         hmac::verify(key, &sealed, &tag).map_err(|_| "what was verified is not what is there")?;
@@ -89,19 +101,33 @@ pub(super) fn is_ordered(
     now: Timestamp,
     key: &hmac::Key,
 ) -> bool {
-    read(annotation).is_some_and(|(word, seconds, tag)| {
+    read(annotation).is_some_and(|Said { word, seconds, tag, .. }| {
         word == Word::Broker
             && is_near(seconds, now)
             && hmac::verify(key, &sealed(word, namespace, name, spec, seconds), &tag).is_ok()
     })
 }
 
-fn read(annotation: &str) -> Option<(Word, i64, Vec<u8>)> {
+/// What an annotation says.
+struct Said<'a> {
+    word: Word,
+    key: &'a str,
+    seconds: i64,
+    tag: Vec<u8>,
+}
+
+fn read(annotation: &str) -> Option<Said<'_>> {
     let mut words = Word::ALL.into_iter();
     let (word, rest) =
         words.find_map(|word| Some((word, annotation.strip_prefix(word.prefix())?)))?;
+    let (key, rest) = rest.split_once('.')?;
     let (seconds, tag) = rest.split_once('.')?;
-    Some((word, seconds.parse().ok()?, HEXLOWER.decode(tag.as_bytes()).ok()?))
+    Some(Said {
+        word,
+        key,
+        seconds: seconds.parse().ok()?,
+        tag: HEXLOWER.decode(tag.as_bytes()).ok()?,
+    })
 }
 
 fn is_near(seconds: i64, at: Timestamp) -> bool {

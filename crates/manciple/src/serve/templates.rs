@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use engine::Engine;
-use engine::policy::{OnLost, PerAction, Policy};
+use engine::policy::{OnBound, OnLost, PerAction, Policy};
 use kubernetes::templates::broker::{NAME, TemplateBroker};
 use kubernetes::templates::{self, Controller, Settings, WORKERS};
 use kubernetes::{Client, Lead};
@@ -39,7 +39,13 @@ pub(crate) async fn open(
 ) -> anyhow::Result<(Engine, Router)> {
     let Ground { client, namespace, lead } = ground;
     let seal = templates::seal_key(client.clone(), &namespace, templates::NAME).await?;
-    let broker = TemplateBroker::new(&client, &namespace, of.namespaces.clone(), seal);
+    let broker = TemplateBroker::new(
+        &client,
+        &namespace,
+        of.namespaces.clone(),
+        &of.instance_namespaces,
+        seal,
+    );
     let name = format!("{}/{NAME}", parts.policy.broker);
     let place = Place::templates(client.clone(), &namespace, &name, broker.clone(), &lead).await?;
     let engine = parts.engine(&place, policy(&parts.policy, name));
@@ -77,6 +83,8 @@ fn policy(base: &Policy, broker: String) -> Policy {
         lost: OnLost::Retry,
         attempts: ATTEMPTS,
         max_runs: AT_ONCE,
+        // As in the original: what is bound is no part of an instance.
+        bound: OnBound::Cascade,
         dashboard_url: None,
         ..base.clone()
     }

@@ -87,7 +87,11 @@ impl Market {
         path: &str,
         body: Option<&Value>,
     ) -> Answer {
-        let identity = json!({"Username": user, "Groups": ["system:authenticated"]}).to_string();
+        let identity = json!({
+            "Username": user, "Groups": ["system:authenticated"],
+            "Extra": {"scopes.authorization.openshift.io": ["user:full"]},
+        })
+        .to_string();
         let identity = data_encoding::BASE64.encode(identity.as_bytes());
         let header = match user {
             "" => String::new(),

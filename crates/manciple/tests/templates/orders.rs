@@ -60,6 +60,24 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     assert_eq!((again.status, &again.body["credentials"]), (200, credentials));
     let read = market.send(&server, "editor", "GET", &binding, None);
     assert_eq!((read.status, &read.body["credentials"]), (200, credentials));
+    // What was told one is not told another.
+    let read_all = [
+        ("GET", binding.clone(), None),
+        ("PUT", binding.clone(), Some(&bind)),
+        ("GET", instance.clone(), None),
+    ];
+    for (method, path, body) in &read_all {
+        let answer = market.send(&server, "viewer", method, path, *body);
+        assert_eq!(answer.status, 403, "{method} {path}: {answer:?}");
+    }
+    let last = format!("{instance}/last_operation");
+    assert_eq!(market.send(&server, "stranger", "GET", &last, None).status, 403);
+    assert_eq!(market.send(&server, "viewer", "GET", &last, None).status, 200);
+    let mut elsewhere = order.clone();
+    elsewhere["context"]["namespace"] = json!("default");
+    assert_eq!(market.send(&server, "editor", "PUT", &put, Some(&elsewhere)).status, 400);
+    let capitals = put.replace("aaaaaaaa", "AAAAAAAA").replace("/1111", "/ABCD");
+    assert_eq!(market.send(&server, "editor", "PUT", &capitals, Some(&order)).status, 400);
     let claim = || market.town.get(&format!("brokertemplateinstance/{INSTANCE}"));
     assert_eq!(claim()["spec"]["bindingIDs"], json!([BINDING]));
 
@@ -69,11 +87,14 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     assert_eq!(market.send(&server, "editor", "DELETE", &unbind, None).status, 200);
     assert_eq!(market.send(&server, "editor", "DELETE", &unbind, None).status, 410);
     assert_eq!(claim()["spec"]["bindingIDs"], json!([]));
+    // A binding that nobody has removed is in nobody's way.
+    assert_eq!(market.send(&server, "editor", "PUT", &binding, Some(&bind)).status, 201);
     let remove = format!("{instance}{of}&accepts_incomplete=true");
     assert_eq!(market.send(&server, "viewer", "DELETE", &remove, None).status, 403);
     assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 202);
     assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded", "{}", server.log());
     assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 410);
+    assert_eq!(market.send(&server, "editor", "GET", &instance, None).status, 404);
     for kind in ["templateinstances", "deployments", "services"] {
         assert_eq!(market.town.count(kind), 0, "{kind}");
     }

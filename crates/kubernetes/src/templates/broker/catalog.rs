@@ -36,12 +36,13 @@ pub(crate) struct Offered<'t> {
 
 /// The catalog of these, in the order of their namespaces and names, and what cannot be offered, each with why.
 ///
-/// Of two with one name, which the specification forbids, the first bears it; the other is offered as NAME.NAMESPACE.
+/// Of two with one name, which the specification forbids, the first bears it; the other is offered as NAME.NAMESPACE,
+/// with its id behind that where something else is named so.
 pub(crate) fn catalog<'t>(
     offered: impl IntoIterator<Item = Offered<'t>>,
 ) -> (Catalog, Vec<String>) {
     let mut services: BTreeMap<String, Service> = BTreeMap::new();
-    let mut refused = Vec::new();
+    let (mut second, mut refused) = (Vec::new(), Vec::new());
     for it in offered {
         let name = it.document["metadata"]["name"].as_str().unwrap_or_default();
         let words = format!("template {}/{name}", it.namespace);
@@ -52,13 +53,20 @@ pub(crate) fn catalog<'t>(
                 continue;
             }
         };
-        if let Entry::Occupied(_) = services.entry(service.name.clone()) {
-            service.name = format!("{name}.{}", it.namespace);
-        }
         match services.entry(service.name.clone()) {
             Entry::Vacant(free) => drop(free.insert(service)),
-            Entry::Occupied(_) => refused.push(format!("{words}: another has its name")),
+            Entry::Occupied(_) => {
+                service.name = format!("{name}.{}", it.namespace);
+                second.push(service);
+            }
         }
+    }
+    for mut service in second {
+        // A name that is made gives way to none that is written.
+        if services.contains_key(&service.name) {
+            service.name = format!("{}.{}", service.name, service.id.as_str());
+        }
+        services.insert(service.name.clone(), service);
     }
     (Catalog { services: services.into_values().collect() }, refused)
 }
@@ -254,11 +262,10 @@ mod tests {
         let all = [template("t", json!({}), json!([])), elsewhere, third, wrong, large];
         let (services, refused) = offered(&all);
         let names: Vec<&str> = services.iter().filter_map(|it| it["name"].as_str()).collect();
-        assert_eq!(names, ["t", "t.other"]);
+        assert_eq!(names, ["t", "t.other", "t.other.uid-3"]);
         assert_eq!(services[1]["id"], "uid-2");
-        assert_eq!(refused.len(), 3, "{refused:?}");
-        assert!(refused[0].contains("template other/t: another has its name"), "{refused:?}");
-        assert!(refused[1].contains("template openshift/wrong: template.parameters"));
-        assert!(refused[2].contains("template openshift/large: "), "{refused:?}");
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        assert!(refused[0].contains("template openshift/wrong: template.parameters"));
+        assert!(refused[1].contains("template openshift/large: "), "{refused:?}");
     }
 }

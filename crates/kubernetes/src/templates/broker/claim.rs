@@ -1,6 +1,7 @@
 //! BrokerTemplateInstances: what was ordered through the broker, and who is bound to it, as the original keeps it.
 
 use std::collections::HashSet;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use engine::Engine;
@@ -134,7 +135,11 @@ impl TemplateBroker {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(it)) => drop(listed.insert(it.name_any())),
-                Ok(Event::Apply(it)) => drop(there.insert(it.name_any())),
+                Ok(Event::Apply(it)) => {
+                    if there.insert(it.name_any()) {
+                        self.know(&there);
+                    }
+                }
                 Ok(Event::InitDone) => {
                     there = std::mem::take(&mut listed);
                     self.sweep(&engine, &there).await;
@@ -149,6 +154,7 @@ impl TemplateBroker {
     }
 
     async fn sweep(&self, engine: &Engine, namespaces: &HashSet<String>) {
+        self.know(namespaces);
         if !engine.drives() {
             return;
         }
@@ -156,6 +162,11 @@ impl TemplateBroker {
             tracing::warn!(%error, "claims of namespaces that are gone stay for now");
             tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    fn know(&self, namespaces: &HashSet<String>) {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        *places = Some(namespaces.clone());
     }
 
     async fn sweep_once(&self, namespaces: &HashSet<String>) -> Result<(), CallError> {

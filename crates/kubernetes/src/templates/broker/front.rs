@@ -22,7 +22,7 @@ use quick_cache::sync::Cache;
 use super::life::namespace;
 use super::{TemplateBroker, identity};
 use crate::access::Identity;
-use crate::calls::{call, find};
+use crate::calls::{CallError, call};
 use crate::templates::names::GROUP;
 use crate::templates::requester::Requester;
 
@@ -69,18 +69,7 @@ impl Front {
                 is_allowed
             }
         };
-        let Right { verb, group, resource, namespace, .. } = &key.1;
-        let dot = if group.is_empty() { "" } else { "." };
-        match is_allowed {
-            true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::Forbidden,
-                format!(
-                    "{:?} may not {verb} {resource}{dot}{group} in namespace {namespace:?}",
-                    requester.identity.user
-                ),
-            )),
-        }
+        allowed(requester, &key.1, is_allowed)
     }
 
     async fn ask(&self, requester: &Requester, right: &Right) -> Result<bool, Error> {
@@ -101,6 +90,12 @@ impl Front {
         let api: Api<SelfSubjectAccessReview> = Api::all(client);
         let answered = call(api.create(&PostParams::default(), &review)).await;
         let answered = answered.map_err(|error| {
+            if let CallError::Forbidden(said) = &error {
+                tracing::warn!(said, "somebody cannot be acted for");
+                let words = "it cannot be acted for this requester: the broker's rights do not reach so far, or the \
+                             cluster lets such a requester ask nothing";
+                return Error::new(ErrorKind::Forbidden, words);
+            }
             tracing::warn!(%error, "whether a requester may is not known");
             let words = "whether the requester may is not known now; come again";
             Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
@@ -108,34 +103,63 @@ impl Front {
         Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
 
-    /// The namespace of an instance; what is not known here the engine refuses.
+    /// The namespace of an instance that there is; of any other the engine says what there is to say.
     async fn namespace(&self, instance: &InstanceId) -> Option<String> {
         let record = self.engine.store().glance(&Key::Instance(instance.clone())).await;
-        let stored = record.ok().flatten()?;
-        Some(namespace(stored.record.ordered.context.expose()).to_owned())
+        let stored = record.ok().flatten().filter(|stored| stored.record.is_live())?;
+        let namespace = namespace(stored.record.ordered.context.expose()).to_owned();
+        Some(namespace).filter(|namespace| !namespace.is_empty())
     }
 
-    /// Whose instance it is, to those who may get it.
+    /// How an instance stands, to those who may get it.
     async fn may_see(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
-        let name = instance.as_str().to_ascii_lowercase();
-        let instances = of_group("get", "templateinstances", namespace, name);
-        self.check(&requester, instances).await
+        if self.broker.is_gone(&namespace) {
+            return Ok(());
+        }
+        let name = instance.as_str().to_owned();
+        self.check(&requester, of_group("get", "templateinstances", namespace, name)).await
+    }
+
+    /// What is confidential of an instance, to those who may read Secrets there now: what was read for one may not be
+    /// told another.
+    async fn may_read(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
+        self.may_see(call, instance).await?;
+        let requester = identity::requester(call.originating_identity.as_ref())?;
+        let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
+        let name = instance.as_str().to_owned();
+        let right = Right { verb: "get", group: "", resource: "secrets", namespace, name };
+        let is_allowed = self.ask(&requester, &right).await?;
+        allowed(&requester, &right, is_allowed)
     }
 
     /// Removes it, or a binding of it, for those who may delete it. Where its namespace is gone so are all rights in
     /// it: nobody needs one then.
-    async fn may_remove(&self, made: &Call, instance: &InstanceId) -> Result<(), Error> {
-        let requester = identity::requester(made.originating_identity.as_ref())?;
+    async fn may_remove(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
+        let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
-        let name = instance.as_str().to_ascii_lowercase();
-        let api = self.broker.instances(&self.broker.client, &namespace);
-        if let Ok(None) = find(api.get_metadata(&name)).await {
+        if self.broker.is_gone(&namespace) {
             return Ok(());
         }
-        let instances = of_group("delete", "templateinstances", namespace, name);
-        self.check(&requester, instances).await
+        let name = instance.as_str().to_owned();
+        self.check(&requester, of_group("delete", "templateinstances", namespace, name)).await
+    }
+}
+
+/// Refuses with 403 who may not.
+fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(), Error> {
+    let Right { verb, group, resource, namespace, .. } = right;
+    let dot = if group.is_empty() { "" } else { "." };
+    match is_allowed {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Forbidden,
+            format!(
+                "{:?} may not {verb} {resource}{dot}{group} in namespace {namespace:?}",
+                requester.identity.user
+            ),
+        )),
     }
 }
 
@@ -146,11 +170,11 @@ fn of_group(verb: &'static str, resource: &'static str, namespace: String, name:
 /// Ids become names and `bindingIDs`.
 fn uuid(member: &str, id: &str) -> Result<(), Error> {
     let groups: Vec<&str> = id.split('-').collect();
-    let hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hex = |part: &&str| part.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
     let lengths = groups.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
     match lengths && groups.iter().all(hex) {
         true => Ok(()),
-        false => Err(Error::bad_request(format!("{member}: has to be a UUID"))),
+        false => Err(Error::bad_request(format!("{member}: has to be a UUID, in small letters"))),
     }
 }
 
@@ -192,6 +216,10 @@ impl Backend for Front {
             return Err(Error::bad_request("context.namespace: has to be the name of a namespace"));
         }
         let namespace = of("namespace").to_owned();
+        if !self.broker.watched.is_empty() && !self.broker.watched.contains(&namespace) {
+            let words = format!("context.namespace: instances are not made in {namespace:?}");
+            return Err(Error::bad_request(words));
+        }
         let requester = identity::requester(call.originating_identity.as_ref())?;
         if let Some(template) = self.broker.templates.get(request.service_id.as_str()) {
             let name = template.document["metadata"]["name"].as_str().unwrap_or_default();
@@ -209,6 +237,10 @@ impl Backend for Front {
         };
         self.check(&requester, instances).await?;
         self.check(&requester, secrets).await?;
+        if self.namespace(instance).await.is_some_and(|there| there != of("namespace")) {
+            let words = "the id is taken by an instance in another namespace";
+            return Err(Error::new(ErrorKind::Conflict, words));
+        }
         self.engine.provision(call, instance, request).await
     }
 
@@ -233,7 +265,7 @@ impl Backend for Front {
     }
 
     async fn instance(&self, call: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
-        self.may_see(call, instance).await?;
+        self.may_read(call, instance).await?;
         self.engine.instance(call, instance).await
     }
 
@@ -243,7 +275,7 @@ impl Backend for Front {
         instance: &InstanceId,
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
-        identity::requester(call.originating_identity.as_ref())?;
+        self.may_see(call, instance).await?;
         self.engine.instance_last_operation(call, instance, query).await
     }
 
@@ -255,7 +287,7 @@ impl Backend for Front {
         request: BindRequest,
     ) -> Result<Reply<BindingBody>, Error> {
         uuid("binding_id", binding.as_str())?;
-        self.may_see(call, instance).await?;
+        self.may_read(call, instance).await?;
         self.engine.bind(call, instance, binding, request).await
     }
 
@@ -276,7 +308,7 @@ impl Backend for Front {
         instance: &InstanceId,
         binding: &BindingId,
     ) -> Result<BindingView, Error> {
-        self.may_see(call, instance).await?;
+        self.may_read(call, instance).await?;
         self.engine.binding(call, instance, binding).await
     }
 
@@ -287,7 +319,7 @@ impl Backend for Front {
         binding: &BindingId,
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
-        identity::requester(call.originating_identity.as_ref())?;
+        self.may_see(call, instance).await?;
         self.engine.binding_last_operation(call, instance, binding, query).await
     }
 }

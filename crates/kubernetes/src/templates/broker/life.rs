@@ -11,7 +11,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use osb::{Failure, FailureKind, Output, Progress, Work};
 use serde_json::{Map, Value, json};
-use template::Template;
+use template::{Template, ready};
 
 use super::claim::Claim;
 use super::offered::Known;
@@ -23,12 +23,15 @@ use crate::templates::verified::{self, Word};
 
 /// The id that the platform gave it: an annotation of the original.
 const EXTERNAL_ID: &str = "openservicebroker.openshift.io/instance-external-id";
+/// How long a template's objects may take, unless it says otherwise; and how much later that is noticed here.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+const LATE: Duration = Duration::from_secs(120);
 /// How soon a removal is looked at again.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The name of all that is made of an instance: its id, which is a UUID.
 pub(super) fn name(work: &Work) -> String {
-    work.instance_id.as_str().to_ascii_lowercase()
+    work.instance_id.as_str().to_owned()
 }
 
 /// The namespace that it is ordered into.
@@ -45,9 +48,11 @@ impl TemplateBroker {
         let requester = requester(&work)?;
         let (name, namespace) = (name(&work), namespace(work.context.expose()).to_owned());
         let client = requester.client(&self.client, &namespace);
+        let data = parameters(&template, work.parameters.expose())?;
+        // From here on something is there: what fails now can be withdrawn.
         let claim = self.claim(&name, &namespace).await?;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let secret = parameters(&name, &claim, &template, work.parameters.expose())?;
+        let secret = secret(&name, &claim, &data)?;
         match call(secrets.create(&PostParams::default(), &secret)).await {
             Ok(_) => {}
             Err(CallError::Exists) => {
@@ -69,17 +74,24 @@ impl TemplateBroker {
             }
             Err(error) => return Err(failed(&what, error)),
         }
-        self.await_end(&namespace, &name, &work.progress).await
+        let timeout = ready::timeout(&template.document["metadata"]["annotations"]);
+        let timeout = timeout.ok().flatten().unwrap_or(TIMEOUT).saturating_add(LATE);
+        let ended = self.await_end(&namespace, &name, &work.progress);
+        match tokio::time::timeout(timeout, ended).await {
+            Ok(ended) => ended,
+            Err(_) => Err(Failure::failed(
+                "nobody has made its TemplateInstance in time: is there a controller for it?",
+            )),
+        }
     }
 
     /// What exists already has to be of the same order.
     fn is_of(&self, claim: &Claim, what: &str, owners: &Value) -> Result<(), Failure> {
         match claim.owns(owners) {
             true => Ok(()),
-            false => Err(Failure::new(
-                FailureKind::Conflict,
-                format!("a {what} of the instance's name exists, and is not of this order"),
-            )),
+            false => Err(Failure::failed(format!(
+                "a {what} of the instance's name exists, and is not of this order"
+            ))),
         }
     }
 
@@ -123,6 +135,7 @@ impl TemplateBroker {
         pin_mut!(events);
         let removed = || Failure::failed("its TemplateInstance was removed");
         let mut is_there = false;
+        progress.report("its TemplateInstance was ordered, and nobody has taken it up yet");
         while let Some(event) = events.next().await {
             let object = match event {
                 Ok(Event::Init) => {
@@ -180,7 +193,11 @@ impl TemplateBroker {
         }
         let secrets: Api<Secret> = Api::namespaced(client, &namespace);
         // Who may not leaves it to Kubernetes: it goes with its owner.
-        let _ = find(secrets.delete(&name, &DeleteParams::default())).await;
+        if let Ok(Some(secret)) = find(secrets.get_metadata(&name)).await
+            && claim.owns(&json!(secret.metadata.owner_references))
+        {
+            let _ = find(secrets.delete(&name, &DeleteParams::default())).await;
+        }
         self.unclaim(&name).await?;
         Ok(Output::default())
     }
@@ -208,12 +225,7 @@ impl TemplateBroker {
 }
 
 /// What the requester gives: declared parameters only, and none that is empty where one is generated.
-fn parameters(
-    name: &str,
-    claim: &Claim,
-    template: &Known,
-    given: &Map<String, Value>,
-) -> Result<Secret, Failure> {
+fn parameters(template: &Known, given: &Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let invalid = |why: String| Failure::new(FailureKind::Invalid, why);
     let read = Template::read(template.document.clone());
     let template = read.map_err(|_| invalid("the template cannot be read any more".to_owned()))?;
@@ -228,6 +240,10 @@ fn parameters(
             data.insert(key.clone(), json!(data_encoding::BASE64.encode(text.as_bytes())));
         }
     }
+    Ok(data)
+}
+
+fn secret(name: &str, claim: &Claim, data: &Map<String, Value>) -> Result<Secret, Failure> {
     serde_json::from_value(json!({
         "metadata": {"name": name, "ownerReferences": [claim.owner()]},
         "data": data,

@@ -19,7 +19,8 @@ mod life;
 mod offered;
 mod unsaved;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use engine::Engine;
 use engine::ports::Store;
@@ -49,12 +50,22 @@ pub struct TemplateBroker {
     seal: hmac::Key,
     templates: Arc<Templates>,
     kinds: Arc<Kinds>,
+    /// Where instances are made; empty: everywhere.
+    watched: Arc<[String]>,
+    /// The namespaces that there are, once they are known.
+    places: Arc<RwLock<Option<HashSet<String>>>>,
 }
 
 impl TemplateBroker {
-    /// A broker of the templates of these namespaces. `namespace` is where what is ours is, `seal` the key of
-    /// [`super::seal_key`].
-    pub fn new(client: &Client, namespace: &str, namespaces: Vec<String>, seal: hmac::Key) -> Self {
+    /// A broker of the templates of these namespaces, whose instances are made in those that are `watched`, or, if
+    /// there are none, everywhere. `namespace` is where what is ours is, `seal` the key of [`super::seal_key`].
+    pub fn new(
+        client: &Client,
+        namespace: &str,
+        namespaces: Vec<String>,
+        watched: &[String],
+        seal: hmac::Key,
+    ) -> Self {
         let (client, time) = ServerTime::of(client, namespace);
         Self {
             templates: Templates::new(client.clone(), namespaces),
@@ -62,6 +73,8 @@ impl TemplateBroker {
             client,
             time,
             seal,
+            watched: watched.into(),
+            places: Arc::default(),
         }
     }
 
@@ -78,6 +91,12 @@ impl TemplateBroker {
     /// A store whose catalog is not kept: each replica knows the templates.
     pub fn store(store: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(Unsaved::new(store))
+    }
+
+    /// Whether a namespace is gone, as far as is known.
+    fn is_gone(&self, namespace: &str) -> bool {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.as_ref().is_some_and(|places| !places.contains(namespace))
     }
 
     fn now(&self) -> Timestamp {
