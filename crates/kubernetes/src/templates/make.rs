@@ -46,6 +46,18 @@ struct Prepared {
 impl Controller {
     /// Goes on with what is to be made.
     pub(super) async fn make(&self, instance: &Arc<Instance>) -> Result<Came, Trouble> {
+        // Somebody has begun it, and may have ended it, too: what is known of it here may be old.
+        let is_begun_here = self.with(&instance.key, |work| work.record.is_some());
+        if instance.is_held() && is_begun_here == Some(false) {
+            let is_there = self.refresh(&instance.key).await;
+            if !is_there.map_err(|error| Trouble::Passing(error.to_string()))? {
+                return Ok(Came::Idle);
+            }
+        }
+        let instance = &self.known(&instance.key)?;
+        if instance.deleting {
+            return Ok(Came::Later(Duration::ZERO));
+        }
         let requester = instance.requester().map_err(Trouble::Final)?;
         let user = &requester.identity.user;
         let client = requester.client(&self.client, &instance.key.namespace);

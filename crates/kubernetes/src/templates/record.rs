@@ -51,6 +51,11 @@ impl Record {
         }
     }
 
+    /// Whether it says that nothing is to be made any more.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.spec.is_empty()
+    }
+
     /// Whether the spec is still what it was.
     pub(super) fn is_of(&self, instance: &Instance) -> bool {
         self.spec == verified::digest(instance.spec())
@@ -88,6 +93,21 @@ pub(super) fn secret(of: &Key, record: &Record, key: &hmac::Key) -> Value {
             SEAL: BASE64.encode(seal.as_bytes()),
         },
     })
+}
+
+/// What takes the place of a record where there is none, so that nobody makes one any more. Nothing holds it.
+pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
+    let record = Record {
+        parameters: Values::new(),
+        requester: Value::Null,
+        spec: String::new(),
+        message: String::new(),
+    };
+    let mut secret = secret(of, &record, key);
+    if let Some(metadata) = secret["metadata"].as_object_mut() {
+        metadata.remove("finalizers");
+    }
+    secret
 }
 
 /// What a Secret keeps.

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::PropagationPolicy;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::Controller;
@@ -30,6 +31,9 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 /// For how long a call that was not answered may take effect: so long does an API server work on one.
 const LATE: Duration = Duration::from_secs(60);
 
+/// How often it is tried to undo what was made for an instance that is gone.
+const UNDOES: u32 = 20;
+
 /// What has become of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
@@ -44,6 +48,10 @@ impl Controller {
     pub(super) async fn remove(&self, instance: &Instance) -> Result<Came, Trouble> {
         let key = &instance.key;
         let record = match self.read_record(key).await {
+            // Before it was recorded nothing was made; and from now on nobody records it.
+            Ok(None) if !self.withdraw_record(key).await? => {
+                return Ok(Came::Later(Duration::ZERO));
+            }
             Ok(record) => record,
             // Who has written it may be anybody: in nobody's name is anything removed then.
             Err(Trouble::Final(why)) => {
@@ -52,8 +60,7 @@ impl Controller {
             }
             Err(trouble) => return Err(trouble),
         };
-        // Before it was recorded nothing was made.
-        if let Some(record) = record {
+        if let Some(record) = record.filter(|record| !record.is_withdrawn()) {
             let requester = Requester::of(&record.requester).map_err(Trouble::Final)?;
             let client = requester.client(&self.client, &key.namespace);
             let targets = self.targets(instance, &client, &record).await?;
@@ -196,6 +203,21 @@ impl Controller {
         }
     }
 
+    /// Takes the place of the record: another who still takes itself for the leader has nothing to make anything of.
+    /// Whether that was in time.
+    async fn withdraw_record(&self, key: &Key) -> Result<bool, Trouble> {
+        let secret = record::withdrawn(key, &self.seal);
+        let secret: Secret =
+            serde_json::from_value(secret).map_err(|error| Trouble::Final(error.to_string()))?;
+        match call(self.secrets(key).create(&PostParams::default(), &secret)).await {
+            Ok(_) => Ok(true),
+            Err(CallError::Exists) => Ok(false),
+            // In a namespace that goes, or is gone, nobody makes anything.
+            Err(CallError::Forbidden(_) | CallError::NotFound) => Ok(true),
+            Err(error) => Err(Trouble::Passing(error.to_string())),
+        }
+    }
+
     /// Nothing holds the record any more: it goes with its instance.
     async fn release_record(&self, key: &Key) -> Result<(), Trouble> {
         let name = record::name(&key.uid);
@@ -208,14 +230,23 @@ impl Controller {
     pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
         let left: Vec<Made> =
             made.into_iter().filter(|made| made.namespace != *instance.key.namespace).collect();
+        for _ in 0..UNDOES {
+            if self.undone(instance, &left).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        let name = &*instance.key.name;
+        tracing::error!(name, "objects of an instance that is gone may be left: {left:?}");
+    }
+
+    async fn undone(&self, instance: &Instance, left: &[Made]) -> Result<(), Trouble> {
+        self.release_record(&instance.key).await?;
         let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
-            return;
+            return Ok(());
         };
         let client = requester.client(&self.client, &instance.key.namespace);
-        if let Err(trouble) = self.remove_all(&instance.key, &client, &left).await {
-            let name = &*instance.key.name;
-            tracing::error!(name, ?trouble, "objects of an instance that is gone are left");
-        }
+        self.remove_all(&instance.key, &client, left).await.map(drop)
     }
 }
 

@@ -19,6 +19,9 @@ use crate::calls::call;
 const DOUBTS: u32 = 4;
 const DOUBTED: Duration = Duration::from_secs(4);
 
+/// When one is looked at again that stands as it stood, though it was to be otherwise.
+const STILL: Duration = Duration::from_secs(5);
+
 /// What a step comes to.
 pub(super) enum Came {
     /// It is looked at again when something happens.
@@ -52,7 +55,8 @@ impl Controller {
                     Came::Later(pause) => return Ok(Some(pause)),
                     // What follows from it is up to this: the event of it is no news.
                     Came::Stands(stand, objects) => match self.say(key, &stand, objects).await {
-                        Ok(()) => return Ok(Some(Duration::ZERO)),
+                        Ok(true) => return Ok(Some(Duration::ZERO)),
+                        Ok(false) => return Ok(Some(STILL)),
                         Err(trouble) => Some(trouble),
                     },
                 }
@@ -155,15 +159,15 @@ impl Controller {
         self.table().work(key).map(of)
     }
 
-    /// Says how it stands, if that is new.
+    /// Says how it stands; whether that was new.
     pub(super) async fn say(
         &self,
         key: &Key,
         stand: &Stand,
         objects: Option<Vec<Made>>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         // It may have been written since the step began.
-        let Some(instance) = self.table().instance(key) else { return Ok(()) };
+        let Some(instance) = self.table().instance(key) else { return Ok(false) };
         let conditions = status::conditions(&instance, stand, &self.now().to_string());
         let mut said = json!({"conditions": conditions});
         if let Some(objects) = objects {
@@ -173,7 +177,7 @@ impl Controller {
         let there = instance.status();
         let is_new = |(name, value): (&String, &Value)| there[name] != *value;
         if said.as_object().is_some_and(|said| !said.iter().any(is_new)) {
-            return Ok(());
+            return Ok(false);
         }
         let body = json!({
             "metadata": {"resourceVersion": instance.version, "uid": &*key.uid},
@@ -186,7 +190,7 @@ impl Controller {
         };
         let patched = call(api.patch_status(&key.name, &params, &Patch::Merge(&body))).await;
         self.table().learn(&written(patched)?);
-        Ok(())
+        Ok(true)
     }
 
     /// Has it held until its objects are gone; or not any longer.

@@ -172,7 +172,7 @@ impl TemplateBroker {
     async fn sweep_once(&self, namespaces: &HashSet<String>) -> Result<(), CallError> {
         for object in call(self.claims().list(&ListParams::default())).await? {
             let claim = Claim { object };
-            if namespaces.contains(claim.namespace()) {
+            if namespaces.contains(claim.namespace()) || !self.is_gone(claim.namespace()).await {
                 continue;
             }
             let name = claim.object.name_any();

@@ -115,7 +115,7 @@ impl Front {
     async fn may_see(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
-        if self.broker.is_gone(&namespace) {
+        if self.broker.is_gone(&namespace).await {
             return Ok(());
         }
         let name = instance.as_str().to_owned();
@@ -139,7 +139,7 @@ impl Front {
     async fn may_remove(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
-        if self.broker.is_gone(&namespace) {
+        if self.broker.is_gone(&namespace).await {
             return Ok(());
         }
         let name = instance.as_str().to_owned();

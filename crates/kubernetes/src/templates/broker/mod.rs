@@ -25,8 +25,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use engine::Engine;
 use engine::ports::Store;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, DynamicObject};
+use kube::api::{Api, DynamicObject, ListParams};
 use osb::{Broker, Catalog, Failure, FailureKind, Output, Work};
 use ring::hmac;
 
@@ -36,7 +37,7 @@ pub use self::unsaved::Unsaved;
 use super::kinds::Kinds;
 use super::names::Kind;
 use super::requester::Requester;
-use crate::calls::CallError;
+use crate::calls::{CallError, call};
 use crate::server_time::ServerTime;
 
 /// The name under which the broker is served, as the original's: `/brokers/template.openshift.io/v2`.
@@ -93,10 +94,19 @@ impl TemplateBroker {
         Arc::new(Unsaved::new(store))
     }
 
-    /// Whether a namespace is gone, as far as is known.
-    fn is_gone(&self, namespace: &str) -> bool {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-        places.as_ref().is_some_and(|places| !places.contains(namespace))
+    /// Whether a namespace is gone. What is known of them may be behind, so one that is not known is asked for.
+    async fn is_gone(&self, namespace: &str) -> bool {
+        let is_known = || {
+            let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+            places.as_ref().is_none_or(|places| places.contains(namespace))
+        };
+        if is_known() {
+            return false;
+        }
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let only = ListParams::default().fields(&format!("metadata.name={namespace}"));
+        let found = call(namespaces.list_metadata(&only)).await;
+        found.is_ok_and(|found| found.items.is_empty())
     }
 
     fn now(&self) -> Timestamp {

@@ -1,0 +1,308 @@
+//! One schedule: what goes wrong, and what has to hold at the end.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kubernetes::templates::names::{Kind, OWNER};
+use kubernetes::templates::{Controller, Requesters, Settings};
+use kubernetes::{Client, Lead};
+use serde_json::{Value, json};
+use testkit::proxy::{Plan, Proxy};
+use testkit::random::Random;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// For how long things go wrong.
+const WRONG: Duration = Duration::from_secs(6);
+/// How long all may take to come to its end, once all is well. A call that was not answered may take effect for a
+/// minute, and a removal waits for that.
+const CLEAN: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(200);
+const REPLICAS: u64 = 2;
+/// How long a Lease lasts, so that not much is waited for.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// What happened.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) deaths: u64,
+    calls: u64,
+    made: u64,
+    removed: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.deaths += other.deaths;
+        self.calls += other.calls;
+        self.made += other.made;
+        self.removed += other.removed;
+    }
+}
+
+struct Town {
+    client: Client,
+    namespace: String,
+    instances: Api<DynamicObject>,
+}
+
+pub(crate) async fn schedule(kubeconfig: PathBuf, seed: u64) -> Tally {
+    let random = Random::new(seed);
+    let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+    let namespace = format!("seed-{seed}");
+    let object: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.create(&PostParams::default(), &object).await.unwrap();
+    let resource = Kind::TemplateInstance.resource();
+    let instances = Api::namespaced_with(client.clone(), &namespace, &resource);
+    let town = Arc::new(Town { client, namespace, instances });
+    let (calm, _) = watch::channel(false);
+    let mut replicas = JoinSet::new();
+    for number in 0..REPLICAS {
+        let (town, random) = (Arc::clone(&town), random.part(number));
+        replicas.spawn(replica(town, number, random, calm.subscribe()));
+    }
+    let orders = orders(&town, random.part(100)).await;
+    calm.send_replace(true);
+    let mut tally = Tally::default();
+    for (name, is_deleted) in &orders {
+        town.ends(name, *is_deleted).await;
+        tally.removed += u64::from(*is_deleted);
+        tally.made += u64::from(!is_deleted);
+    }
+    town.is_clean(&orders).await;
+    drop(calm);
+    while let Some(ended) = replicas.join_next().await {
+        tally.add(&ended.unwrap());
+    }
+    tally
+}
+
+/// Lives, dies at a call, and lives again, until all is calm; then to the end.
+async fn replica(
+    town: Arc<Town>,
+    number: u64,
+    mut random: Random,
+    mut calm: watch::Receiver<bool>,
+) -> Tally {
+    let mut tally = Tally::default();
+    loop {
+        let is_calm = *calm.borrow_and_update();
+        let plan = match is_calm {
+            true => Plan::calm(),
+            false => Plan {
+                failing: 20 + random.below(100),
+                delay: 40,
+                watches: 3000,
+                lag: 300,
+                death: (random.below(3) > 0).then(|| 3 + random.below(60)),
+                random: random.part(tally.deaths),
+            },
+        };
+        let _ = random.below(2);
+        let proxy = Proxy::start(town.client.clone(), plan).await.unwrap();
+        let life = live(&town, number, &proxy);
+        let has_died = tokio::select! {
+            () = life => false,
+            () = proxy.died() => true,
+            changed = calm.changed() => {
+                if changed.is_err() {
+                    return tally;
+                }
+                false
+            }
+        };
+        tally.calls += proxy.calls();
+        tally.deaths += u64::from(has_died);
+    }
+}
+
+/// Until it is dropped; returns where it cannot begin.
+async fn live(town: &Town, number: u64, proxy: &Proxy) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, proxy.kubeconfig()).unwrap();
+    let client = kubernetes::client(Some(&file)).await.unwrap();
+    let settings = Settings {
+        namespace: town.namespace.clone(),
+        name: "templates".to_owned(),
+        requesters: Requesters::Trusted,
+        watched: vec![town.namespace.clone()],
+        workers: 8,
+    };
+    let Ok(controller) = Controller::open(client, settings).await else { return };
+    // With a Lease for each both lead all the time.
+    let lease = match std::env::var_os("MANCIPLE_BOTH_LEAD") {
+        Some(_) => format!("templates-{number}"),
+        None => "templates".to_owned(),
+    };
+    let identity = format!("replica-{number}");
+    let lead = Lead::new(town.client.clone(), &town.namespace, &lease, &identity);
+    let lead = Arc::new(lead.lasting(LEASE));
+    let keeps = Arc::clone(&lead);
+    tokio::join!(async move { keeps.keep().await }, controller.run(lead));
+}
+
+/// Instances, some deleted after a while; which, and whether they were.
+async fn orders(town: &Town, mut random: Random) -> Vec<(String, bool)> {
+    let begin = Instant::now();
+    let mut ordered: Vec<(String, bool)> = Vec::new();
+    let mut count = 0;
+    while begin.elapsed() < WRONG {
+        if random.below(2) == 0 && ordered.len() < 6 {
+            let name = format!("{}-{count}", town.namespace);
+            count += 1;
+            town.order(&name).await;
+            ordered.push((name, false));
+        } else if let Some((name, is_deleted)) =
+            ordered.iter_mut().filter(|(_, deleted)| !deleted).last()
+            && random.below(3) == 0
+        {
+            town.instances.delete(name, &DeleteParams::default()).await.unwrap();
+            *is_deleted = true;
+        }
+        sleep(Duration::from_millis(random.below(600))).await;
+    }
+    ordered
+}
+
+impl Town {
+    async fn order(&self, name: &str) {
+        let map = |name: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                "data": {"password": "${PASSWORD}"},
+            })
+        };
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name}, "rules": [],
+        });
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {"password": "${PASSWORD}"},
+        });
+        let generated = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": format!("{name}-g")},
+            "data": {"password": "${PASSWORD}"},
+        });
+        let resource = Kind::TemplateInstance.resource();
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name},
+            "spec": {
+                "requester": {"username": "admin", "groups": ["system:masters"]},
+                "template": {
+                    "metadata": {"name": "sample"},
+                    "objects": [role, map(name), map(&format!("{name}-b")), secret, generated],
+                    "parameters": [{"name": "PASSWORD", "generate": "expression", "from": "[a-zA-Z0-9]{24}"}],
+                },
+            },
+        }))
+        .unwrap();
+        self.instances.create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// Waits until it is ready with all it is of, or gone.
+    async fn ends(&self, name: &str, is_deleted: bool) {
+        let begin = Instant::now();
+        let object = loop {
+            let found = self.instances.get_opt(name).await.unwrap();
+            match &found {
+                None if is_deleted => return,
+                Some(found) if !is_deleted && holds(&found.data, "Ready") => {
+                    break found.data.clone();
+                }
+                _ => {}
+            }
+            let failed = found.as_ref().is_some_and(|it| holds(&it.data, "InstantiateFailure"));
+            assert!(!failed || is_deleted, "{name} has failed: {found:#?}");
+            assert!(begin.elapsed() < CLEAN, "{name} comes to no end: {found:#?}");
+            sleep(LOOK).await;
+        };
+        let objects = object["status"]["objects"].as_array().unwrap();
+        let uids: BTreeSet<String> =
+            objects.iter().map(|it| it["ref"]["uid"].to_string()).collect();
+        assert_eq!(uids.len(), 5, "{name}: {object:#}");
+    }
+
+    /// Each object is there once and of one that is there; each instance has one password.
+    async fn is_clean(&self, orders: &[(String, bool)]) {
+        let begin = Instant::now();
+        loop {
+            let wrong = self.wrong(orders).await;
+            if wrong.is_empty() {
+                return;
+            }
+            assert!(begin.elapsed() < CLEAN, "{wrong:#?}");
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn wrong(&self, orders: &[(String, bool)]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let all = ListParams::default();
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        let (maps, secrets) = (maps.list(&all).await.unwrap(), secrets.list(&all).await.unwrap());
+        let ours = all.labels(OWNER);
+        let roles = roles.list_metadata(&ours).await.unwrap();
+        let kept = orders.iter().filter(|(_, deleted)| !deleted);
+        for (name, _) in kept.clone() {
+            let is_of = |it: &Option<String>| {
+                it.as_deref().is_some_and(|it| it == name || it.starts_with(&format!("{name}-")))
+            };
+            let mut passwords: Vec<String> = Vec::new();
+            for map in maps.items.iter().filter(|it| is_of(&it.metadata.name)) {
+                passwords.extend(map.data.clone().unwrap_or_default().remove("password"));
+            }
+            for secret in secrets.items.iter().filter(|it| is_of(&it.metadata.name)) {
+                let held = secret.data.clone().unwrap_or_default().remove("password");
+                passwords.extend(held.map(|it| String::from_utf8(it.0).unwrap()));
+            }
+            let different: BTreeSet<&String> = passwords.iter().collect();
+            if (passwords.len(), different.len()) != (4, 1) {
+                wrong.push(format!(
+                    "{name}: {} objects, {} passwords",
+                    passwords.len(),
+                    different.len()
+                ));
+            }
+        }
+        let count = kept.count();
+        let labelled = |labels: &Option<std::collections::BTreeMap<String, String>>| {
+            labels.as_ref().is_some_and(|labels| labels.contains_key(OWNER))
+        };
+        let of_maps = maps.items.iter().filter(|it| labelled(&it.metadata.labels)).count();
+        let prefix = format!("{}-", self.namespace);
+        let roles = roles.items.iter();
+        let roles =
+            roles.filter(|it| it.metadata.name.as_ref().is_some_and(|it| it.starts_with(&prefix)));
+        let records = secrets.items.iter();
+        let records = records.filter(|it| {
+            it.metadata.name.as_ref().is_some_and(|it| it.starts_with("template-instance-"))
+        });
+        for (what, found, expected) in [
+            ("ConfigMaps", of_maps, 3 * count),
+            ("ClusterRoles", roles.count(), count),
+            ("records", records.count(), count),
+        ] {
+            if found != expected {
+                wrong.push(format!("{found} {what} of {count} instances"));
+            }
+        }
+        wrong
+    }
+}
+
+fn holds(object: &Value, condition: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == condition && it["status"] == "True")
+}
