@@ -5,6 +5,7 @@
 //! ordered ── values resolved and recorded ──▶ objects made ── awaited ──▶ ready
 //!    │                    │                       │             │
 //!    └────────────────────┴──── refused ──────────┴─────────────┴──▶ failed
+//! changed ──▶ taken up ──▶ as if it were ordered: a further revision is recorded, objects become what it says
 //! deleted ──▶ objects removed, each only if it is the one that was made ──▶ gone
 //! ```
 //!
@@ -20,8 +21,10 @@ pub struct State {
     pub foreign: bool,
     /// It is held until its objects are gone.
     pub held: bool,
-    /// It is ready, or has failed: both for good.
+    /// It is ready, or has failed: both until it is changed.
     pub ended: bool,
+    /// Something else is ordered than what it was begun with, and nobody has said that this was taken up.
+    pub changed: bool,
     /// Why nothing may be made of it: it is not known that the requester is who ordered it, or it cannot be read.
     pub refused: Option<String>,
     /// All of its objects were made, and it says which.
@@ -37,6 +40,8 @@ pub enum Action {
     Rest,
     /// It fails, before anything is made.
     Refuse(String),
+    /// That it is changed is said: how long that may take begins here.
+    TakeUp,
     /// Values are resolved and recorded, then the objects are made.
     Make,
     /// Whether its objects are ready is looked at.
@@ -52,7 +57,10 @@ pub fn decide(state: &State) -> Action {
     match state {
         State { foreign: true, .. } => Action::Rest,
         State { deleting: true, held: true, .. } => Action::Remove,
-        State { deleting: true, .. } | State { ended: true, .. } => Action::Rest,
+        State { deleting: true, .. } => Action::Rest,
+        State { changed: true, refused: Some(why), .. } => Action::Refuse(why.clone()),
+        State { changed: true, .. } => Action::TakeUp,
+        State { ended: true, .. } => Action::Rest,
         // What was made goes on being waited for: it was not refused then. That it is held says nothing, for
         // whoever orders may write that too.
         State { refused: Some(why), made: false, .. } => Action::Refuse(why.clone()),
@@ -118,6 +126,26 @@ mod tests {
                 "it is another's, and is deleted",
                 State { foreign: true, deleting: true, held: true, ..new.clone() },
                 Action::Rest,
+            ),
+            (
+                "it was ready, and is changed",
+                State { held: true, ended: true, changed: true, overdue: true, ..new.clone() },
+                Action::TakeUp,
+            ),
+            (
+                "it is changed while it is made",
+                State { held: true, changed: true, ..new.clone() },
+                Action::TakeUp,
+            ),
+            (
+                "it was ready, and nobody knows who has changed it",
+                State { held: true, ended: true, changed: true, refused: why(), ..new.clone() },
+                Action::Refuse("why".to_owned()),
+            ),
+            (
+                "it is changed, and deleted",
+                State { deleting: true, held: true, changed: true, ..new.clone() },
+                Action::Remove,
             ),
             ("it is deleted before anything", State { deleting: true, ..new }, Action::Rest),
         ] {

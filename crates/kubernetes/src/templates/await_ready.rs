@@ -17,15 +17,16 @@ use tokio::task::JoinSet;
 
 use super::Controller;
 use super::kinds::Place;
-use super::make::{AT_ONCE, secrets};
+use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::record::Record;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
-use super::table::Work;
+use super::table::{Work, is_newer};
 use super::trouble::Trouble;
+use super::values::secrets;
 use crate::calls::{Again, call, find};
 
 /// How often what is waited for is asked for, beside the watch.
@@ -40,6 +41,8 @@ struct Sight {
     of: HashMap<String, Option<Readiness>>,
     /// One may be gone: it is to be asked for.
     is_doubtful: bool,
+    /// Those that were changed, and to which version: what was before says nothing.
+    changed: HashMap<String, String>,
 }
 
 type Seen = Arc<Mutex<Sight>>;
@@ -58,13 +61,13 @@ impl Controller {
         let key = &instance.key;
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let client = match self.with(key, |work| work.record.clone()).flatten() {
-            Some(record) => self.of_record(key, &record)?,
+            Some(record) => self.of_record(key, &record.record)?,
             None => {
                 let record = self.read_record(key).await?;
                 let gone = || Trouble::Final("what it was begun with was removed".to_owned());
                 let record = record.ok_or_else(gone)?;
                 self.with(key, |work| work.record = Some(Arc::clone(&record)));
-                self.of_record(key, &record)?
+                self.of_record(key, &record.record)?
             }
         };
         self.follow_objects(instance, &client, &made).await?;
@@ -114,7 +117,7 @@ impl Controller {
                 // What is waited for is said where it is for long.
                 if is_due {
                     let stand = Stand::Waiting(status::WAITING.to_owned());
-                    self.say(key, &stand, Some(made)).await?;
+                    self.say(instance, &stand, Some(made)).await?;
                 }
                 return Ok(Came::Later(self.next_look(instance)));
             }
@@ -146,7 +149,8 @@ impl Controller {
         }
         let waiting: Vec<&Made> = made.iter().filter(|it| it.state == State::Waiting).collect();
         let of = waiting.iter().map(|made| (made.uid.clone(), None)).collect();
-        let seen: Seen = Arc::new(Mutex::new(Sight { of, is_doubtful: false }));
+        let changed = self.with(key, |work| work.changed.clone()).unwrap_or_default();
+        let seen: Seen = Arc::new(Mutex::new(Sight { of, is_doubtful: false, changed }));
         let places: BTreeSet<_> =
             waiting.iter().map(|it| (&it.api_version, &it.kind, &it.namespace)).collect();
         let mut watches = JoinSet::new();
@@ -170,7 +174,7 @@ impl Controller {
             let public = template.as_array().into_iter().flatten();
             let public = public.filter_map(|it| it["value"].as_str().map(str::to_owned));
             let public: Vec<String> = public.collect();
-            let values = work.record.as_ref().map(|record| record.parameters.clone());
+            let values = work.record.as_ref().map(|it| it.record.parameters.clone());
             let secrets = secrets(&values.unwrap_or_default(), &public, &names);
             let redactor = Redactor::new(&secrets);
             let follower = Follower { seen, looked: Instant::now(), redactor, _watches: watches };
@@ -256,6 +260,11 @@ fn note(seen: &Seen, object: &DynamicObject, is_there: bool) -> bool {
     let Some(uid) = object.metadata.uid.as_ref().filter(|uid| lock().of.contains_key(*uid)) else {
         return false;
     };
+    let changed = lock().changed.get(uid).cloned();
+    let version = object.metadata.resource_version.as_deref().unwrap_or_default();
+    if changed.is_some_and(|changed| changed != version && !is_newer(version, &changed)) {
+        return false;
+    }
     let readiness = is_there.then(|| readiness(&whole(object)));
     let mut sight = lock();
     sight.is_doubtful |= !is_there;

@@ -11,14 +11,19 @@
 //! ready. What is ready or has failed costs nothing more.
 
 pub mod admission;
+mod applied;
 mod await_ready;
 pub mod broker;
+mod change;
 mod definition;
+mod keep;
 mod kinds;
 mod make;
 pub mod names;
+mod packed;
 mod plan;
-mod record;
+mod prepare;
+pub mod record;
 mod remove;
 mod requester;
 mod resource;
@@ -28,6 +33,7 @@ mod status;
 mod step;
 mod table;
 mod trouble;
+mod values;
 pub mod verified;
 mod watch;
 

@@ -16,8 +16,12 @@ pub(super) const HOLDS_RECORD: &str = "template.manciple.dev/record";
 pub(super) const MARK: &str = "template.manciple.dev/made";
 /// That it was verified who ordered an instance: an annotation, made by who did.
 pub const VERIFIED: &str = "template.manciple.dev/requester-verified";
+/// What becomes of an object that cannot be changed to what it is to be: an annotation; `replace`: it is made anew.
+pub(super) const ON_CHANGE: &str = "template.manciple.dev/on-change";
+/// Whether an object goes when it leaves the template: an annotation; `false`: it stays until its instance goes.
+pub(super) const KEEPS: &str = "template.manciple.dev/prune";
 /// Who writes, in `metadata.managedFields`.
-pub(super) const MANAGER: &str = "manciple";
+pub(super) const MANAGER: &str = "manciple-templates";
 
 /// The kinds of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,18 +4,30 @@
 //! It is a Secret beside the instance, which goes with it. Whoever may write Secrets there could write other values,
 //! or another requester, and have objects made or removed in somebody else's name: so it is sealed with a key of ours,
 //! and what is removed is removed by what it says, not by what the instance says later.
+//!
+//! What is changed is a further revision: it takes the place of the one before, which stays beside it.
+//!
+//! ```text
+//! record    what is in force          record.1, record.2, …  what was before, the newest [`KEPT`] of them
+//! spec      of which spec, packed     spec.1, …
+//! seal      that we wrote it          seal.1, …
+//! ```
 
 use std::collections::BTreeMap;
 
 use data_encoding::{BASE64, HEXLOWER};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use template::Parameter;
 
 use super::names::{GROUP, HOLDS_RECORD, Kind, VERSION};
+use super::packed::{pack, unpack};
+use super::plan::Planned;
 use super::resource::{Instance, Key};
+use super::status::Made;
 use super::verified;
 use crate::names::MANAGED_BY;
 
@@ -23,31 +35,97 @@ use crate::names::MANAGED_BY;
 const RECORD: &str = "record";
 /// The key that says that it is ours.
 const SEAL: &str = "seal";
+/// The key of what was ordered.
+const SPEC: &str = "spec";
+/// How many earlier revisions are kept.
+const KEPT: usize = 10;
+/// How many bytes a Secret of ours has at most; Kubernetes takes 1 MiB.
+const LARGEST: usize = 900 << 10;
 
 /// Names and values.
-pub(super) type Values = BTreeMap<String, String>;
+pub type Values = BTreeMap<String, String>;
 
 /// What an instance was begun with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct Record {
+    /// From 1.
+    #[serde(default = "first")]
+    pub revision: u64,
+    /// When it was recorded, as RFC 3339 has it.
+    #[serde(default)]
+    pub recorded_at: String,
     /// The values of parameters.
-    pub(super) parameters: Values,
+    pub parameters: Values,
     /// As `spec.requester` had it.
-    pub(super) requester: Value,
+    pub requester: Value,
     /// What the spec was, by its digest.
     pub(super) spec: String,
     /// What the template says to whoever instantiates it: it may have values in it.
     #[serde(default)]
-    pub(super) message: String,
+    pub message: String,
+    /// What was made by revisions before, and is not of this one: it goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) before: Vec<Former>,
+}
+
+fn first() -> u64 {
+    1
+}
+
+/// An object of a revision before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Former {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    /// Empty for what is of the whole cluster.
+    #[serde(default)]
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Former {
+    /// Whether it is what is planned.
+    pub(super) fn is_of(&self, planned: &Planned) -> bool {
+        let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
+        let now = Self::from(planned);
+        group(&self.api_version) == group(&now.api_version)
+            && (&self.kind, &self.namespace, &self.name) == (&now.kind, &now.namespace, &now.name)
+    }
+}
+
+impl From<&Planned> for Former {
+    fn from(planned: &Planned) -> Self {
+        Self {
+            api_version: planned.place.resource.api_version.clone(),
+            kind: planned.place.resource.kind.clone(),
+            namespace: planned.namespace.clone().unwrap_or_default(),
+            name: planned.name.clone(),
+        }
+    }
+}
+
+impl From<Made> for Former {
+    fn from(made: Made) -> Self {
+        let Made { api_version, kind, namespace, name, .. } = made;
+        Self { api_version, kind, namespace, name }
+    }
 }
 
 impl Record {
-    pub(super) fn of(instance: &Instance, parameters: &[Parameter], message: String) -> Self {
+    pub(super) fn of(
+        instance: &Instance,
+        parameters: &[Parameter],
+        message: String,
+        recorded_at: String,
+    ) -> Self {
         Self {
+            revision: first(),
+            recorded_at,
             parameters: parameters.iter().map(|it| (it.name.clone(), it.value.clone())).collect(),
             requester: instance.spec()["requester"].clone(),
             spec: verified::digest(instance.spec()),
             message,
+            before: Vec::new(),
         }
     }
 
@@ -58,20 +136,86 @@ impl Record {
 
     /// Whether the spec is still what it was.
     pub(super) fn is_of(&self, instance: &Instance) -> bool {
-        self.spec == verified::digest(instance.spec())
+        self.is_of_spec(instance.spec())
+    }
+
+    fn is_of_spec(&self, spec: &Value) -> bool {
+        self.spec == verified::digest(spec)
     }
 }
 
+/// A record, with what is beside it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) record: Record,
+    /// What was ordered, packed; empty where it was too large.
+    packed: Vec<u8>,
+    /// Revisions before, each with its number: record, spec and seal as they are kept.
+    older: Vec<(u64, [Vec<u8>; 3])>,
+    /// For the write that follows from it; empty for what is not written yet.
+    pub(super) version: String,
+}
+
+impl Kept {
+    /// One that is to be written first.
+    pub(super) fn new(record: Record, spec: &Value) -> Self {
+        let packed = pack(spec);
+        Self { record, packed, older: Vec::new(), version: String::new() }
+    }
+
+    /// What was ordered; `None` where it was too large to be kept.
+    pub(super) fn spec(&self) -> Option<Value> {
+        unpack(&self.packed).filter(|spec| self.record.is_of_spec(spec))
+    }
+
+    /// The one that comes after it.
+    pub(super) fn next(&self, mut record: Record, spec: &Value, of: &Key, key: &hmac::Key) -> Self {
+        record.revision = self.record.revision.saturating_add(1);
+        let [kept, seal] = sealed_record(of, &self.record, key);
+        let mut older = self.older.clone();
+        older.insert(0, (self.record.revision, [kept, self.packed.clone(), seal]));
+        Self { record, packed: pack(spec), older, version: self.version.clone() }
+    }
+
+    /// The data of the Secret: what is in force, and of what was before as much as there is room for.
+    fn data(&self, of: &Key, key: &hmac::Key) -> Map<String, Value> {
+        let [record, seal] = sealed_record(of, &self.record, key);
+        let mut room = LARGEST.saturating_sub(record.len() + seal.len());
+        let mut entries = vec![(RECORD.to_owned(), record), (SEAL.to_owned(), seal)];
+        if self.packed.len() <= room {
+            room -= self.packed.len();
+            entries.push((SPEC.to_owned(), self.packed.clone()));
+        }
+        for (revision, [record, spec, seal]) in self.older.iter().take(KEPT) {
+            let size = record.len() + spec.len() + seal.len();
+            if size > room {
+                break;
+            }
+            room -= size;
+            for (name, bytes) in [(RECORD, record), (SPEC, spec), (SEAL, seal)] {
+                entries.push((format!("{name}.{revision}"), bytes.clone()));
+            }
+        }
+        let encoded = entries.into_iter().map(|(name, bytes)| (name, BASE64.encode(&bytes).into()));
+        encoded.collect()
+    }
+}
+
+/// A record as it is kept, and its seal.
+fn sealed_record(of: &Key, record: &Record, key: &hmac::Key) -> [Vec<u8>; 2] {
+    let kept = json!(record).to_string().into_bytes();
+    let seal = HEXLOWER.encode(hmac::sign(key, &sealed(of, &kept)).as_ref()).into_bytes();
+    [kept, seal]
+}
+
 /// The name of the Secret of an instance.
-pub(super) fn name(uid: &str) -> String {
+pub fn name(uid: &str) -> String {
     format!("template-instance-{uid}")
 }
 
 /// The Secret that keeps a record.
-pub(super) fn secret(of: &Key, record: &Record, key: &hmac::Key) -> Value {
-    let kept = json!(record).to_string();
-    let seal = HEXLOWER.encode(hmac::sign(key, &sealed(of, kept.as_bytes())).as_ref());
-    json!({
+pub(super) fn secret(of: &Key, kept: &Kept, key: &hmac::Key) -> Value {
+    let mut secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
@@ -87,23 +231,27 @@ pub(super) fn secret(of: &Key, record: &Record, key: &hmac::Key) -> Value {
                 "controller": true,
             }],
         },
-        "immutable": true,
-        "data": {
-            RECORD: BASE64.encode(kept.as_bytes()),
-            SEAL: BASE64.encode(seal.as_bytes()),
-        },
-    })
+        "data": kept.data(of, key),
+    });
+    if !kept.version.is_empty() {
+        secret["metadata"]["resourceVersion"] = json!(kept.version);
+    }
+    secret
 }
 
 /// What takes the place of a record where there is none, so that nobody makes one any more. Nothing holds it.
 pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
     let record = Record {
+        revision: 0,
+        recorded_at: String::new(),
         parameters: Values::new(),
         requester: Value::Null,
         spec: String::new(),
         message: String::new(),
+        before: Vec::new(),
     };
-    let mut secret = secret(of, &record, key);
+    let kept = Kept { record, packed: Vec::new(), older: Vec::new(), version: String::new() };
+    let mut secret = secret(of, &kept, key);
     if let Some(metadata) = secret["metadata"].as_object_mut() {
         metadata.remove("finalizers");
     }
@@ -114,7 +262,7 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
 ///
 /// # Errors
 /// If it is not what was recorded; it never has any of it.
-pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Record, String> {
+pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Kept, String> {
     let wrong = |why: &str| {
         format!("Secret {}: {why}: delete the instance, and order it anew", name(&of.uid))
     };
@@ -125,7 +273,50 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Record,
     let seal = HEXLOWER.decode(&seal.0).unwrap_or_default();
     hmac::verify(key, &sealed(of, &kept.0), &seal)
         .map_err(|_| wrong("somebody else has written it"))?;
-    serde_json::from_slice(&kept.0).map_err(|_| wrong("it cannot be read"))
+    let record: Record = serde_json::from_slice(&kept.0).map_err(|_| wrong("it cannot be read"))?;
+    let packed = data(SPEC).map(|spec| spec.0.clone()).unwrap_or_default();
+    let version = secret.metadata.resource_version.clone().unwrap_or_default();
+    Ok(Kept { record, packed, older: older(secret), version })
+}
+
+/// Revisions before, as they are kept, the newest first.
+fn older(secret: &Secret) -> Vec<(u64, [Vec<u8>; 3])> {
+    let data = secret.data.iter().flatten();
+    let numbers =
+        data.filter_map(|(key, _)| key.strip_prefix(RECORD)?.strip_prefix('.')?.parse().ok());
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+    let part = |of: &str, number: u64| {
+        let found = secret.data.as_ref().and_then(|data| data.get(&format!("{of}.{number}")));
+        found.map(|ByteString(bytes)| bytes.clone()).unwrap_or_default()
+    };
+    let parts = |number| [RECORD, SPEC, SEAL].map(|of| part(of, number));
+    numbers.into_iter().map(|number| (number, parts(number))).collect()
+}
+
+/// A revision, for people who may read the Secret: not checked, for they could write it too.
+#[derive(Debug, Clone)]
+pub struct Revision {
+    /// What it was begun with.
+    pub record: Record,
+    /// What was ordered; `None` where it was too large to be kept.
+    pub spec: Option<Value>,
+}
+
+/// All revisions that a Secret keeps, the newest first; what cannot be read is passed over.
+pub fn revisions(secret: &Secret) -> Vec<Revision> {
+    let data = |key: &str| {
+        let found = secret.data.as_ref().and_then(|data| data.get(key));
+        found.map(|ByteString(bytes)| bytes.clone()).unwrap_or_default()
+    };
+    let current = [data(RECORD), data(SPEC), Vec::new()];
+    let all = [current].into_iter().chain(older(secret).into_iter().map(|(_, parts)| parts));
+    let read = all.filter_map(|[record, spec, _]| {
+        let record: Record = serde_json::from_slice(&record).ok()?;
+        let spec = unpack(&spec).filter(|spec| record.is_of_spec(spec));
+        Some(Revision { record, spec })
+    });
+    read.filter(|revision| !revision.record.is_withdrawn()).collect()
 }
 
 /// That an object which nothing owns is of an instance: an annotation that nobody can copy to another.

@@ -3,22 +3,21 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::PropagationPolicy;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, Preconditions};
 use serde_json::{Value, json};
 
 use super::Controller;
 use super::await_ready::of_place;
 use super::kinds::Place;
-use super::make::{AT_ONCE, get};
+use super::make::{AT_ONCE, get, made};
 use super::names::OWNER;
 use super::plan::is_owned;
-use super::record::{self, Record};
+use super::record::Kept;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
-use super::status::{Made, State};
+use super::status::Made;
 use super::step::Came;
 use super::trouble::Trouble;
 use crate::calls::{CallError, call, find};
@@ -36,7 +35,7 @@ const UNDOES: u32 = 20;
 
 /// What has become of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
+pub(super) enum Left {
     /// It is gone, or was never ours, or Kubernetes sees to it when its owner is.
     Nothing,
     /// It is going.
@@ -60,15 +59,15 @@ impl Controller {
             }
             Err(trouble) => return Err(trouble),
         };
-        if let Some(record) = record.filter(|record| !record.is_withdrawn()) {
-            let requester = Requester::of(&record.requester).map_err(Trouble::Final)?;
+        if let Some(kept) = record.as_ref().filter(|kept| !kept.record.is_withdrawn()) {
+            let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
             let client = requester.client(&self.client, &key.namespace);
-            let targets = self.targets(instance, &client, &record).await?;
+            let targets = self.targets(instance, &client, kept).await?;
             if self.remove_all(key, &client, &targets).await? == Left::Going {
                 return Ok(Came::Later(self.pause(key)));
             }
         }
-        self.release_record(key).await?;
+        self.release_record(key, record.as_deref()).await?;
         let instance = self.known(key)?;
         self.hold(&instance, false).await?;
         tracing::info!(namespace = &*key.namespace, name = &*key.name, "its objects are gone");
@@ -83,7 +82,7 @@ impl Controller {
         LOOK.saturating_mul(1 << looks.unwrap_or_default().min(10)).min(LONGEST)
     }
 
-    async fn remove_all(
+    pub(super) async fn remove_all(
         &self,
         key: &Key,
         client: &Client,
@@ -127,7 +126,7 @@ impl Controller {
         &self,
         instance: &Instance,
         client: &Client,
-        record: &Record,
+        kept: &Kept,
     ) -> Result<Vec<Made>, Trouble> {
         let mut targets: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let known =
@@ -137,12 +136,15 @@ impl Controller {
                 targets.push(made);
             }
         }
-        let is_whole = instance.is_made() && instance.has_ended();
-        // What somebody has changed since says nothing of what was made.
-        if is_whole || !record.is_of(instance) {
-            return Ok(targets);
+        let mut planned = Vec::new();
+        for former in &kept.record.before {
+            planned.extend(self.former(former).await?);
         }
-        for planned in self.planned(instance, record).await? {
+        let is_whole = instance.is_made() && instance.is("Ready") && kept.record.is_of(instance);
+        if !is_whole {
+            planned.extend(self.planned(instance, kept).await?);
+        }
+        for planned in planned {
             let found = match get(client, &planned).await {
                 Ok(found) => found,
                 // What cannot be asked for was never made.
@@ -157,16 +159,7 @@ impl Controller {
             };
             let is_ours = |it: &Value| planned.is(&instance.key, it, &self.seal);
             let Some(found) = found.filter(is_ours) else { continue };
-            let resource = &planned.place.resource;
-            let made = Made {
-                api_version: resource.api_version.clone(),
-                kind: resource.kind.clone(),
-                uid: found["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
-                state: State::Created,
-                message: String::new(),
-                namespace: planned.namespace.unwrap_or_default(),
-                name: planned.name,
-            };
+            let made = made(&planned, &found);
             if !targets.iter().any(|it| it.uid == made.uid) {
                 targets.push(made);
             }
@@ -203,29 +196,6 @@ impl Controller {
         }
     }
 
-    /// Takes the place of the record: another who still takes itself for the leader has nothing to make anything of.
-    /// Whether that was in time.
-    async fn withdraw_record(&self, key: &Key) -> Result<bool, Trouble> {
-        let secret = record::withdrawn(key, &self.seal);
-        let secret: Secret =
-            serde_json::from_value(secret).map_err(|error| Trouble::Final(error.to_string()))?;
-        match call(self.secrets(key).create(&PostParams::default(), &secret)).await {
-            Ok(_) => Ok(true),
-            Err(CallError::Exists) => Ok(false),
-            // In a namespace that goes, or is gone, nobody makes anything.
-            Err(CallError::Forbidden(_) | CallError::NotFound) => Ok(true),
-            Err(error) => Err(Trouble::Passing(error.to_string())),
-        }
-    }
-
-    /// Nothing holds the record any more: it goes with its instance.
-    async fn release_record(&self, key: &Key) -> Result<(), Trouble> {
-        let name = record::name(&key.uid);
-        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        let released = find(self.secrets(key).patch(&name, &PatchParams::default(), &patch)).await;
-        released.map(drop).map_err(|error| Trouble::Passing(error.to_string()))
-    }
-
     /// The instance has gone while its objects were made: what nothing owns goes, too.
     pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
         let left: Vec<Made> =
@@ -241,7 +211,7 @@ impl Controller {
     }
 
     async fn undone(&self, instance: &Instance, left: &[Made]) -> Result<(), Trouble> {
-        self.release_record(&instance.key).await?;
+        self.release_record(&instance.key, None).await?;
         let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
             return Ok(());
         };

@@ -114,9 +114,28 @@ impl Instance {
         holding.any(|it| it["type"] == condition)
     }
 
-    /// Whether nothing further becomes of it.
+    /// Whether nothing further becomes of it, unless it is changed.
     pub(super) fn has_ended(&self) -> bool {
         self.is("Ready") || self.is("InstantiateFailure")
+    }
+
+    /// Whether something else is ordered than what was last taken up. Where the API server counts no generations
+    /// (OpenShift's own kinds, whose spec never changes) nothing is.
+    pub(super) fn is_changed(&self) -> bool {
+        let observed = self.status["observedGeneration"].as_i64().unwrap_or_default();
+        let taken_up = self.status["change"]["generation"].as_i64().unwrap_or_default();
+        self.generation > observed.max(taken_up).max(1)
+    }
+
+    /// Whether what is ordered now is a change that was taken up.
+    pub(super) fn is_taken_up(&self) -> bool {
+        self.status["change"]["generation"] == self.generation
+    }
+
+    /// When what is ordered now was taken up.
+    pub(super) fn begun_at(&self) -> Timestamp {
+        let at = self.status["change"]["startedAt"].as_str().filter(|_| self.is_taken_up());
+        at.and_then(|at| at.parse().ok()).unwrap_or(self.created_at)
     }
 
     /// Its objects, as it says.
@@ -127,14 +146,15 @@ impl Instance {
     /// Whether all of its objects were made.
     pub(super) fn is_made(&self) -> bool {
         let planned = self.spec["template"]["objects"].as_array().map_or(0, Vec::len);
-        self.objects().len() == planned && self.status["observedGeneration"].is_i64()
+        let observed = self.status["observedGeneration"].as_i64();
+        self.objects().len() == planned && observed.is_some_and(|it| it >= self.generation)
     }
 
     /// When its objects have taken too long.
     pub(super) fn deadline(&self) -> Timestamp {
         let timeout = self.timeout().unwrap_or(TIMEOUT);
         let timeout = jiff::SignedDuration::try_from(timeout).unwrap_or(jiff::SignedDuration::MAX);
-        self.created_at.saturating_add(timeout).unwrap_or(Timestamp::MAX)
+        self.begun_at().saturating_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
     fn timeout(&self) -> Result<Duration, String> {

@@ -14,19 +14,30 @@ use super::plan::Planned;
 use super::trouble::Trouble;
 use crate::calls::call;
 
-/// Asks whether the requester, whose client it is, may make these: once for each resource and namespace.
+/// Asks whether the requester, whose client it is, may make these, and, where something was made before, change them,
+/// and remove the formers: once for each resource and namespace.
 ///
 /// # Errors
 /// If not: all that is missing.
-pub(super) async fn review(client: &Client, user: &str, plan: &[Planned]) -> Result<(), Trouble> {
-    let mut asked: BTreeMap<(String, Option<&str>), &Planned> = BTreeMap::new();
-    for planned in plan {
-        asked.entry((planned.resource(), planned.namespace.as_deref())).or_insert(planned);
+pub(super) async fn review(
+    client: &Client,
+    user: &str,
+    plan: &[Planned],
+    changes: Option<&[Planned]>,
+) -> Result<(), Trouble> {
+    let none: &[Planned] = &[];
+    let (changed, removed) = changes.map_or((none, none), |formers| (plan, formers));
+    let mut asked: BTreeMap<(&str, String, Option<&str>), &Planned> = BTreeMap::new();
+    for (verb, planned) in [("create", plan), ("patch", changed), ("delete", removed)] {
+        for planned in planned {
+            let key = (verb, planned.resource(), planned.namespace.as_deref());
+            asked.entry(key).or_insert(planned);
+        }
     }
-    let asked = asked.into_values().map(|planned| async move {
-        Ok::<_, Trouble>(match may_create(client, planned).await? {
+    let asked = asked.into_iter().map(|((verb, ..), planned)| async move {
+        Ok::<_, Trouble>(match may(client, verb, planned).await? {
             true => None,
-            false => Some(missing(user, planned)),
+            false => Some(missing(user, verb, planned)),
         })
     });
     let asked: Vec<_> = asked.collect();
@@ -38,22 +49,22 @@ pub(super) async fn review(client: &Client, user: &str, plan: &[Planned]) -> Res
     }
 }
 
-fn missing(user: &str, planned: &Planned) -> String {
+fn missing(user: &str, verb: &str, planned: &Planned) -> String {
     let place = match &planned.namespace {
         Some(namespace) => format!("in namespace {namespace:?}"),
         None => "in the whole cluster".to_owned(),
     };
     format!(
-        "unable to authorize user to create {}: {user:?} may not create {} {place}",
+        "unable to authorize user to {verb} {}: {user:?} may not {verb} {} {place}",
         planned.words(),
         planned.resource()
     )
 }
 
-async fn may_create(client: &Client, planned: &Planned) -> Result<bool, Trouble> {
+async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, Trouble> {
     let resource = &planned.place.resource;
     let attributes = ResourceAttributes {
-        verb: Some("create".to_owned()),
+        verb: Some(verb.to_owned()),
         group: Some(resource.group.clone()),
         version: Some(resource.version.clone()),
         resource: Some(resource.plural.clone()),

@@ -11,6 +11,8 @@ pub(super) enum Stand {
     Waiting(String),
     /// It cannot go on now, and is tried again.
     Retrying(String),
+    /// Something else is ordered, and it is to become that.
+    Changing,
     /// It is there.
     Ready,
     /// Nothing becomes of it. Whether its objects were waited for then.
@@ -32,12 +34,25 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
         Stand::Ready => vec![ready("True", "Created", "")],
         Stand::Waiting(message) => vec![ready("False", "Waiting", message)],
         Stand::Retrying(message) => vec![ready("False", "Retrying", message)],
+        Stand::Changing => {
+            vec![
+                ready("False", "Changing", ""),
+                ("InstantiateFailure", "False", "Changing", String::new()),
+            ]
+        }
         Stand::Failed(message, false) => vec![failure(message)],
         Stand::Failed(message, true) => vec![ready("False", "Failed", message), failure(message)],
     };
     let before = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
     let mut conditions = before.clone();
     for (kind, status, reason, message) in said {
+        // One that never failed does not say that it has not.
+        if kind == "InstantiateFailure"
+            && status == "False"
+            && !before.iter().any(|it| it["type"] == kind)
+        {
+            continue;
+        }
         let was = before.iter().find(|it| it["type"] == kind && it["status"] == status);
         let since = was.map(|it| it["lastTransitionTime"].clone()).filter(Value::is_string);
         let mut condition = json!({
@@ -114,6 +129,14 @@ impl State {
 }
 
 impl Made {
+    /// Whether both are in one place: one may be there instead of the other.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        let place = |it: &Self| {
+            (it.api_version.clone(), it.kind.clone(), it.namespace.clone(), it.name.clone())
+        };
+        place(self) == place(other)
+    }
+
     /// As `status.objects` has it; `None` for what names no object.
     pub(super) fn of(entry: &Value) -> Option<Self> {
         let reference = &entry["ref"];

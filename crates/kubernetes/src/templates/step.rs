@@ -38,7 +38,11 @@ impl Controller {
         let Some(instance) = self.table().instance(key) else { return Ok(None) };
         let came = match decide(&self.state(&instance)) {
             Action::Rest => return Ok(None),
-            Action::Refuse(why) => Ok(Came::Stands(Stand::Failed(why, false), None)),
+            Action::Refuse(why) => {
+                let was_made = !instance.objects().is_empty();
+                Ok(Came::Stands(Stand::Failed(why, was_made), None))
+            }
+            Action::TakeUp => Ok(Came::Stands(Stand::Changing, None)),
             Action::GiveUp => {
                 let why = self.last_words(&instance);
                 Ok(Came::Stands(Stand::Failed(why, instance.is_made()), None))
@@ -54,11 +58,13 @@ impl Controller {
                     Came::Idle => return Ok(None),
                     Came::Later(pause) => return Ok(Some(pause)),
                     // What follows from it is up to this: the event of it is no news.
-                    Came::Stands(stand, objects) => match self.say(key, &stand, objects).await {
-                        Ok(true) => return Ok(Some(Duration::ZERO)),
-                        Ok(false) => return Ok(Some(STILL)),
-                        Err(trouble) => Some(trouble),
-                    },
+                    Came::Stands(stand, objects) => {
+                        match self.say(&instance, &stand, objects).await {
+                            Ok(true) => return Ok(Some(Duration::ZERO)),
+                            Ok(false) => return Ok(Some(STILL)),
+                            Err(trouble) => Some(trouble),
+                        }
+                    }
                 }
             }
             Err(trouble) => Some(self.doubted(key, trouble)),
@@ -86,7 +92,7 @@ impl Controller {
                 return Err(());
             }
             // One that is being removed does not fail: it is tried until it goes.
-            Trouble::Final(why) if !instance.deleting => Stand::Failed(why, false),
+            Trouble::Final(why) if !instance.deleting => Stand::Failed(why, instance.is_taken_up()),
             Trouble::Passing(why) | Trouble::Final(why) => Stand::Retrying(why),
             Trouble::Doubtful(why) => {
                 tracing::debug!(namespace, name, why, "it seems not to go");
@@ -96,15 +102,26 @@ impl Controller {
         match &stand {
             Stand::Failed(why, _) => tracing::info!(namespace, name, why, "it has failed"),
             Stand::Retrying(why) => tracing::warn!(namespace, name, why, "it does not go on now"),
-            Stand::Waiting(_) | Stand::Ready => {}
+            Stand::Waiting(_) | Stand::Changing | Stand::Ready => {}
         }
         let has_failed = matches!(stand, Stand::Failed(..));
-        let made = self.with(key, |work| work.made.values().cloned().collect());
-        let said = self.say(key, &stand, made.filter(|_| has_failed)).await;
+        let made = has_failed.then(|| self.made_so_far(instance));
+        let said = self.say(instance, &stand, made).await;
         match has_failed && said.is_ok() {
             true => Ok(None),
             false => Err(()),
         }
+    }
+
+    /// What is there of it: what it said, and what was made or changed since.
+    fn made_so_far(&self, instance: &Instance) -> Vec<Made> {
+        let made = self.with(&instance.key, |work| work.made.values().cloned().collect());
+        let mut made: Vec<Made> = made.unwrap_or_default();
+        let said = instance.objects().iter().filter_map(Made::of);
+        let further: Vec<Made> =
+            said.filter(|it| !made.iter().any(|made| made.is_at(it))).collect();
+        made.extend(further);
+        made
     }
 
     fn state(&self, instance: &Instance) -> State {
@@ -117,6 +134,7 @@ impl Controller {
             foreign: verified::is_of_another(instance, &self.seal),
             held: instance.is_held(),
             ended: instance.has_ended(),
+            changed: instance.is_changed(),
             refused: instance.check().and(verified).err(),
             made: instance.is_made(),
             overdue: self.now() >= instance.deadline(),
@@ -162,17 +180,31 @@ impl Controller {
     /// Says how it stands; whether that was new.
     pub(super) async fn say(
         &self,
-        key: &Key,
+        of: &Instance,
         stand: &Stand,
         objects: Option<Vec<Made>>,
     ) -> Result<bool, Trouble> {
-        // It may have been written since the step began.
+        let key = &of.key;
+        // It may have been written since the step began; what is ordered since is not what this is of.
         let Some(instance) = self.table().instance(key) else { return Ok(false) };
+        if instance.generation != of.generation {
+            return Err(Trouble::Old);
+        }
         let conditions = status::conditions(&instance, stand, &self.now().to_string());
         let mut said = json!({"conditions": conditions});
+        if objects.is_some() || matches!(stand, Stand::Failed(..)) {
+            said["observedGeneration"] = json!(instance.generation);
+        }
         if let Some(objects) = objects {
             said["objects"] = objects.iter().map(Made::entry).collect();
-            said["observedGeneration"] = json!(instance.generation);
+            let revision = self.with(key, |work| work.record.as_ref().map(|it| it.record.revision));
+            if let Some(revision) = revision.flatten() {
+                said["revision"] = json!(revision);
+            }
+        }
+        if *stand == Stand::Changing {
+            let (generation, now) = (instance.generation, self.now().to_string());
+            said["change"] = json!({"generation": generation, "startedAt": now});
         }
         let there = instance.status();
         let is_new = |(name, value): (&String, &Value)| there[name] != *value;

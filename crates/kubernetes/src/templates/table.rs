@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::await_ready::Follower;
-use super::record::Record;
+use super::record::Kept;
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
 use super::status::Made;
@@ -33,9 +33,11 @@ struct Entry {
 /// What this process knows of what it does. Whoever comes after finds it out anew.
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) record: Option<Arc<Record>>,
+    pub(super) record: Option<Arc<Kept>>,
     /// Objects that were made and are not in the status yet, by their place in the template.
     pub(super) made: BTreeMap<usize, Made>,
+    /// Objects that were changed, by their uids, and to which version: what is older is not what was changed.
+    pub(super) changed: HashMap<String, String>,
     /// How often it seemed not to go, and since when.
     pub(super) doubts: Option<(u32, Instant)>,
     /// When a call was last not answered that may have made something.
@@ -49,6 +51,16 @@ pub(super) struct Work {
     pub(super) looks: u32,
 }
 
+impl Work {
+    /// What is done from now on is done by this record.
+    pub(super) fn take_up(&mut self, kept: &Arc<Kept>) {
+        let before = self.record.replace(Arc::clone(kept));
+        if before.is_some_and(|before| before.record.revision != kept.record.revision) {
+            (self.made, self.follower) = (BTreeMap::new(), None);
+        }
+    }
+}
+
 impl Table {
     /// Takes one as it was read; whether there is news, and something to do.
     pub(super) fn learn(&mut self, seen: &SeenInstance) -> Option<Key> {
@@ -59,7 +71,7 @@ impl Table {
             return None;
         }
         entry.version.clone_from(&instance.version);
-        if instance.has_ended() && !instance.deleting {
+        if instance.has_ended() && !instance.is_changed() && !instance.deleting {
             (entry.instance, entry.work) = (None, Work::default());
             return None;
         }
@@ -107,7 +119,7 @@ impl Table {
 
 /// Whether a version is news beside what is known. They are numbers that grow; where they are not, all is news but what
 /// is known.
-fn is_newer(version: &str, known: &str) -> bool {
+pub(super) fn is_newer(version: &str, known: &str) -> bool {
     match (version.parse::<u64>(), known.parse::<u64>()) {
         (Ok(version), Ok(known)) => version > known,
         _ => version != known,

@@ -1,12 +1,13 @@
 //! What is decided without a cluster.
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::discovery::ApiResource;
 use ring::hmac;
 use serde_json::{Value, json};
 
 use super::kinds::Place;
 use super::plan::{Planned, plan};
-use super::record::{self, Record};
+use super::record::{self, Kept, Record};
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
 use super::status::{Stand, conditions};
@@ -134,20 +135,84 @@ fn what_others_need_comes_first() {
 #[test]
 fn a_record_is_of_one_instance_and_of_nobody_else() {
     let instance = Instance::of(&seen("1", &json!({}))).unwrap();
-    let record = Record::of(&instance, &[], "hello".to_owned());
-    let secret = record::secret(&of(), &record, &key());
-    let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret).unwrap();
-    assert_eq!(record::read(&of(), &secret, &key()), Ok(record.clone()));
+    let record = Record::of(&instance, &[], "hello".to_owned(), String::new());
+    let secret = kept_as(&Kept::new(record.clone(), instance.spec()));
+    assert_eq!(record::read(&of(), &secret, &key()).unwrap().record, record);
     assert!(record.is_of(&instance));
     let other = Key { uid: "u-2".into(), ..of() };
     let stranger = hmac::Key::new(hmac::HMAC_SHA256, &[8; 32]);
     for (name, of, key) in [("another's", &other, &key()), ("another key", &of(), &stranger)] {
-        let why = record::read(of, &secret, key).unwrap_err();
+        let why = record::read(of, &secret, key).err().unwrap();
         assert!(why.contains("somebody else has written it"), "{name}: {why}");
     }
     let changed = json!({"spec": {"requester": {"username": "root"}}});
     let changed = Instance::of(&seen("2", &changed)).unwrap();
     assert!(!record.is_of(&changed), "what it was begun with is not what it says now");
+}
+
+fn kept_as(kept: &Kept) -> Secret {
+    serde_json::from_value(record::secret(&of(), kept, &key())).unwrap()
+}
+
+fn ordered(message: &str) -> Instance {
+    Instance::of(&seen("1", &json!({"spec": {"template": {"message": message}}}))).unwrap()
+}
+
+#[test]
+fn revisions_are_kept_as_long_as_there_is_room_and_ten_of_them() {
+    let record = |instance: &Instance| Record::of(instance, &[], String::new(), String::new());
+    let first = ordered("1");
+    let mut secret = kept_as(&Kept::new(record(&first), first.spec()));
+    for number in 2..=14 {
+        let instance = ordered(&number.to_string());
+        let before = record::read(&of(), &secret, &key()).unwrap();
+        secret = kept_as(&before.next(record(&instance), instance.spec(), &of(), &key()));
+    }
+    let numbers = |secret: &Secret| {
+        let said = record::revisions(secret).into_iter().map(|it| it.record.revision);
+        said.collect::<Vec<u64>>()
+    };
+    assert_eq!(numbers(&secret), (4..=14).rev().collect::<Vec<u64>>());
+    let revisions = record::revisions(&secret);
+    assert_eq!(revisions[0].spec.as_ref(), Some(ordered("14").spec()), "what is in force");
+    assert_eq!(revisions[2].spec.as_ref(), Some(ordered("12").spec()));
+    // What cannot be made small pushes out what is old, and at last itself.
+    let noise = |size: usize| {
+        let random = testkit::random::Random::new(size as u64);
+        let mut random = random;
+        (0..size).map(|_| char::from(33 + random.below(90) as u8)).collect::<String>()
+    };
+    for (size, kept, whole) in [(500_000, 11, true), (700_000, 1, true), (1_400_000, 2, false)] {
+        let instance = ordered(&noise(size));
+        let before = record::read(&of(), &secret, &key()).unwrap();
+        secret = kept_as(&before.next(record(&instance), instance.spec(), &of(), &key()));
+        let data: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();
+        assert!(data < 1 << 20, "{size}: {data} bytes");
+        let revisions = record::revisions(&secret);
+        assert_eq!((revisions.len(), revisions[0].spec.is_some()), (kept, whole), "{size}");
+    }
+}
+
+#[test]
+fn a_change_is_what_nobody_has_taken_up() {
+    for (name, generation, status, expected) in [
+        ("it is new", 1, json!({}), false),
+        ("it was changed before it was begun", 2, json!({}), true),
+        ("it is ready", 1, json!({"observedGeneration": 1}), false),
+        ("it was ready", 2, json!({"observedGeneration": 1}), true),
+        (
+            "it was taken up",
+            2,
+            json!({"observedGeneration": 1, "change": {"generation": 2}}),
+            false,
+        ),
+        ("it is changed again", 3, json!({"change": {"generation": 2}}), true),
+        ("nobody counts", 0, json!({}), false),
+    ] {
+        let with = json!({"metadata": {"generation": generation}, "status": status});
+        let instance = Instance::of(&seen("1", &with)).unwrap();
+        assert_eq!(instance.is_changed(), expected, "{name}");
+    }
 }
 
 #[test]

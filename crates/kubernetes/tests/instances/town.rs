@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PostParams};
 use kubernetes::templates::names::{Kind, OWNER};
 use kubernetes::templates::{Controller, Requesters, Settings};
 use kubernetes::{Client, Lead};
@@ -34,7 +34,16 @@ pub(crate) struct Tally {
     pub(crate) deaths: u64,
     calls: u64,
     made: u64,
+    changed: u64,
     removed: u64,
+}
+
+/// One that was ordered.
+struct Order {
+    name: String,
+    /// Counted from 1, by changes.
+    version: u64,
+    is_deleted: bool,
 }
 
 impl Tally {
@@ -42,6 +51,7 @@ impl Tally {
         self.deaths += other.deaths;
         self.calls += other.calls;
         self.made += other.made;
+        self.changed += other.changed;
         self.removed += other.removed;
     }
 }
@@ -72,10 +82,11 @@ pub(crate) async fn schedule(kubeconfig: PathBuf, seed: u64) -> Tally {
     let orders = orders(&town, random.part(100)).await;
     calm.send_replace(true);
     let mut tally = Tally::default();
-    for (name, is_deleted) in &orders {
-        town.ends(name, *is_deleted).await;
-        tally.removed += u64::from(*is_deleted);
-        tally.made += u64::from(!is_deleted);
+    for order in &orders {
+        town.ends(order).await;
+        tally.removed += u64::from(order.is_deleted);
+        tally.made += u64::from(!order.is_deleted);
+        tally.changed += order.version - 1;
     }
     town.is_clean(&orders).await;
     drop(calm);
@@ -150,90 +161,116 @@ async fn live(town: &Town, number: u64, proxy: &Proxy) {
     tokio::join!(async move { keeps.keep().await }, controller.run(lead));
 }
 
-/// Instances, some deleted after a while; which, and whether they were.
-async fn orders(town: &Town, mut random: Random) -> Vec<(String, bool)> {
+/// Instances, some changed or deleted after a while.
+async fn orders(town: &Town, mut random: Random) -> Vec<Order> {
     let begin = Instant::now();
-    let mut ordered: Vec<(String, bool)> = Vec::new();
+    let mut ordered: Vec<Order> = Vec::new();
     let mut count = 0;
     while begin.elapsed() < WRONG {
         if random.below(2) == 0 && ordered.len() < 6 {
             let name = format!("{}-{count}", town.namespace);
             count += 1;
             town.order(&name).await;
-            ordered.push((name, false));
-        } else if let Some((name, is_deleted)) =
-            ordered.iter_mut().filter(|(_, deleted)| !deleted).last()
-            && random.below(3) == 0
-        {
-            town.instances.delete(name, &DeleteParams::default()).await.unwrap();
-            *is_deleted = true;
+            ordered.push(Order { name, version: 1, is_deleted: false });
+        } else if let Some(order) = ordered.iter_mut().filter(|it| !it.is_deleted).last() {
+            match random.below(6) {
+                0 | 1 => {
+                    let name = &order.name;
+                    town.instances.delete(name, &DeleteParams::default()).await.unwrap();
+                    order.is_deleted = true;
+                }
+                2 | 3 => {
+                    order.version += 1;
+                    town.change(order).await;
+                }
+                _ => {}
+            }
         }
         sleep(Duration::from_millis(random.below(600))).await;
     }
     ordered
 }
 
+/// What is ordered. Its role has another name in each second version, and but for the first there is a map of the version.
+fn spec(name: &str, version: u64) -> Value {
+    let map = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+            "data": {"password": "${PASSWORD}", "version": version.to_string()},
+        })
+    };
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": if version % 2 == 0 { format!("{name}-r") } else { name.to_owned() }},
+        "rules": [],
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+        "stringData": {"password": "${PASSWORD}"},
+    });
+    let generated = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": format!("{name}-g")},
+        "data": {"password": "${PASSWORD}", "version": version.to_string()},
+    });
+    let mut objects = vec![role, map(name), map(&format!("{name}-b")), secret, generated];
+    if version > 1 {
+        objects.push(map(&format!("{name}-v{version}")));
+    }
+    json!({
+        "requester": {"username": "admin", "groups": ["system:masters"]},
+        "template": {
+            "metadata": {"name": "sample"},
+            "objects": objects,
+            "parameters": [{"name": "PASSWORD", "generate": "expression", "from": "[a-zA-Z0-9]{24}"}],
+        },
+    })
+}
+
 impl Town {
     async fn order(&self, name: &str) {
-        let map = |name: &str| {
-            json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-                "data": {"password": "${PASSWORD}"},
-            })
-        };
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": name}, "rules": [],
-        });
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
-            "stringData": {"password": "${PASSWORD}"},
-        });
-        let generated = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": format!("{name}-g")},
-            "data": {"password": "${PASSWORD}"},
-        });
         let resource = Kind::TemplateInstance.resource();
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name},
-            "spec": {
-                "requester": {"username": "admin", "groups": ["system:masters"]},
-                "template": {
-                    "metadata": {"name": "sample"},
-                    "objects": [role, map(name), map(&format!("{name}-b")), secret, generated],
-                    "parameters": [{"name": "PASSWORD", "generate": "expression", "from": "[a-zA-Z0-9]{24}"}],
-                },
-            },
+            "spec": spec(name, 1),
         }))
         .unwrap();
         self.instances.create(&PostParams::default(), &object).await.unwrap();
     }
 
+    async fn change(&self, order: &Order) {
+        let spec = spec(&order.name, order.version);
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.instances.patch(&order.name, &Default::default(), &patch).await.unwrap();
+    }
+
     /// Waits until it is ready with all it is of, or gone.
-    async fn ends(&self, name: &str, is_deleted: bool) {
+    async fn ends(&self, Order { name, version, is_deleted }: &Order) {
         let begin = Instant::now();
         let object = loop {
             let found = self.instances.get_opt(name).await.unwrap();
+            let is_observed = found.as_ref().is_some_and(|it| {
+                it.data["status"]["observedGeneration"] == json!(it.metadata.generation)
+            });
             match &found {
-                None if is_deleted => return,
-                Some(found) if !is_deleted && holds(&found.data, "Ready") => {
+                None if *is_deleted => return,
+                Some(found) if !is_deleted && is_observed && holds(&found.data, "Ready") => {
                     break found.data.clone();
                 }
                 _ => {}
             }
             let failed = found.as_ref().is_some_and(|it| holds(&it.data, "InstantiateFailure"));
-            assert!(!failed || is_deleted, "{name} has failed: {found:#?}");
+            assert!(!failed || *is_deleted, "{name} has failed: {found:#?}");
             assert!(begin.elapsed() < CLEAN, "{name} comes to no end: {found:#?}");
             sleep(LOOK).await;
         };
         let objects = object["status"]["objects"].as_array().unwrap();
         let uids: BTreeSet<String> =
             objects.iter().map(|it| it["ref"]["uid"].to_string()).collect();
-        assert_eq!(uids.len(), 5, "{name}: {object:#}");
+        assert_eq!(uids.len(), if *version == 1 { 5 } else { 6 }, "{name}: {object:#}");
     }
 
     /// Each object is there once and of one that is there; each instance has one password.
-    async fn is_clean(&self, orders: &[(String, bool)]) {
+    async fn is_clean(&self, orders: &[Order]) {
         let begin = Instant::now();
         loop {
             let wrong = self.wrong(orders).await;
@@ -245,7 +282,7 @@ impl Town {
         }
     }
 
-    async fn wrong(&self, orders: &[(String, bool)]) -> Vec<String> {
+    async fn wrong(&self, orders: &[Order]) -> Vec<String> {
         let mut wrong = Vec::new();
         let all = ListParams::default();
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -254,21 +291,26 @@ impl Town {
         let (maps, secrets) = (maps.list(&all).await.unwrap(), secrets.list(&all).await.unwrap());
         let ours = all.labels(OWNER);
         let roles = roles.list_metadata(&ours).await.unwrap();
-        let kept = orders.iter().filter(|(_, deleted)| !deleted);
-        for (name, _) in kept.clone() {
+        let kept = orders.iter().filter(|order| !order.is_deleted);
+        for Order { name, version, .. } in kept.clone() {
             let is_of = |it: &Option<String>| {
                 it.as_deref().is_some_and(|it| it == name || it.starts_with(&format!("{name}-")))
             };
             let mut passwords: Vec<String> = Vec::new();
             for map in maps.items.iter().filter(|it| is_of(&it.metadata.name)) {
-                passwords.extend(map.data.clone().unwrap_or_default().remove("password"));
+                let mut data = map.data.clone().unwrap_or_default();
+                passwords.extend(data.remove("password"));
+                if data.remove("version") != Some(version.to_string()) {
+                    wrong.push(format!("{:?}: is not of version {version}", map.metadata.name));
+                }
             }
             for secret in secrets.items.iter().filter(|it| is_of(&it.metadata.name)) {
                 let held = secret.data.clone().unwrap_or_default().remove("password");
                 passwords.extend(held.map(|it| String::from_utf8(it.0).unwrap()));
             }
             let different: BTreeSet<&String> = passwords.iter().collect();
-            if (passwords.len(), different.len()) != (4, 1) {
+            let objects = if *version == 1 { 4 } else { 5 };
+            if (passwords.len(), different.len()) != (objects, 1) {
                 wrong.push(format!(
                     "{name}: {} objects, {} passwords",
                     passwords.len(),
@@ -276,6 +318,7 @@ impl Town {
                 ));
             }
         }
+        let changed = kept.clone().filter(|order| order.version > 1).count();
         let count = kept.count();
         let labelled = |labels: &Option<std::collections::BTreeMap<String, String>>| {
             labels.as_ref().is_some_and(|labels| labels.contains_key(OWNER))
@@ -290,7 +333,7 @@ impl Town {
             it.metadata.name.as_ref().is_some_and(|it| it.starts_with("template-instance-"))
         });
         for (what, found, expected) in [
-            ("ConfigMaps", of_maps, 3 * count),
+            ("ConfigMaps", of_maps, 3 * count + changed),
             ("ClusterRoles", roles.count(), count),
             ("records", records.count(), count),
         ] {

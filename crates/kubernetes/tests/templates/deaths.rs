@@ -97,3 +97,46 @@ async fn what_is_deleted_while_it_is_made_leaves_nothing() {
     }
     town.remove().await;
 }
+
+/// Dies while it changes what was made, at each of its calls; whoever comes after ends it, with the password as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_dies_while_it_changes_something_is_followed_by_who_ends_it() {
+    let mut town = Town::still("template-changes").await;
+    let mut died = 0;
+    for call in 1..=30 {
+        let name = format!("i{call}");
+        let mut template = password();
+        template["parameters"][0]["value"] = json!(name);
+        town.start().await;
+        town.order(&name, "editor", template.clone()).await;
+        town.ready(&name).await;
+        let made = town.secret(&name, "password").await.unwrap();
+        town.kill();
+        // The ConfigMap becomes another, the port changes.
+        template["objects"][1]["metadata"]["name"] = json!("${NAME}-b");
+        template["parameters"][1]["value"] = json!("9090");
+        town.change(&name, "editor", template).await;
+        let proxy = mortal(&mut town, call).await;
+        tokio::select! {
+            () = proxy.died() => died += 1,
+            _ = town.ready_again(&name) => {}
+        }
+        town.start().await;
+        let instance = town.ready_again(&name).await;
+        assert_eq!(instance["status"]["revision"], 2, "{name}: one change is one revision");
+        assert_eq!(town.secret(&name, "password").await.unwrap(), made, "{name}");
+        assert_eq!(town.object("v1", "ConfigMap", &name).await, None, "{name}: it has left");
+        let map = town.object("v1", "ConfigMap", &format!("{name}-b")).await.unwrap();
+        assert_eq!(map["data"]["twice"], json!(made), "{name}");
+        let service = town.object("v1", "Service", &name).await.unwrap();
+        assert_eq!(service["spec"]["ports"][0]["port"], 9090, "{name}");
+        town.delete(&name).await;
+        town.gone(&name).await;
+        for (kind, name) in [("ConfigMap", format!("{name}-b")), ("Service", name)] {
+            assert_eq!(town.object("v1", kind, &name).await, None, "{name}: {kind}");
+        }
+    }
+    println!("{died} died while changing");
+    assert!(died >= 15, "{died} deaths");
+    town.remove().await;
+}

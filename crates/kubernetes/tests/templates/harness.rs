@@ -122,6 +122,40 @@ impl Town {
         self.create(name, spec, json!({VERIFIED: verified})).await;
     }
 
+    /// Has what is ordered become something else, as a user, who was verified.
+    pub(crate) async fn change(&self, name: &str, user: &str, template: Value) {
+        let more = [("requester", json!({"username": user}))];
+        self.change_with(name, template, &more).await;
+    }
+
+    /// The same, with further members of the spec.
+    pub(crate) async fn change_with(&self, name: &str, template: Value, more: &[(&str, Value)]) {
+        let mut object = self.instances().get(name).await.unwrap();
+        let mut spec = json!({"template": template});
+        more.iter().for_each(|(member, value)| spec[*member] = value.clone());
+        let made_at = object.metadata.creation_timestamp.as_ref().unwrap().0;
+        let namespace = &self.cluster.namespace;
+        let verified = verified::seal(Word::Broker, namespace, name, &spec, made_at, &self.seal);
+        object.metadata.annotations.as_mut().unwrap().insert(VERIFIED.to_owned(), verified);
+        object.data["spec"] = spec;
+        object.data.as_object_mut().unwrap().remove("status");
+        self.instances().replace(name, &PostParams::default(), &object).await.unwrap();
+    }
+
+    /// Waits until what is ordered now is ready.
+    pub(crate) async fn ready_again(&self, name: &str) -> Value {
+        let object = self.until(name, "ready as changed", is_observed).await;
+        assert_eq!(condition(&object, "Ready")["status"], "True", "{object:#}");
+        assert_ne!(condition(&object, "InstantiateFailure")["status"], "True", "{object:#}");
+        object
+    }
+
+    /// Waits until what is ordered now has failed; why.
+    pub(crate) async fn failed_again(&self, name: &str) -> String {
+        self.until(name, "failed as changed", is_observed).await;
+        self.failed(name).await
+    }
+
     pub(crate) async fn create(&self, name: &str, spec: Value, annotations: Value) {
         let resource = Kind::TemplateInstance.resource();
         let object = json!({
@@ -250,6 +284,10 @@ impl Town {
 pub(crate) fn condition(object: &Value, kind: &str) -> Value {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.find(|it| it["type"] == kind).cloned().unwrap_or_default()
+}
+
+fn is_observed(object: &Value) -> bool {
+    has_ended(object) && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
 fn has_ended(object: &Value) -> bool {

@@ -6,6 +6,7 @@ mod calls;
 mod support;
 
 mod admission;
+mod changes;
 mod deaths;
 mod harness;
 mod instances;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use template::{Fault, Template};
 
 use super::answer::Wrong;
-use crate::templates::make::whole;
+use crate::templates::values::whole;
 
 /// How much of what is wrong is shown, in characters.
 const SHOWN: usize = 120;

@@ -1,0 +1,173 @@
+//! Has objects that were made become what they are to be now, in the requester's name.
+//!
+//! By server-side apply: what the template does not say any more goes, and what others have added stays. An object was
+//! made by a plain POST, for only that leaves one alone that is somebody else's; what it wrote is made over to apply first.
+
+use futures_util::{StreamExt, stream};
+use kube::Client;
+use kube::Resource as _;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::core::Request;
+use serde_json::{Value, json};
+
+use super::Controller;
+use super::applied::applied;
+use super::await_ready::of_place;
+use super::make::{AT_ONCE, get, made};
+use super::names::{KEEPS, MANAGER, ON_CHANGE};
+use super::plan::Planned;
+use super::prepare::Prepared;
+use super::resource::Instance;
+use super::status::Made;
+use super::trouble::Trouble;
+use crate::calls::{CallError, call};
+
+impl Controller {
+    /// Makes an object, or has it become what it is to be.
+    pub(super) async fn change_one(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        planned: &Planned,
+    ) -> Result<Made, Trouble> {
+        let failed =
+            |trouble: Trouble| trouble.of(&format!("unable to change {}", planned.words()));
+        let found = get(client, planned).await.map_err(|error| failed(error.into()))?;
+        let Some(found) = found else { return self.make_one(instance, client, planned).await };
+        let found = self.ours(instance, planned, found).map_err(failed)?;
+        take_over(client, planned, &found).await.map_err(|error| failed(error.into()))?;
+        let object = match apply(client, planned, &found, false).await {
+            Ok(object) => object,
+            Err(CallError::Invalid(why)) if replaces(planned) => {
+                remove(client, planned, &found).await.map_err(|error| failed(error.into()))?;
+                return Err(failed(Trouble::Passing(format!("it is replaced, for {why}"))));
+            }
+            Err(error) => return Err(failed(unapplied(error))),
+        };
+        let made = made(planned, &object);
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        self.with(&instance.key, |work| {
+            work.changed.insert(made.uid.clone(), version.to_owned());
+        });
+        Ok(made)
+    }
+
+    /// Removes what earlier revisions made and this one has not, if it is still theirs.
+    pub(super) async fn prune(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        prepared: &Prepared,
+        made: &[Made],
+    ) -> Result<(), Trouble> {
+        let formers = prepared.kept.record.before.iter();
+        let looks: Vec<_> = formers.map(|it| self.still(instance, client, it)).collect();
+        let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let mut targets = Vec::new();
+        for found in found {
+            // One object may have two names: of two versions of its kind, of two groups.
+            let found = found?.filter(|it| !made.iter().any(|made| made.uid == it.uid));
+            targets.extend(found);
+        }
+        let redact = |why: String| prepared.redactor.redact(&why).into_owned();
+        match self.remove_all(&instance.key, client, &targets).await {
+            // Kubernetes sees to the rest.
+            Ok(_) => Ok(()),
+            Err(Trouble::Passing(why)) => Err(Trouble::Passing(redact(why))),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// An object of an earlier revision, if it is there, is of the instance, and does not say that it stays.
+    async fn still(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        former: &super::record::Former,
+    ) -> Result<Option<Made>, Trouble> {
+        let Some(planned) = self.former(former).await? else { return Ok(None) };
+        let found = get(client, &planned).await;
+        let found = found.map_err(|error| Trouble::from(error).of(&planned.words()))?;
+        let found = found.filter(|it| planned.is(&instance.key, it, &self.seal));
+        let found = found.filter(|it| it["metadata"]["annotations"][KEEPS] != "false");
+        Ok(found.map(|found| made(&planned, &found)))
+    }
+}
+
+/// Whether an object that cannot become what it is to be is made anew.
+fn replaces(planned: &Planned) -> bool {
+    planned.object["metadata"]["annotations"][ON_CHANGE] == "replace"
+}
+
+/// An object as it is to be, or would be (`is_dry`): only if it is still this one.
+pub(super) async fn apply(
+    client: &Client,
+    planned: &Planned,
+    found: &Value,
+    is_dry: bool,
+) -> Result<Value, CallError> {
+    let params = PatchParams {
+        dry_run: is_dry,
+        force: true,
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let body = applied(&planned.object, &found["metadata"]["uid"]);
+    let request = requests(planned).patch(&planned.name, &params, &Patch::Apply(&body));
+    let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
+    call(client.request::<Value>(request)).await
+}
+
+fn requests(planned: &Planned) -> Request {
+    let resource = &planned.place.resource;
+    Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()))
+}
+
+/// What the POST wrote is from now on what was applied: else nothing of it would ever go.
+async fn take_over(client: &Client, planned: &Planned, found: &Value) -> Result<(), CallError> {
+    let mut fields = found["metadata"]["managedFields"].clone();
+    let is_ours = |it: &&mut Value| {
+        it["manager"] == MANAGER && it["operation"] == "Update" && it["subresource"].is_null()
+    };
+    let ours: Vec<&mut Value> =
+        fields.as_array_mut().into_iter().flatten().filter(is_ours).collect();
+    if ours.is_empty() {
+        return Ok(());
+    }
+    ours.into_iter().for_each(|it| it["operation"] = json!("Apply"));
+    let metadata = &found["metadata"];
+    let patch = Patch::Merge(json!({"metadata": {
+        "uid": metadata["uid"],
+        "resourceVersion": metadata["resourceVersion"],
+        "managedFields": fields,
+    }}));
+    let request = requests(planned).patch(&planned.name, &PatchParams::default(), &patch);
+    let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
+    call(client.request::<Value>(request)).await.map(drop)
+}
+
+/// Removes an object that is to be made anew.
+async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(), CallError> {
+    let namespace = planned.namespace.as_deref().unwrap_or_default();
+    let api = of_place(client, &planned.place, namespace);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: found["metadata"]["uid"].as_str().map(str::to_owned),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
+    match call(api.delete(&planned.name, &params)).await {
+        Ok(_) | Err(CallError::NotFound | CallError::Conflict) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why an object does not become what it is to be.
+fn unapplied(error: CallError) -> Trouble {
+    match error {
+        // A field that its kind does not have: before Kubernetes 1.27 that is said as a failure of the server.
+        CallError::Refused(said) if said.contains("typed patch object") => Trouble::Final(said),
+        error => error.into(),
+    }
+}

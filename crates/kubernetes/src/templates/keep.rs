@@ -1,0 +1,101 @@
+//! Records, kept at the API server: read, written first, followed by further revisions, let go.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::Controller;
+use super::record::{self, Kept};
+use super::resource::{Instance, Key};
+use super::trouble::Trouble;
+use crate::calls::{CallError, call, find};
+
+impl Controller {
+    /// What was recorded last, by this process or by one before it.
+    pub(super) async fn recorded(&self, instance: &Instance) -> Result<Option<Arc<Kept>>, Trouble> {
+        let known = self.with(&instance.key, |work| work.record.clone()).flatten();
+        // What is known here of one that is changed may be old.
+        let known = known.filter(|kept| kept.record.is_of(instance));
+        if known.is_some() || !instance.is_held() {
+            return Ok(known);
+        }
+        let found = self.read_record(&instance.key).await?;
+        match found {
+            Some(kept) if kept.record.is_withdrawn() => Err(Trouble::Old),
+            found => Ok(found),
+        }
+    }
+
+    pub(super) async fn read_record(&self, of: &Key) -> Result<Option<Arc<Kept>>, Trouble> {
+        let found = find(self.secrets(of).get(&record::name(&of.uid))).await;
+        let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
+        let read = |secret: Secret| record::read(of, &secret, &self.seal).map(Arc::new);
+        found.map(read).transpose().map_err(Trouble::Final)
+    }
+
+    fn secrets(&self, of: &Key) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &of.namespace)
+    }
+
+    /// Writes a record: the first, or in place of the one that it follows. What is kept then: that of somebody else, if
+    /// it came first.
+    pub(super) async fn record(&self, of: &Key, kept: Arc<Kept>) -> Result<Arc<Kept>, Trouble> {
+        let secret = record::secret(of, &kept, &self.seal);
+        let secret: Secret =
+            serde_json::from_value(secret).map_err(|error| Trouble::Final(error.to_string()))?;
+        let (api, params) = (self.secrets(of), PostParams::default());
+        let written = match kept.version.is_empty() {
+            true => call(api.create(&params, &secret)).await,
+            false => call(api.replace(&record::name(&of.uid), &params, &secret)).await,
+        };
+        let unable =
+            |error: CallError| format!("what it is begun with cannot be recorded: {error}");
+        match written {
+            Ok(_) => Ok(kept),
+            Err(CallError::Exists) => {
+                let found = self.read_record(of).await?;
+                found.ok_or_else(|| Trouble::Passing("its record came and went".to_owned()))
+            }
+            Err(error @ CallError::Invalid(_)) => Err(Trouble::Final(unable(error))),
+            Err(CallError::Conflict | CallError::NotFound) => Err(Trouble::Old),
+            Err(error) => Err(Trouble::Passing(unable(error))),
+        }
+    }
+
+    /// Takes the place of the record: another who still takes itself for the leader has nothing to make anything of.
+    /// Whether that was in time.
+    pub(super) async fn withdraw_record(&self, key: &Key) -> Result<bool, Trouble> {
+        let secret = record::withdrawn(key, &self.seal);
+        let secret: Secret =
+            serde_json::from_value(secret).map_err(|error| Trouble::Final(error.to_string()))?;
+        match call(self.secrets(key).create(&PostParams::default(), &secret)).await {
+            Ok(_) => Ok(true),
+            Err(CallError::Exists) => Ok(false),
+            // In a namespace that goes, or is gone, nobody makes anything.
+            Err(CallError::Forbidden(_) | CallError::NotFound) => Ok(true),
+            Err(error) => Err(Trouble::Passing(error.to_string())),
+        }
+    }
+
+    /// Nothing holds the record any more: it goes with its instance. Not if it was followed by another since it was
+    /// read: of that there may be more to remove.
+    pub(super) async fn release_record(
+        &self,
+        key: &Key,
+        read: Option<&Kept>,
+    ) -> Result<(), Trouble> {
+        let name = record::name(&key.uid);
+        let mut metadata = json!({"finalizers": null});
+        if let Some(read) = read {
+            metadata["resourceVersion"] = json!(read.version);
+        }
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match find(self.secrets(key).patch(&name, &PatchParams::default(), &patch)).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Conflict) => Err(Trouble::Old),
+            Err(error) => Err(Trouble::Passing(error.to_string())),
+        }
+    }
+}

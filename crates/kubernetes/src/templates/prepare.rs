@@ -1,0 +1,211 @@
+//! What is to be made of an instance: its values, and its objects as they are to be.
+
+use std::sync::Arc;
+
+use engine::redact::Redactor;
+use kube::Client;
+use serde_json::Value;
+use template::Processed;
+
+use super::Controller;
+use super::kinds::Place;
+use super::plan::{self, Planned};
+use super::record::{Former, Kept, Record};
+use super::resource::{Instance, Key};
+use super::status::Made;
+use super::trouble::Trouble;
+use super::values::{given, processed, secrets, stay, template};
+
+/// What is to be made.
+pub(super) struct Prepared {
+    pub(super) plan: Vec<Planned>,
+    pub(super) kept: Arc<Kept>,
+    /// What of the values is nobody's business.
+    pub(super) redactor: Redactor,
+}
+
+impl Controller {
+    /// What was recorded, as it is to be made.
+    pub(super) async fn prepare(
+        &self,
+        instance: &Instance,
+        kept: Arc<Kept>,
+    ) -> Result<Prepared, Trouble> {
+        let template = template(instance.spec()).map_err(Trouble::Final)?;
+        let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
+        let processed = with_values(template, &kept.record)?;
+        self.prepared(instance, kept, processed.objects, &public).await
+    }
+
+    /// What is ordered and was not recorded. `before` is what was recorded before it.
+    pub(super) async fn prepare_new(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        before: Option<&Kept>,
+    ) -> Result<Prepared, Trouble> {
+        let spec = instance.spec();
+        let mut template = template(spec).map_err(Trouble::Final)?;
+        let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
+        let given = given(instance, client, self.now().as_second()).await?;
+        for (name, value) in &given {
+            template.set(name, value);
+        }
+        if let Some(before) = before {
+            stay(&mut template, &given, &before.record);
+        }
+        let Processed { objects, message, parameters, .. } =
+            processed(template).map_err(Trouble::Final)?;
+        let record = Record::of(instance, &parameters, message, self.now().to_string());
+        let kept = match before {
+            None => Kept::new(record, spec),
+            Some(before) => before.next(record, spec, &instance.key, &self.seal),
+        };
+        let mut prepared = self.prepared(instance, Arc::new(kept), objects, &public).await?;
+        if let (Some(before), Some(kept)) = (before, Arc::get_mut(&mut prepared.kept)) {
+            kept.record.before = self.formers(instance, before, &prepared.plan).await?;
+        }
+        Ok(prepared)
+    }
+
+    async fn prepared(
+        &self,
+        instance: &Instance,
+        kept: Arc<Kept>,
+        objects: Vec<Value>,
+        public: &[String],
+    ) -> Result<Prepared, Trouble> {
+        let values = &kept.record.parameters;
+        let hides = |names: &[&str]| Redactor::new(&secrets(values, public, names));
+        let plan = match self.plan(&instance.key, objects).await {
+            Ok(plan) => plan,
+            Err(Trouble::Final(why)) => {
+                return Err(Trouble::Final(hides(&[]).redact(&why).into_owned()));
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        let names: Vec<&str> = plan.iter().flat_map(Planned::names).collect();
+        let redactor = hides(&names);
+        Ok(Prepared { plan, kept, redactor })
+    }
+
+    async fn plan(&self, of: &Key, objects: Vec<Value>) -> Result<Vec<Planned>, Trouble> {
+        let mut plan: Vec<Planned> = Vec::new();
+        let mut faults = Vec::new();
+        let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
+        for (index, object) in objects.into_iter().enumerate() {
+            let path = format!("template.objects[{index}]");
+            let (api_version, kind) = plan::kind(&object);
+            let found = self.kinds.find(api_version, kind).await;
+            let found = found.map_err(|error| Trouble::from(error).of(api_version))?;
+            let is_it =
+                |it: &&Place| it.resource.api_version == api_version && it.resource.kind == kind;
+            let Some(place) = found.or_else(|| defined.iter().find(is_it).cloned()) else {
+                return Err(Trouble::Doubtful(format!(
+                    "{path}: the API server knows no {kind:?} of {api_version:?}"
+                )));
+            };
+            match plan::plan(of, index, object, place, &self.seal) {
+                Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
+                    faults.push(format!("{path}: Duplicate value: {}", planned.words()));
+                }
+                Ok(planned) => plan.push(planned),
+                Err(why) => faults.push(format!("{path}.{why}")),
+            }
+        }
+        match faults.is_empty() {
+            true => Ok(plan),
+            false => Err(Trouble::Final(faults.join("\n"))),
+        }
+    }
+
+    /// What was made before, as far as it can be told, and is not to be made now.
+    async fn formers(
+        &self,
+        instance: &Instance,
+        before: &Kept,
+        plan: &[Planned],
+    ) -> Result<Vec<Former>, Trouble> {
+        let said = instance.objects().iter().filter_map(Made::of).map(Former::from);
+        let planned = self.planned(instance, before).await?;
+        let planned = planned.iter().map(Former::from);
+        let mut formers: Vec<Former> = Vec::new();
+        for former in before.record.before.iter().cloned().chain(planned).chain(said) {
+            let is_now = plan.iter().any(|planned| former.is_of(planned));
+            if !is_now && !formers.contains(&former) {
+                formers.push(former);
+            }
+        }
+        Ok(formers)
+    }
+
+    /// What a template that was begun with may have become, for whoever has to find what was made of it: what cannot be
+    /// planned any more is passed over.
+    pub(super) async fn planned(
+        &self,
+        instance: &Instance,
+        kept: &Kept,
+    ) -> Result<Vec<Planned>, Trouble> {
+        // Where it was too large to be kept what is ordered may still be it.
+        let still = || Some(instance.spec().clone()).filter(|_| kept.record.is_of(instance));
+        let Some(spec) = kept.spec().or_else(still) else { return Ok(Vec::new()) };
+        let Ok(template) = template(&spec) else { return Ok(Vec::new()) };
+        let Ok(processed) = with_values(template, &kept.record) else { return Ok(Vec::new()) };
+        let mut plan = Vec::new();
+        for (index, object) in processed.objects.into_iter().enumerate() {
+            let (api_version, kind) = plan::kind(&object);
+            let place = self.kinds.find_any(api_version, kind).await;
+            let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
+            let Some(place) = place else { continue };
+            plan.extend(plan::plan(&instance.key, index, object, place, &self.seal));
+        }
+        Ok(plan)
+    }
+
+    /// Where objects of earlier revisions are, to look whether they still are; those whose kind is gone are not.
+    pub(super) async fn former(&self, former: &Former) -> Result<Option<Planned>, Trouble> {
+        let place = self.kinds.find_any(&former.api_version, &former.kind).await;
+        let place = place.map_err(|error| Trouble::from(error).of(&former.api_version))?;
+        Ok(place.map(|place| Planned {
+            namespace: place.is_namespaced.then(|| former.namespace.clone()),
+            place,
+            name: former.name.clone(),
+            rank: 0,
+            object: Value::Null,
+        }))
+    }
+}
+
+fn with_values(mut template: template::Template, record: &Record) -> Result<Processed, Trouble> {
+    for (name, value) in &record.parameters {
+        template.set(name, value);
+    }
+    processed(template).map_err(Trouble::Final)
+}
+
+/// The kinds that an object of a template defines: others of the template may be of them.
+fn defined(object: &Value) -> Vec<Place> {
+    let (api_version, kind) = plan::kind(object);
+    if kind != "CustomResourceDefinition" || !api_version.starts_with("apiextensions.k8s.io/") {
+        return Vec::new();
+    }
+    let spec = &object["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind, plural) =
+        (text(&spec["group"]), text(&spec["names"]["kind"]), text(&spec["names"]["plural"]));
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let place = |version: &Value| {
+        let version = text(&version["name"]);
+        Place {
+            resource: kube::discovery::ApiResource {
+                group: group.clone(),
+                api_version: format!("{group}/{version}"),
+                version,
+                kind: kind.clone(),
+                plural: plural.clone(),
+            },
+            is_namespaced: spec["scope"] == "Namespaced",
+        }
+    };
+    versions.map(place).collect()
+}

@@ -1,0 +1,100 @@
+//! The values of parameters: given, kept, or generated.
+
+use engine::redact::Secrets;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::Api;
+use serde_json::{Value, json};
+use template::{Fault, Processed, System, Template};
+
+use super::record::{Record, Values};
+use super::resource::Instance;
+use super::trouble::Trouble;
+use crate::calls::find;
+
+/// For how many seconds the Secret of the parameters may come after what is ordered.
+const LATE: i64 = 60;
+
+/// The template of what is ordered.
+pub(super) fn template(spec: &Value) -> Result<Template, String> {
+    let document = whole(&spec["template"]);
+    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    Template::read(document).map_err(|faults| unable(&name, &faults))
+}
+
+/// A template that is a part of something else: nobody says there what it is.
+pub(super) fn whole(template: &Value) -> Value {
+    let mut document = template.clone();
+    if let Some(map) = document.as_object_mut() {
+        map.entry("apiVersion").or_insert_with(|| json!(template::API_VERSION));
+        map.entry("kind").or_insert_with(|| json!(template::KIND));
+    }
+    document
+}
+
+/// What becomes of a template.
+pub(super) fn processed(template: Template) -> Result<Processed, String> {
+    let name = template.name().to_owned();
+    template.process(&mut System).map_err(|faults| unable(&name, &faults))
+}
+
+fn unable(name: &str, faults: &[Fault]) -> String {
+    let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+    let of = "unable to process Template objects: Template.template.openshift.io";
+    match faults.as_slice() {
+        [one] => format!("{of} {name:?} is invalid: {one}"),
+        several => format!("{of} {name:?} is invalid: [{}]", several.join(", ")),
+    }
+}
+
+/// The values that the requester gives: what the Secret holds, read in the requester's name.
+pub(super) async fn given(
+    instance: &Instance,
+    client: &Client,
+    now: i64,
+) -> Result<Values, Trouble> {
+    let Some(name) = instance.secret() else { return Ok(Values::new()) };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    if !name.bytes().all(plain) || name.starts_with('.') {
+        let why = format!("spec.secret.name: Invalid value: {name:?}: is no name of a Secret");
+        return Err(Trouble::Final(why));
+    }
+    let unable = |trouble: Trouble| trouble.of("unable to retrieve TemplateInstance Secret");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &instance.key.namespace);
+    let found = find(secrets.get(name)).await.map_err(|error| unable(error.into()))?;
+    let Some(secret) = found else {
+        // It may be the next in the file that somebody applies.
+        let why = format!("secrets {name:?} not found");
+        let is_early = now.saturating_sub(instance.begun_at().as_second()) < LATE;
+        return Err(unable(if is_early { Trouble::Passing(why) } else { Trouble::Final(why) }));
+    };
+    let data = secret.data.unwrap_or_default().into_iter();
+    let text = |(key, value): (String, k8s_openapi::ByteString)| match String::from_utf8(value.0) {
+        Ok(value) => Ok((key, value)),
+        Err(_) => Err(unable(Trouble::Final(format!(
+            "secrets {name:?}: data[{key:?}]: Invalid value: has to be UTF-8"
+        )))),
+    };
+    data.map(text).collect()
+}
+
+/// Values that are nobody's business: not those that the template says, and not what names an object.
+pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Secrets {
+    let named = |value: &str| names.iter().any(|name| name.contains(value));
+    let mut secrets = Secrets::default();
+    let hidden = values.values().filter(|value| !public.contains(value) && !named(value));
+    hidden.for_each(|value| secrets.add(value.as_bytes()));
+    secrets
+}
+
+/// Values that were generated before stay: nobody is given a second password because a template is changed.
+pub(super) fn stay(template: &mut Template, given: &Values, before: &Record) {
+    let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
+    let generated = template.parameters.iter().filter(is_generated);
+    let names: Vec<String> = generated.map(|it| it.name.clone()).collect();
+    for name in names.iter().filter(|name| !given.contains_key(*name)) {
+        if let Some(value) = before.parameters.get(name).filter(|value| !value.is_empty()) {
+            template.set(name, value);
+        }
+    }
+}
