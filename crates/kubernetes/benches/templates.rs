@@ -18,7 +18,9 @@ use kube::api::{Api, DynamicObject, PostParams};
 use kube::client::Body;
 use kubernetes::templates::broker::TemplateBroker;
 use kubernetes::templates::names::Kind;
-use kubernetes::templates::{Controller, Requesters, Settings, WORKERS, definition, seal_key};
+use kubernetes::templates::{
+    Controller, DRIFT_INTERVAL, Drift, Requesters, Settings, WORKERS, definition, seal_key,
+};
 use kubernetes::{Client, Lead};
 use osb::Backend as _;
 use serde_json::{Value, json};
@@ -162,6 +164,8 @@ async fn main() {
         requesters: Requesters::Trusted,
         watched: Vec::new(),
         workers: WORKERS,
+        drift: Drift::Ignore,
+        drift_interval: DRIFT_INTERVAL,
     };
     let lead = Arc::new(Lead::new(client.clone(), NAMESPACE, "templates", "bench"));
     let controller = Controller::open(calls.count(&client), settings).await.unwrap();

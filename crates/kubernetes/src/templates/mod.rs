@@ -16,6 +16,8 @@ mod await_ready;
 pub mod broker;
 mod change;
 mod definition;
+mod differences;
+mod drift;
 mod keep;
 mod kinds;
 mod make;
@@ -43,6 +45,7 @@ mod tests;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use kube::Client;
@@ -52,6 +55,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use self::definition::definition;
+pub use self::drift::Drift;
 use self::kinds::Kinds;
 use self::names::Kind;
 pub use self::requester::Requester;
@@ -92,6 +96,9 @@ pub const NAME: &str = "templates";
 /// How many instances are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
 
+/// How often it is looked whether objects are still what was made, unless said otherwise.
+pub const DRIFT_INTERVAL: Duration = Duration::from_secs(3600);
+
 /// How many watches of what is waited for there are at once, each a connection; further ones are asked for instead.
 const WATCHES: usize = 500;
 
@@ -118,6 +125,10 @@ pub struct Settings {
     pub watched: Vec<String>,
     /// How many instances are worked on at a time.
     pub workers: usize,
+    /// What becomes of objects that are not what was made, unless their instance says otherwise.
+    pub drift: Drift,
+    /// How often that is looked at.
+    pub drift_interval: Duration,
 }
 
 /// Why there is no controller.
@@ -199,7 +210,7 @@ impl Controller {
                 let leads = *held.borrow_and_update();
                 woken.leads.store(leads, Ordering::Relaxed);
                 if leads {
-                    let keys = woken.table().open();
+                    let keys = woken.table().all();
                     woken.queue.push(keys);
                 } else {
                     woken.table().give_up();

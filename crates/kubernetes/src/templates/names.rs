@@ -20,6 +20,9 @@ pub const VERIFIED: &str = "template.manciple.dev/requester-verified";
 pub(super) const ON_CHANGE: &str = "template.manciple.dev/on-change";
 /// Whether an object goes when it leaves the template: an annotation; `false`: it stays until its instance goes.
 pub(super) const KEEPS: &str = "template.manciple.dev/prune";
+/// What becomes of objects that are not what was made: an annotation of an instance (`ignore`, `report`, `repair`), or
+/// of an object (`ignore`).
+pub(super) const DRIFT: &str = "template.manciple.dev/drift";
 /// Who writes, in `metadata.managedFields`.
 pub(super) const MANAGER: &str = "manciple-templates";
 

@@ -73,6 +73,41 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
     Value::Array(conditions)
 }
 
+/// Conditions that say whether objects are what was made; `None` where that is no news.
+pub(super) fn said_of_drift(
+    instance: &Instance,
+    is_drifted: bool,
+    is_repaired: bool,
+    message: &str,
+    at: &str,
+) -> Option<Value> {
+    let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
+    let there = conditions.iter().position(|it| it["type"] == "Drifted");
+    let was = there.and_then(|index| conditions.get(index)).cloned().unwrap_or_default();
+    let (status, reason) = match (is_drifted, is_repaired) {
+        (true, _) => ("True", "Drifted"),
+        (false, true) => ("False", "Repaired"),
+        // One that never drifted does not say that it has not; what was repaired stays to be seen.
+        (false, false) if was["status"] != "True" => return None,
+        (false, false) => ("False", "AsMade"),
+    };
+    let since = Some(&was["lastTransitionTime"]).filter(|_| was["status"] == status);
+    let since = since.filter(|it| it.is_string()).cloned().unwrap_or_else(|| json!(at));
+    let mut condition =
+        json!({"type": "Drifted", "status": status, "reason": reason, "lastTransitionTime": since});
+    if !message.is_empty() {
+        condition["message"] = json!(cut(message));
+    }
+    if was == condition {
+        return None;
+    }
+    match there.and_then(|index| conditions.get_mut(index)) {
+        Some(there) => *there = condition,
+        None => conditions.push(condition),
+    }
+    Some(Value::Array(conditions))
+}
+
 fn cut(text: &str) -> String {
     if text.len() <= LONGEST {
         return text.to_owned();

@@ -35,7 +35,8 @@ pub(super) enum Came {
 impl Controller {
     /// Looks, and does what is to be done. When to look again though nothing happens; `Err`: when it may go better.
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
-        let Some(instance) = self.table().instance(key) else { return Ok(None) };
+        let known = self.table().instance(key);
+        let Some(instance) = known else { return Box::pin(self.look_after(key)).await };
         let came = match decide(&self.state(&instance)) {
             Action::Rest => return Ok(None),
             Action::Refuse(why) => {
@@ -211,6 +212,16 @@ impl Controller {
         if said.as_object().is_some_and(|said| !said.iter().any(is_new)) {
             return Ok(false);
         }
+        self.write_status(&instance, &said).await?;
+        Ok(true)
+    }
+
+    pub(super) async fn write_status(
+        &self,
+        instance: &Instance,
+        said: &Value,
+    ) -> Result<(), Trouble> {
+        let key = &instance.key;
         let body = json!({
             "metadata": {"resourceVersion": instance.version, "uid": &*key.uid},
             "status": said,
@@ -222,7 +233,7 @@ impl Controller {
         };
         let patched = call(api.patch_status(&key.name, &params, &Patch::Merge(&body))).await;
         self.table().learn(&written(patched)?);
-        Ok(true)
+        Ok(())
     }
 
     /// Has it held until its objects are gone; or not any longer.

@@ -27,6 +27,8 @@ struct Entry {
     instance: Option<Arc<Instance>>,
     /// The newest that was seen of it.
     version: String,
+    /// When it is looked whether it has drifted.
+    due: Option<Instant>,
     work: Work,
 }
 
@@ -62,10 +64,11 @@ impl Work {
 }
 
 impl Table {
-    /// Takes one as it was read; whether there is news, and something to do.
+    /// Takes one as it was read; whether there is news, and something to do, or to look after.
     pub(super) fn learn(&mut self, seen: &SeenInstance) -> Option<Key> {
         let instance = Instance::of(seen)?;
         let key = instance.key.clone();
+        let is_new = !self.entries.contains_key(&key);
         let entry = self.entries.entry(key.clone()).or_default();
         if !is_newer(&instance.version, &entry.version) {
             return None;
@@ -73,7 +76,7 @@ impl Table {
         entry.version.clone_from(&instance.version);
         if instance.has_ended() && !instance.is_changed() && !instance.deleting {
             (entry.instance, entry.work) = (None, Work::default());
-            return None;
+            return is_new.then_some(key);
         }
         entry.instance = Some(Arc::new(instance));
         Some(key)
@@ -104,10 +107,21 @@ impl Table {
         self.entries.values_mut().for_each(|entry| entry.work = Work::default());
     }
 
-    /// Those with something to do.
-    pub(super) fn open(&self) -> Vec<Key> {
-        let open = self.entries.iter().filter(|(_, entry)| entry.instance.is_some());
-        open.map(|(key, _)| key.clone()).collect()
+    /// When it is looked whether one has drifted: then, if nobody has said otherwise. `None` for one that is not there.
+    pub(super) fn due(&mut self, key: &Key, first: Instant) -> Option<Instant> {
+        Some(*self.entries.get_mut(key)?.due.get_or_insert(first))
+    }
+
+    /// It is looked at then.
+    pub(super) fn is_due(&mut self, key: &Key, at: Instant) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.due = Some(at);
+        }
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Key> {
+        self.entries.keys().cloned().collect()
     }
 
     /// How many there are, and how many of them have something to do.

@@ -10,7 +10,7 @@ use super::plan::{Planned, plan};
 use super::record::{self, Kept, Record};
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
-use super::status::{Stand, conditions};
+use super::status::{Stand, conditions, said_of_drift};
 use super::table::Table;
 use super::trouble::Trouble;
 use crate::calls::CallError;
@@ -194,6 +194,33 @@ fn revisions_are_kept_as_long_as_there_is_room_and_ten_of_them() {
 }
 
 #[test]
+fn drift_is_said_when_it_is_news() {
+    let with = |condition: Value| {
+        Instance::of(&seen("1", &json!({"status": {"conditions": [condition]}}))).unwrap()
+    };
+    let none = with(json!({"type": "Ready", "status": "True"}));
+    let said = |of: &Instance, drifted, repaired, message: &str| {
+        let conditions = said_of_drift(of, drifted, repaired, message, "2026-01-01T00:00:00Z")?;
+        let conditions = conditions.as_array().cloned().unwrap();
+        conditions.into_iter().find(|it| it["type"] == "Drifted")
+    };
+    assert_eq!(said(&none, false, false, ""), None, "it never drifted");
+    let drifted = said(&none, true, false, "a").unwrap();
+    assert_eq!((&drifted["status"], &drifted["message"]), (&json!("True"), &json!("a")));
+    let again = with(drifted.clone());
+    assert_eq!(said(&again, true, false, "a"), None, "it is said already");
+    assert_eq!(said(&again, true, false, "b").unwrap()["message"], "b");
+    assert_eq!(said(&again, false, false, "").unwrap()["reason"], "AsMade");
+    let repaired = said(&again, false, true, "a").unwrap();
+    assert_eq!((&repaired["status"], &repaired["reason"]), (&json!("False"), &json!("Repaired")));
+    assert_eq!(
+        said(&with(repaired), false, false, ""),
+        None,
+        "that it was repaired stays to be seen"
+    );
+}
+
+#[test]
 fn a_change_is_what_nobody_has_taken_up() {
     for (name, generation, status, expected) in [
         ("it is new", 1, json!({}), false),
@@ -262,9 +289,11 @@ fn what_was_seen_later_stays() {
     assert_eq!(table.learn(&seen("4", &json!({}))), None, "nor what is older");
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     assert_eq!(table.learn(&seen("6", &ready)), None, "nothing is left to do");
-    assert_eq!((table.count(), table.open()), ((1, 0), Vec::new()));
+    assert_eq!(table.count(), (1, 0));
     assert_eq!(table.learn(&seen("5", &json!({}))), None);
     assert!(table.instance(&of()).is_none());
+    let mut other = Table::default();
+    assert_eq!(other.learn(&seen("6", &ready)), Some(of()), "one that is ready is looked after");
     let deleted = json!({
         "metadata": {"deletionTimestamp": "2026-01-01T00:00:01Z"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},

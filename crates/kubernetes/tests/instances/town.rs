@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PostParams};
 use kubernetes::templates::names::{Kind, OWNER};
-use kubernetes::templates::{Controller, Requesters, Settings};
+use kubernetes::templates::{Controller, DRIFT_INTERVAL, Drift, Requesters, Settings};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use testkit::proxy::{Plan, Proxy};
@@ -147,6 +147,8 @@ async fn live(town: &Town, number: u64, proxy: &Proxy) {
         requesters: Requesters::Trusted,
         watched: vec![town.namespace.clone()],
         workers: 8,
+        drift: Drift::Ignore,
+        drift_interval: DRIFT_INTERVAL,
     };
     let Ok(controller) = Controller::open(client, settings).await else { return };
     // With a Lease for each both lead all the time.

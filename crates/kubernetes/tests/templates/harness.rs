@@ -10,7 +10,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::discovery::ApiResource;
 use kubernetes::templates::names::{Kind, VERIFIED};
 use kubernetes::templates::verified::{self, Word};
-use kubernetes::templates::{Controller, Requesters, Settings, WORKERS, install, seal_key};
+use kubernetes::templates::{
+    Controller, DRIFT_INTERVAL, Drift, Requesters, Settings, WORKERS, install, seal_key,
+};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -53,6 +55,8 @@ impl Town {
             requesters: Requesters::Verified,
             watched: vec![cluster.namespace.clone()],
             workers: WORKERS,
+            drift: Drift::Ignore,
+            drift_interval: DRIFT_INTERVAL,
         };
         let seal = seal_key(cluster.client.clone(), &cluster.namespace, NAME).await.unwrap();
         let town = Self { cluster, settings, seal, controller: None };

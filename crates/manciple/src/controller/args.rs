@@ -6,7 +6,7 @@ use std::time::Duration;
 use kubernetes::quarks::{Monitored, WORKERS};
 
 use super::webhook::WebhookArgs;
-use crate::serve::{AgentDelivery, Cluster, Format, Log, Period, Requesters};
+use crate::serve::{AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters};
 
 /// What a run was begun with is good until the key after the next.
 const LEAST_KEY_ROTATION: Duration = Duration::from_secs(60 * 60);
@@ -30,6 +30,12 @@ pub(crate) struct ControllerArgs {
     /// For templates: the namespaces whose TemplateInstances are made [default: all]
     #[arg(long, env = "MANCIPLE_INSTANCE_NAMESPACES", value_name = "LIST", value_delimiter = ',')]
     pub(crate) instance_namespaces: Vec<String>,
+    /// For templates: what becomes of objects that are not what was made, unless their instance says otherwise
+    #[arg(long, env = "MANCIPLE_DRIFT", default_value = "report", value_name = "WHAT")]
+    pub(crate) drift: Drift,
+    /// For templates: how often that is looked at
+    #[arg(long, env = "MANCIPLE_DRIFT_INTERVAL", default_value = "1h", value_name = "PERIOD")]
+    pub(crate) drift_interval: Period,
     /// The cluster, where this does not run in a pod of it
     #[arg(short = 'c', long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,

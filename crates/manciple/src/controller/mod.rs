@@ -61,6 +61,8 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
                 requesters: args.requesters.into(),
                 watched: args.instance_namespaces.clone(),
                 workers: usize::try_from(args.max_workers)?,
+                drift: args.drift.into(),
+                drift_interval: args.drift_interval.0,
             };
             controllers.templates = Some(templates::Controller::open(client, settings).await?);
         }

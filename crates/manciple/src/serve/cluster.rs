@@ -89,6 +89,35 @@ pub(crate) struct Templates {
     /// Whose word it is that a requester is who ordered an instance.
     #[serde(default)]
     pub(crate) requesters: Requesters,
+    /// What becomes of objects that are not what was made.
+    #[serde(default)]
+    pub(crate) drift: Drift,
+    /// How often that is looked at.
+    #[serde(default)]
+    pub(crate) drift_interval: Option<Period>,
+}
+
+/// What becomes of objects that are not what their TemplateInstance made, unless it says otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Drift {
+    /// Nobody looks
+    Ignore,
+    /// The instance says which, and where
+    #[default]
+    Report,
+    /// They become what was made
+    Repair,
+}
+
+impl From<Drift> for kubernetes::templates::Drift {
+    fn from(drift: Drift) -> Self {
+        match drift {
+            Drift::Ignore => Self::Ignore,
+            Drift::Report => Self::Report,
+            Drift::Repair => Self::Repair,
+        }
+    }
 }
 
 fn yes() -> bool {

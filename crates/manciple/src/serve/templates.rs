@@ -8,7 +8,7 @@ use axum::Router;
 use engine::Engine;
 use engine::policy::{OnBound, OnLost, PerAction, Policy};
 use kubernetes::templates::broker::{NAME, TemplateBroker};
-use kubernetes::templates::{self, Controller, Settings, WORKERS};
+use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 use osb::Backend;
 use osb::jobs::contract::Capability;
@@ -61,6 +61,8 @@ pub(crate) async fn open(
             requesters: of.requesters.into(),
             watched: of.instance_namespaces.clone(),
             workers: WORKERS,
+            drift: of.drift.into(),
+            drift_interval: of.drift_interval.map_or(DRIFT_INTERVAL, |it| it.0),
         };
         tokio::spawn(Controller::open(client, settings).await?.run(lead));
     }

@@ -1,0 +1,230 @@
+//! Whether the objects of an instance still are what was made of it; by choice, they become that again.
+//!
+//! What each would become if it were applied anew is asked of the API server, in the requester's name, and compared with
+//! what it is: so nothing that others have added, and nothing that is filled in, is taken for drift.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use kube::Client;
+use serde_json::json;
+
+use super::Controller;
+use super::change::apply;
+use super::differences::differences;
+use super::make::{AT_ONCE, get};
+use super::names::DRIFT;
+use super::plan::Planned;
+use super::prepare::Prepared;
+use super::requester::Requester;
+use super::resource::{Instance, Key};
+use super::status::{Made, said_of_drift};
+use super::trouble::Trouble;
+use crate::calls::find;
+
+/// What becomes of objects that are not what was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drift {
+    /// Nobody looks.
+    Ignore,
+    /// The instance says which, and where: its condition `Drifted`.
+    Report,
+    /// They become what was made; the instance says which did.
+    Repair,
+}
+
+impl Drift {
+    /// As an annotation of an instance, or of an object, has it.
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "ignore" => Some(Self::Ignore),
+            "report" => Some(Self::Report),
+            "repair" => Some(Self::Repair),
+            _ => None,
+        }
+    }
+}
+
+/// An object that is not what was made.
+struct Drifted<'p> {
+    planned: &'p Planned,
+    index: usize,
+    /// Which it is, and where it differs.
+    words: String,
+}
+
+impl Controller {
+    /// Looks after one that is ready, if it is time. When to look again.
+    pub(super) async fn look_after(&self, key: &Key) -> Result<Option<Duration>, ()> {
+        let every = self.settings.drift_interval;
+        if self.settings.drift == Drift::Ignore || every.is_zero() {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        let Some(due) = self.table().due(key, now + first(key, every)) else { return Ok(None) };
+        let wait = due.saturating_duration_since(now);
+        if !wait.is_zero() {
+            return Ok(Some(wait));
+        }
+        self.table().is_due(key, now + every);
+        match self.inspect(key).await {
+            Ok(()) | Err(Trouble::Old) => {}
+            Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                let (namespace, name) = (&*key.namespace, &*key.name);
+                tracing::warn!(namespace, name, why, "whether it has drifted is not known");
+            }
+        }
+        Ok(Some(every))
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<(), Trouble> {
+        let Some(instance) = self.read(key).await? else { return Ok(()) };
+        let choice = instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift);
+        let is_idle = instance.is("Ready") && !instance.is_changed() && !instance.deleting;
+        if choice == Drift::Ignore || !is_idle {
+            return Ok(());
+        }
+        let kept = self.read_record(key).await?.filter(|kept| kept.record.is_of(&instance));
+        let Some(kept) = kept else { return Ok(()) };
+        let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
+        let client = requester.client(&self.client, &key.namespace);
+        let prepared = self.prepare(&instance, kept).await?;
+        let looks = prepared.plan.iter().enumerate();
+        let looks: Vec<_> =
+            looks.map(|(index, it)| self.look_at(&instance, &client, index, it)).collect();
+        let found: Vec<Option<Drifted<'_>>> =
+            stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        let drifted: Vec<Drifted<'_>> = found.into_iter().flatten().collect();
+        match choice {
+            Drift::Repair if !drifted.is_empty() => {
+                self.repair(&instance, &client, &prepared, drifted).await
+            }
+            _ => {
+                let words = drifted.iter().map(|it| it.words.as_str()).collect::<Vec<_>>();
+                let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
+                self.say_drift(&instance, !drifted.is_empty(), redacted, None).await
+            }
+        }
+    }
+
+    /// One as it is now, if it is still it.
+    async fn read(&self, key: &Key) -> Result<Option<Instance>, Trouble> {
+        let found = find(self.instances(&key.namespace).get(&key.name)).await;
+        let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
+        Ok(found.as_ref().and_then(Instance::of).filter(|it| it.key == *key))
+    }
+
+    async fn look_at<'p>(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        index: usize,
+        planned: &'p Planned,
+    ) -> Result<Option<Drifted<'p>>, Trouble> {
+        let named = planned.words();
+        let of = |trouble: Trouble| trouble.of(&format!("unable to look at {named}"));
+        let is =
+            |words: String| Some(Drifted { planned, index, words: format!("{named}: {words}") });
+        if planned.object["metadata"]["annotations"][DRIFT] == "ignore" {
+            return Ok(None);
+        }
+        let found = get(client, planned).await.map_err(|error| of(error.into()))?;
+        let Some(found) = found else { return Ok(is("it is gone".to_owned())) };
+        if !found["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(is("it is being removed".to_owned()));
+        }
+        if !planned.is(&instance.key, &found, &self.seal) {
+            return Ok(is("it is not of this instance any more".to_owned()));
+        }
+        let would = apply(client, planned, &found, true).await.map_err(|error| of(error.into()))?;
+        let places = differences(&found, &would);
+        Ok((!places.is_empty()).then(|| is(places.join(", "))).flatten())
+    }
+
+    async fn repair(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        prepared: &Prepared,
+        drifted: Vec<Drifted<'_>>,
+    ) -> Result<(), Trouble> {
+        let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
+        let (mut repaired, mut left) = (Vec::new(), Vec::new());
+        for Drifted { planned, index, words } in drifted {
+            match self.change_one(instance, client, planned).await {
+                Ok(again) => {
+                    // What is another object now is said to be it.
+                    if let Some(there) = made.get_mut(index).filter(|it| it.is_at(&again)) {
+                        there.uid = again.uid;
+                    }
+                    repaired.push(words);
+                }
+                Err(Trouble::Old) => return Err(Trouble::Old),
+                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                    left.push(format!("{words}: {why}"));
+                }
+            }
+        }
+        let words = if left.is_empty() { &repaired } else { &left };
+        let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
+        let (namespace, name) = (&*instance.key.namespace, &*instance.key.name);
+        tracing::info!(
+            namespace,
+            name,
+            repaired = repaired.len(),
+            left = left.len(),
+            "it had drifted"
+        );
+        self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await
+    }
+
+    /// Says that it has drifted, or has not (any more): nothing, where that is no news.
+    async fn say_drift(
+        &self,
+        instance: &Instance,
+        is_drifted: bool,
+        message: String,
+        objects: Option<Vec<Made>>,
+    ) -> Result<(), Trouble> {
+        let is_repaired = objects.is_some() && !is_drifted;
+        let now = self.now().to_string();
+        let said = said_of_drift(instance, is_drifted, is_repaired, &message, &now);
+        let Some(conditions) = said else { return Ok(()) };
+        let mut status = json!({"conditions": conditions});
+        if let Some(objects) = objects {
+            status["objects"] = objects.iter().map(Made::entry).collect();
+        }
+        self.write_status(instance, &status).await
+    }
+}
+
+/// When one is looked at first: not all at once.
+fn first(key: &Key, every: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    key.uid.hash(&mut hasher);
+    let part = u32::try_from(hasher.finish() % 1000).unwrap_or_default();
+    every.mul_f64(f64::from(part) / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_documentation() {
+        let words = ["ignore", "report", "repair", "Repair", ""].map(Drift::of);
+        let expected = [Some(Drift::Ignore), Some(Drift::Report), Some(Drift::Repair), None, None];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn instances_are_looked_at_one_after_the_other() {
+        let every = Duration::from_secs(3600);
+        let of = |uid: &str| Key { namespace: "n".into(), name: "i".into(), uid: uid.into() };
+        let firsts: Vec<Duration> = (0..100).map(|it| first(&of(&it.to_string()), every)).collect();
+        assert!(firsts.iter().all(|it| *it < every));
+        let late = firsts.iter().filter(|it| **it > every / 2).count();
+        assert!((20..80).contains(&late), "{late} in the second half");
+    }
+}
