@@ -151,7 +151,7 @@ fn instance_spec() -> Value {
     let template =
         object("A copy of the template, whole.", common.into_iter().chain(template_members()));
     let mut spec = object(
-        "What is instantiated. It does not change.",
+        "What is instantiated. Who may change it is said by the webhook.",
         [("template", open(template)), ("secret", secret), ("requester", requester)],
     );
     spec["required"] = json!(["template"]);
@@ -169,13 +169,22 @@ fn instance_status() -> Value {
         ],
     );
     let objects = json!({"type": "array", "items": entry});
-    let generation = json!({"type": "integer", "format": "int64"});
+    let number = || json!({"type": "integer", "format": "int64"});
+    let started = text("When that was taken up.");
+    let generation = described(number(), "Of which spec it is.");
+    let change = object(
+        "The change that was taken up last.",
+        [("generation", generation), ("startedAt", started)],
+    );
+    let revision = "Which revision of what was ordered it is, from 1: those before are in its Secret.";
     let status = object(
         "How it stands.",
         [
-            ("conditions", condition_list("Ready or InstantiateFailure.", [])),
+            ("conditions", condition_list("Ready, InstantiateFailure or Drifted.", [])),
             ("objects", described(objects, "What was made of it.")),
-            ("observedGeneration", described(generation, "What the conditions are of.")),
+            ("observedGeneration", described(number(), "What the conditions are of.")),
+            ("revision", described(number(), revision)),
+            ("change", change),
         ],
     );
     open(status)

@@ -147,7 +147,7 @@ impl Instance {
     pub(super) fn is_made(&self) -> bool {
         let planned = self.spec["template"]["objects"].as_array().map_or(0, Vec::len);
         let observed = self.status["observedGeneration"].as_i64();
-        self.objects().len() == planned && observed.is_some_and(|it| it >= self.generation)
+        self.objects().len() >= planned && observed.is_some_and(|it| it >= self.generation)
     }
 
     /// When its objects have taken too long.
