@@ -166,6 +166,7 @@ async fn main() {
         workers: WORKERS,
         drift: Drift::Ignore,
         drift_interval: DRIFT_INTERVAL,
+        translation: None,
     };
     let lead = Arc::new(Lead::new(client.clone(), NAMESPACE, "templates", "bench"));
     let controller = Controller::open(calls.count(&client), settings).await.unwrap();

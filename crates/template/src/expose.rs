@@ -15,13 +15,14 @@ use crate::jsonpath::JsonPath;
 const PLAIN: &str = "template.openshift.io/expose-";
 /// The same, in base64.
 const ENCODED: &str = "template.openshift.io/base64-expose-";
-/// The kinds that may expose something, by group and kind.
-const KINDS: [(&str, &str); 5] = [
+/// The kinds that may expose something, by group and kind: those of the original, and what a Route is translated to.
+const KINDS: [(&str, &str); 6] = [
     ("", "ConfigMap"),
     ("", "Secret"),
     ("", "Service"),
     ("", "Route"),
     ("route.openshift.io", "Route"),
+    ("networking.k8s.io", "Ingress"),
 ];
 
 /// Why something cannot be exposed. It never has what an object holds.
@@ -231,6 +232,7 @@ mod tests {
     #[test]
     fn only_some_kinds_expose() {
         assert!(may_expose("route.openshift.io/v1", "Route") && may_expose("v1", "Route"));
+        assert!(may_expose("networking.k8s.io/v1", "Ingress"));
         assert!(!may_expose("apps/v1", "Deployment") && !may_expose("example.com/v1", "Secret"));
         let mut deployment = service("{.spec.clusterIP}");
         (deployment["apiVersion"], deployment["kind"]) = ("apps/v1".into(), "Deployment".into());

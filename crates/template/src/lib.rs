@@ -7,6 +7,8 @@
 //!                     ├── lint: what would fail later              └── expose: what a binding is given
 //!                     └── schema: what may be set
 //!
+//! objects ──▶ translate: what plain Kubernetes takes in their place
+//!
 //! an object, as the API server has it ──▶ ready: whether it is what it is waited for to be
 //! ```
 //!
@@ -27,6 +29,7 @@ mod template;
 
 pub mod jsonpath;
 pub mod ready;
+pub mod translate;
 
 pub use expose::{NotExposed, expose, may_expose};
 pub use fault::{Fault, Problem};

@@ -251,8 +251,7 @@ impl Lint {
             if let Some((name, _)) = exposed(key) {
                 self.exposes(&place, name, text);
                 if is_known && !may_expose(version, kind) {
-                    let detail =
-                        "only a ConfigMap, a Secret, a Service or a Route exposes something";
+                    let detail = "only a ConfigMap, a Secret, a Service, a Route or an Ingress exposes something";
                     self.questionable(&place, detail);
                 }
             }
@@ -450,7 +449,7 @@ mod tests {
                 format!("{pod}[{WAIT:?}]: Questionable: the original waits for no Pod"),
                 format!(
                     "{pod}[\"template.openshift.io/expose-k\"]: Questionable: only a ConfigMap, a Secret, a \
-                     Service or a Route exposes something"
+                     Service, a Route or an Ingress exposes something"
                 ),
                 format!(
                     "{secret}[\"template.openshift.io/expose-\"]: Questionable: names no credential"

@@ -21,6 +21,7 @@ mod records;
 mod reports;
 mod requests;
 mod templates;
+mod translation;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,12 +34,13 @@ pub use records::records;
 pub use reports::reports;
 pub use requests::requests;
 pub use templates::templates;
+pub use translation::translation;
 
 /// A property, by the name of its target and its seeds.
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Property; 7] = [
+pub const ALL: [Property; 8] = [
     ("requests", requests),
     ("broker_output", broker_output),
     ("catalog", catalog),
@@ -46,6 +48,7 @@ pub const ALL: [Property; 7] = [
     ("reports", reports),
     ("templates", templates),
     ("readiness", readiness),
+    ("translation", translation),
 ];
 
 /// What seeds hold where there is a secret.

@@ -39,7 +39,7 @@ pub fn templates(input: &[u8]) {
 }
 
 /// Whether the planted secret is nowhere but where parameters have their values.
-fn is_only_a_value(document: &Value) -> bool {
+pub(crate) fn is_only_a_value(document: &Value) -> bool {
     let mut document = document.clone();
     let parameters = document.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
@@ -48,7 +48,8 @@ fn is_only_a_value(document: &Value) -> bool {
     !document.to_string().contains(PLANTED) && !plants(&document)
 }
 
-fn hides(faults: &[Fault], holds: bool) {
+/// Nothing that is said has it, if it `holds` that only values do.
+pub(crate) fn hides(faults: &[Fault], holds: bool) {
     for fault in faults.iter().filter(|_| holds) {
         assert!(!fault.to_string().contains(PLANTED), "{fault}");
     }

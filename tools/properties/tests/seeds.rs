@@ -58,6 +58,11 @@ fn templates() {
 }
 
 #[test]
+fn translation() {
+    holds("translation");
+}
+
+#[test]
 fn every_property_is_tried_and_has_a_target() {
     let mut targets: Vec<_> = files(&fuzz().join("targets"));
     targets.iter_mut().for_each(|target| *target = target.with_extension(""));

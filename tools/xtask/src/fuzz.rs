@@ -23,7 +23,7 @@ const FLAGS: [&str; 7] = [
 
 /// A target, and the longest input that is worth trying, in bytes: the limits of its parser are
 /// within, and what is longer is only slower.
-const TARGETS: [(&str, u32); 7] = [
+const TARGETS: [(&str, u32); 8] = [
     ("requests", 8192),
     ("broker_output", 12288),
     ("catalog", 16384),
@@ -31,6 +31,7 @@ const TARGETS: [(&str, u32); 7] = [
     ("reports", 8192),
     ("templates", 8192),
     ("readiness", 8192),
+    ("translation", 8192),
 ];
 
 /// Runs each target, or the one named, for so long; tries all of them before it fails.

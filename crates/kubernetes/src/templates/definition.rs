@@ -176,7 +176,8 @@ fn instance_status() -> Value {
         "The change that was taken up last.",
         [("generation", generation), ("startedAt", started)],
     );
-    let revision = "Which revision of what was ordered it is, from 1: those before are in its Secret.";
+    let revision =
+        "Which revision of what was ordered it is, from 1: those before are in its Secret.";
     let status = object(
         "How it stands.",
         [

@@ -51,6 +51,7 @@ use futures_util::FutureExt as _;
 use kube::Client;
 use kube::api::Api;
 use ring::hmac;
+use template::translate::Translation;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -129,6 +130,8 @@ pub struct Settings {
     pub drift: Drift,
     /// How often that is looked at.
     pub drift_interval: Duration,
+    /// How what only OpenShift has becomes what any Kubernetes has; `None`: it does not.
+    pub translation: Option<Translation>,
 }
 
 /// Why there is no controller.

@@ -6,6 +6,7 @@ use engine::redact::Redactor;
 use kube::Client;
 use serde_json::Value;
 use template::Processed;
+use template::translate::{Translation, translate};
 
 use super::Controller;
 use super::kinds::Place;
@@ -34,7 +35,8 @@ impl Controller {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
         let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
         let processed = with_values(template, &kept.record)?;
-        self.prepared(instance, kept, processed.objects, &public).await
+        let objects = self.translated(&instance.key, processed.objects)?;
+        self.prepared(instance, kept, objects, &public).await
     }
 
     /// What is ordered and was not recorded. `before` is what was recorded before it.
@@ -56,6 +58,7 @@ impl Controller {
         }
         let Processed { objects, message, parameters, .. } =
             processed(template).map_err(Trouble::Final)?;
+        let objects = self.translated(&instance.key, objects)?;
         let record = Record::of(instance, &parameters, message, self.now().to_string());
         let kept = match before {
             None => Kept::new(record, spec),
@@ -66,6 +69,26 @@ impl Controller {
             kept.record.before = self.formers(instance, before, &prepared.plan).await?;
         }
         Ok(prepared)
+    }
+
+    /// What any Kubernetes has in the place of what only OpenShift has, by choice.
+    fn translated(&self, of: &Key, objects: Vec<Value>) -> Result<Vec<Value>, Trouble> {
+        let Some(means) = &self.settings.translation else { return Ok(objects) };
+        let means = Translation { namespace: Some(of.namespace.to_string()), ..means.clone() };
+        match translate(objects, &means) {
+            Ok(translated) => {
+                let (namespace, name) = (&*of.namespace, &*of.name);
+                for warning in &translated.warnings {
+                    tracing::debug!(namespace, name, %warning, "it is translated");
+                }
+                Ok(translated.objects)
+            }
+            Err(faults) => {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                let why = format!("unable to translate Template objects: {}", faults.join("\n"));
+                Err(Trouble::Final(why))
+            }
+        }
     }
 
     async fn prepared(
@@ -151,8 +174,9 @@ impl Controller {
         let Some(spec) = kept.spec().or_else(still) else { return Ok(Vec::new()) };
         let Ok(template) = template(&spec) else { return Ok(Vec::new()) };
         let Ok(processed) = with_values(template, &kept.record) else { return Ok(Vec::new()) };
+        let translated = self.translated(&instance.key, processed.objects);
         let mut plan = Vec::new();
-        for (index, object) in processed.objects.into_iter().enumerate() {
+        for (index, object) in translated.into_iter().flatten().enumerate() {
             let (api_version, kind) = plan::kind(&object);
             let place = self.kinds.find_any(api_version, kind).await;
             let place = place.map_err(|error| Trouble::from(error).of(api_version))?;

@@ -149,6 +149,7 @@ async fn live(town: &Town, number: u64, proxy: &Proxy) {
         workers: 8,
         drift: Drift::Ignore,
         drift_interval: DRIFT_INTERVAL,
+        translation: None,
     };
     let Ok(controller) = Controller::open(client, settings).await else { return };
     // With a Lease for each both lead all the time.

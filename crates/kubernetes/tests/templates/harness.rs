@@ -57,6 +57,7 @@ impl Town {
             workers: WORKERS,
             drift: Drift::Ignore,
             drift_interval: DRIFT_INTERVAL,
+            translation: None,
         };
         let seal = seal_key(cluster.client.clone(), &cluster.namespace, NAME).await.unwrap();
         let town = Self { cluster, settings, seal, controller: None };

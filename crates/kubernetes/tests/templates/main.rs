@@ -11,5 +11,6 @@ mod deaths;
 mod harness;
 mod instances;
 mod refusals;
+mod translation;
 mod webhook;
 mod withstands;

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kubernetes::quarks::{Monitored, WORKERS};
+use template::translate::Translation;
 
 use super::webhook::WebhookArgs;
-use crate::serve::{AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters};
+use crate::serve::{AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Translate};
 
 /// What a run was begun with is good until the key after the next.
 const LEAST_KEY_ROTATION: Duration = Duration::from_secs(60 * 60);
@@ -36,6 +37,11 @@ pub(crate) struct ControllerArgs {
     /// For templates: how often that is looked at
     #[arg(long, env = "MANCIPLE_DRIFT_INTERVAL", default_value = "1h", value_name = "PERIOD")]
     pub(crate) drift_interval: Period,
+    /// For templates: have Routes, DeploymentConfigs and OpenShift's roles become what any Kubernetes has
+    #[arg(long, env = "MANCIPLE_TRANSLATE")]
+    translate: bool,
+    #[command(flatten)]
+    translation: Translate,
     /// The cluster, where this does not run in a pod of it
     #[arg(short = 'c', long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -159,6 +165,10 @@ impl ControllerArgs {
             Namespaces::Marked => Monitored::Marked(self.monitored_id.clone()),
             Namespaces::All => Monitored::All,
         }
+    }
+
+    pub(crate) fn translation(&self) -> Option<Translation> {
+        self.translate.then(|| self.translation.clone().into())
     }
 
     /// What each value says for itself is right; whether it can be meant.

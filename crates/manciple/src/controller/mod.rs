@@ -63,6 +63,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
                 workers: usize::try_from(args.max_workers)?,
                 drift: args.drift.into(),
                 drift_interval: args.drift_interval.0,
+                translation: args.translation(),
             };
             controllers.templates = Some(templates::Controller::open(client, settings).await?);
         }

@@ -12,6 +12,7 @@ use kubernetes::{
     Settings,
 };
 use serde::Deserialize;
+use template::translate::Translation;
 
 use super::access::Access;
 use super::config::{Auth, Broker, Config, Period};
@@ -95,6 +96,29 @@ pub(crate) struct Templates {
     /// How often that is looked at.
     #[serde(default)]
     pub(crate) drift_interval: Option<Period>,
+    /// Whether, and how, what only OpenShift has becomes what any Kubernetes has.
+    #[serde(default)]
+    pub(crate) translate: Option<Translate>,
+}
+
+/// How what only OpenShift has becomes what any Kubernetes has.
+#[derive(Debug, Clone, Default, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Translate {
+    /// For --translate: where Routes without a host are, at NAME-NAMESPACE.DOMAIN
+    #[serde(default)]
+    #[arg(long, env = "MANCIPLE_ROUTE_DOMAIN", requires = "translate", value_name = "DOMAIN")]
+    pub(crate) route_domain: Option<String>,
+    /// For --translate: the class of the Ingresses that Routes become [default: the cluster's]
+    #[serde(default)]
+    #[arg(long, env = "MANCIPLE_INGRESS_CLASS", requires = "translate", value_name = "NAME")]
+    pub(crate) ingress_class: Option<String>,
+}
+
+impl From<Translate> for Translation {
+    fn from(Translate { route_domain, ingress_class }: Translate) -> Self {
+        Self { domain: route_domain, ingress_class, namespace: None }
+    }
 }
 
 /// What becomes of objects that are not what their TemplateInstance made, unless it says otherwise.

@@ -28,7 +28,7 @@ use anyhow::Context;
 use standalone::seal::KeySource;
 use standalone::store::{Replace, Restored, restore as restore_store};
 
-pub(crate) use cluster::{AgentDelivery, Cluster, Drift, Requesters, identity};
+pub(crate) use cluster::{AgentDelivery, Cluster, Drift, Requesters, Translate, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
 pub(crate) use secrets::random_text;
 pub(crate) use start::{log, told_to_end};

@@ -63,6 +63,7 @@ pub(crate) async fn open(
             workers: WORKERS,
             drift: of.drift.into(),
             drift_interval: of.drift_interval.map_or(DRIFT_INTERVAL, |it| it.0),
+            translation: of.translate.clone().map(Into::into),
         };
         tokio::spawn(Controller::open(client, settings).await?.run(lead));
     }

@@ -46,12 +46,31 @@ pub(crate) struct ProcessArgs {
     /// json, yaml, name, jsonpath=TEMPLATE or jsonpath-file=FILE
     #[arg(short, long, value_name = "FORMAT", default_value = "json", group = "processing")]
     pub(crate) output: Form,
+    /// Print what plain Kubernetes takes in the place of Routes, DeploymentConfigs and OpenShift's own roles
+    #[arg(long, group = "processing")]
+    pub(crate) translate: bool,
+    #[command(flatten)]
+    pub(crate) translation: TranslationArgs,
     /// What -o jsonpath prints
     #[arg(long, value_name = "TEMPLATE", group = "processing")]
     pub(crate) template: Option<String>,
     /// As it always is: no cluster is asked
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     local: Option<bool>,
+}
+
+/// What --translate has to know.
+#[derive(Debug, Args)]
+pub(crate) struct TranslationArgs {
+    /// Where Routes without a host are: at NAME-NAMESPACE.DOMAIN
+    #[arg(long, value_name = "DOMAIN", requires = "translate")]
+    pub(crate) route_domain: Option<String>,
+    /// The class of each Ingress; the cluster's default decides without it
+    #[arg(long, value_name = "NAME", requires = "translate")]
+    pub(crate) ingress_class: Option<String>,
+    /// Where the objects will be: part of such hosts, and of accounts that roles are bound to
+    #[arg(short, long, value_name = "NAMESPACE", requires = "translate")]
+    pub(crate) namespace: Option<String>,
 }
 
 /// One template.

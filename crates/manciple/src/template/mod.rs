@@ -1,7 +1,7 @@
 //! `manciple template`: templates without a cluster.
 //!
 //! ```text
-//! documents (files) ─▶ given (values) ─▶ template::Template ─▶ process ─▶ print
+//! documents (files) ─▶ given (values) ─▶ template::Template ─▶ process ─▶ translate, by choice ─▶ print
 //!                                              └─▶ lint, schema, diff
 //! ```
 
@@ -30,11 +30,15 @@ pub(crate) async fn perform(args: TemplateArgs, out: Output) -> Result<(), Failu
     }
 }
 
-/// A template with faults, as `oc` says it: on one line if there is one.
+/// A template with faults, as `oc` says it.
 fn invalid(name: &str, faults: &[Fault]) -> Failure {
-    let listed = match faults {
+    Failure::usage(format!("The Template {name:?} is invalid: {}", listed(faults)))
+}
+
+/// On one line if there is one.
+fn listed(faults: &[Fault]) -> String {
+    match faults {
         [fault] => fault.to_string(),
         faults => faults.iter().map(|fault| format!("\n* {fault}")).collect(),
-    };
-    Failure::usage(format!("The Template {name:?} is invalid: {listed}"))
+    }
 }

@@ -1,10 +1,12 @@
 //! `manciple template process`
 
+use serde_json::Value;
+use template::translate::{Translation, translate};
 use template::{Problem, System, Template};
 
-use super::args::ProcessArgs;
+use super::args::{ProcessArgs, TranslationArgs};
 use super::print::{Printer, parameters};
-use super::{documents, given, invalid};
+use super::{documents, given, invalid, listed};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
@@ -30,7 +32,35 @@ pub(super) async fn print(args: &ProcessArgs, out: Output) -> Result<(), Failure
     for warning in &processed.warnings {
         out.note(&format!("warning: {warning}"));
     }
-    printer.print(&processed.objects, args.raw == Some(true), out)
+    let objects = match args.translate {
+        true => translated(&name, processed.objects, &args.translation, out)?,
+        false => processed.objects,
+    };
+    printer.print(&objects, args.raw == Some(true), out)
+}
+
+fn translated(
+    name: &str,
+    objects: Vec<Value>,
+    args: &TranslationArgs,
+    out: Output,
+) -> Result<Vec<Value>, Failure> {
+    let means = Translation {
+        domain: args.route_domain.clone(),
+        ingress_class: args.ingress_class.clone(),
+        namespace: args.namespace.clone(),
+    };
+    let translated = translate(objects, &means).map_err(|faults| {
+        let is_missing = faults.iter().any(|fault| fault.problem == Problem::Required);
+        let hint = "--route-domain says the domain of Routes, and --namespace where objects go";
+        let faults = listed(&faults);
+        Failure::usage(format!("The Template {name:?} cannot be translated: {faults}"))
+            .hint(if is_missing { hint } else { "" })
+    })?;
+    for warning in &translated.warnings {
+        out.note(&format!("warning: {warning}"));
+    }
+    Ok(translated.objects)
 }
 
 /// `a=b,c=d`; they win over those of the template.

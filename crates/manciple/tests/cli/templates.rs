@@ -307,6 +307,109 @@ fn of_several_templates_the_first_is_processed() {
     assert!(text(&said.stderr).contains("2 input templates found, but only the first"));
 }
 
+/// Of an OpenShift of old.
+const LEGACY: &str = r#"
+apiVersion: v1
+kind: Template
+metadata: {name: old}
+parameters:
+  - {name: HOST, value: ""}
+  - {name: IMAGE, value: "registry.example.com/web:1"}
+objects:
+  - apiVersion: v1
+    kind: Service
+    metadata: {name: web}
+    spec: {selector: {deploymentconfig: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+  - apiVersion: v1
+    kind: Route
+    metadata: {name: web, annotations: {template.openshift.io/expose-uri: "http://{.spec.host}{.spec.path}"}}
+    spec: {host: "${HOST}", to: {kind: Service, name: web}, port: {targetPort: 8080}}
+  - apiVersion: v1
+    kind: DeploymentConfig
+    metadata: {name: web}
+    spec:
+      replicas: 1
+      triggers: [{type: ConfigChange}]
+      template:
+        metadata: {labels: {name: web}}
+        spec: {containers: [{name: web, image: "${IMAGE}"}]}
+  - apiVersion: v1
+    kind: RoleBinding
+    metadata: {name: view}
+    roleRef: {name: view}
+    subjects: [{kind: ServiceAccount, name: default}]
+"#;
+
+const PLACE: [&str; 3] = ["--translate", "--route-domain=apps.example.com", "--namespace=shop"];
+
+#[test]
+fn plain_kubernetes_takes_what_is_translated() {
+    let names = process(&[&PLACE[..], &["-o", "name"]].concat(), LEGACY);
+    assert_eq!(
+        names,
+        "service/web\ningress.networking.k8s.io/web\ndeployment.apps/web\n\
+         rolebinding.rbac.authorization.k8s.io/view\n"
+    );
+    let list = process(&[&PLACE[..], &["--ingress-class", "nginx"]].concat(), LEGACY);
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let [_, ingress, deployment, binding] = list["items"].as_array().unwrap().as_slice() else {
+        panic!("{list}")
+    };
+    assert_eq!(ingress["spec"]["ingressClassName"], "nginx");
+    let rule = &ingress["spec"]["rules"][0];
+    assert_eq!(rule["host"], "web-shop.apps.example.com");
+    let port = json!({"name": "http"});
+    assert_eq!(rule["http"]["paths"][0]["backend"]["service"]["port"], port);
+    assert_eq!(
+        ingress["metadata"]["annotations"]["template.openshift.io/expose-uri"],
+        "http://{.spec.rules[0].host}"
+    );
+    assert_eq!(deployment["spec"]["selector"]["matchLabels"], json!({"name": "web"}));
+    assert_eq!(binding["subjects"][0]["namespace"], "shop");
+}
+
+#[test]
+fn nothing_is_translated_unasked() {
+    let names = process(&["-o", "name"], LEGACY);
+    assert!(names.contains("\nroute.route.openshift.io/web\n"), "{names}");
+    for alone in [&["--route-domain=x"][..], &["--ingress-class=x"], &["-n", "x"]] {
+        let said = refused(&[&["process", "-f", "-"], alone].concat(), LEGACY);
+        assert!(said.contains("--translate"), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_translated_is_named_with_what_to_do() {
+    let said = refused(&["process", "-f", "-", "--translate", "-p", "IMAGE= "], LEGACY);
+    for words in [
+        "The Template \"old\" cannot be translated: \n* template.objects[1].spec.host: Required value: ",
+        "\n* template.objects[2].spec.template.spec.containers[0].image: Required value: ",
+        "\n* template.objects[3].subjects[0].namespace: Required value: ",
+        "--route-domain says the domain of Routes",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    let hooked = LEGACY.replace("replicas: 1", "strategy: {type: Custom}");
+    let said = refused(&[&["process", "-f", "-"], &PLACE[..]].concat(), &hooked);
+    assert!(said.contains("objects[2].spec.strategy.type: Invalid value: a string: "), "{said}");
+    assert!(!said.contains("--route-domain"), "{said}");
+}
+
+#[test]
+fn what_is_only_left_out_is_a_warning() {
+    let streamed =
+        LEGACY.replace("[{type: ConfigChange}]", "[{type: ConfigChange}, {type: ImageChange}]");
+    let args = [&["process", "-f", "-", "-o", "name"], &PLACE[..]].concat();
+    let said = said(&args, &streamed);
+    assert_eq!(said.status.code(), Some(0));
+    let warned = text(&said.stderr);
+    assert!(
+        warned
+            .contains("warning: template.objects[2].spec.triggers[1]: Questionable: a Deployment"),
+        "{warned}"
+    );
+}
+
 #[test]
 fn the_examples_have_no_faults_and_are_processed() {
     for name in ["web.yaml", "database.yaml"] {

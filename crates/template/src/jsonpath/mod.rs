@@ -20,6 +20,7 @@ mod error;
 mod go;
 mod item;
 mod parse;
+mod plain;
 mod print;
 mod quote;
 mod syntax;
@@ -32,6 +33,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 pub use error::{FindError, ParseError};
+pub(crate) use plain::Piece;
 use print::Output;
 use syntax::Node;
 use walk::Walk;
