@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 
 /// The pause after a first failure; doubled with each.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -115,6 +118,36 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             }
             None => drop(turns.of.remove(&key)),
         }
+    }
+}
+
+/// Takes turns for ever, so many at a time; only while it leads, for whose turn comes then is looked at by another.
+pub(crate) async fn take_turns<K, F>(
+    queue: Arc<Queue<K>>,
+    workers: usize,
+    leads: impl Fn() -> bool,
+    step: impl Fn(K) -> F,
+) where
+    K: Clone + Ord + Hash + Send + 'static,
+    F: Future<Output = Result<Option<Duration>, ()>> + Send + 'static,
+{
+    let workers = Arc::new(Semaphore::new(workers.max(1)));
+    let mut steps = JoinSet::new();
+    loop {
+        while steps.try_join_next().is_some() {}
+        let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
+        let key = queue.next().await;
+        if !leads() {
+            queue.done(key, Ok(None));
+            continue;
+        }
+        // A defect in one look is no reason never to look again.
+        let step = AssertUnwindSafe(step(key.clone())).catch_unwind();
+        let queue = Arc::clone(&queue);
+        steps.spawn(async move {
+            queue.done(key, step.await.unwrap_or(Err(())));
+            drop(permit);
+        });
     }
 }
 

@@ -42,15 +42,13 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use kube::Client;
 use kube::api::Api;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use self::counts::Counters;
@@ -62,7 +60,7 @@ pub use self::lint::faults;
 use self::table::Table;
 use crate::lease::Lead;
 use crate::own;
-use crate::queue::Queue;
+use crate::queue::{Queue, take_turns};
 use crate::runner::Delivery;
 use crate::runner::keys::{KeyError, Keys};
 use crate::server_time::ServerTime;
@@ -156,7 +154,7 @@ pub struct Controller {
     /// Those that the API server knows, as far as it has said.
     dialects: tokio::sync::watch::Sender<Vec<Dialect>>,
     table: Mutex<Table>,
-    queue: Queue<table::Key>,
+    queue: Arc<Queue<table::Key>>,
     counters: Counters,
     /// Whether this is the one that acts.
     leads: AtomicBool,
@@ -194,7 +192,7 @@ impl Controller {
             native_sidecars,
             dialects: tokio::sync::watch::Sender::new(dialects),
             table,
-            queue: Queue::default(),
+            queue: Arc::default(),
             counters: Counters::default(),
             leads: AtomicBool::new(false),
             peers_wanted: Notify::new(),
@@ -231,25 +229,13 @@ impl Controller {
                 }
             }
         });
-        let workers = Arc::new(Semaphore::new(self.settings.workers.max(1)));
-        let mut steps = JoinSet::new();
-        loop {
-            while steps.try_join_next().is_some() {}
-            let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
-            let key = self.queue.next().await;
-            if !self.leads() {
-                self.queue.done(key, Ok(None));
-                continue;
-            }
+        let (queue, workers) = (Arc::clone(&self.queue), self.settings.workers);
+        let leads = || self.leads();
+        let step = |key| {
             let controller = Arc::clone(&self);
-            steps.spawn(async move {
-                // A defect in one look is no reason never to look again.
-                let step = AssertUnwindSafe(controller.step(&key)).catch_unwind();
-                let looked = step.await.unwrap_or(Err(()));
-                controller.queue.done(key, looked);
-                drop(permit);
-            });
-        }
+            async move { controller.step(&key).await }
+        };
+        take_turns(queue, workers, leads, step).await;
     }
 
     /// Whether it acts, or can: it knows which namespaces are monitored, and what is in one of them.

@@ -195,7 +195,11 @@ impl Controller {
         if let Some(objects) = objects {
             status["objects"] = objects.iter().map(Made::entry).collect();
         }
-        self.write_status(instance, &status).await
+        self.write_status(instance, &status).await?;
+        if is_drifted {
+            self.tell_event(instance, "Drifted", &message);
+        }
+        Ok(())
     }
 }
 

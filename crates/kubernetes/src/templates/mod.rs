@@ -34,6 +34,7 @@ mod seen;
 mod status;
 mod step;
 mod table;
+mod tell;
 mod trouble;
 mod values;
 pub mod verified;
@@ -42,12 +43,10 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use kube::Client;
 use kube::api::Api;
 use ring::hmac;
@@ -63,11 +62,13 @@ pub use self::requester::Requester;
 use self::resource::Key;
 use self::seen::SeenInstance;
 use self::table::{Scope, Table};
+use self::tell::Counters;
+pub use self::tell::Counts;
 use crate::calls::{CallError, find};
 use crate::install::{self, InstallError};
 use crate::lease::Lead;
 use crate::own::{self, OwnError};
-use crate::queue::Queue;
+use crate::queue::{Queue, take_turns};
 use crate::server_time::ServerTime;
 
 /// Applies the definitions, and waits until they are served. Not for OpenShift, which serves these kinds itself.
@@ -168,6 +169,7 @@ pub struct Controller {
     seal: hmac::Key,
     table: Mutex<Table>,
     queue: Arc<Queue<Key>>,
+    counters: Counters,
     /// One for each watch of what is waited for.
     watches: Arc<Semaphore>,
     /// Whether this is the one that acts.
@@ -194,6 +196,7 @@ impl Controller {
             seal,
             table: Mutex::default(),
             queue: Arc::default(),
+            counters: Counters::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
             leads: AtomicBool::new(false),
         }))
@@ -220,25 +223,13 @@ impl Controller {
                 }
             }
         });
-        let workers = Arc::new(Semaphore::new(self.settings.workers.max(1)));
-        let mut steps = JoinSet::new();
-        loop {
-            while steps.try_join_next().is_some() {}
-            let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
-            let key = self.queue.next().await;
-            if !self.leads() {
-                self.queue.done(key, Ok(None));
-                continue;
-            }
+        let (queue, workers) = (Arc::clone(&self.queue), self.settings.workers);
+        let leads = || self.leads();
+        let step = |key| {
             let controller = Arc::clone(&self);
-            steps.spawn(async move {
-                // A defect in one look is no reason never to look again.
-                let step = AssertUnwindSafe(controller.step(&key)).catch_unwind();
-                let looked = step.await.unwrap_or(Err(()));
-                controller.queue.done(key, looked);
-                drop(permit);
-            });
-        }
+            async move { controller.step(&key).await }
+        };
+        take_turns(queue, workers, leads, step).await;
     }
 
     /// Whether it acts, or can: it knows which instances there are.
@@ -251,11 +242,6 @@ impl Controller {
         let watched = self.settings.watched.iter().map(|namespace| Some(namespace.as_str().into()));
         let watched: Vec<Scope> = watched.collect();
         if watched.is_empty() { vec![None] } else { watched }
-    }
-
-    /// How many instances there are, and how many of them are not ready, have not failed, or are being removed.
-    pub fn count(&self) -> (usize, usize) {
-        self.table().count()
     }
 
     fn leads(&self) -> bool {

@@ -213,6 +213,7 @@ impl Controller {
             return Ok(false);
         }
         self.write_status(&instance, &said).await?;
+        self.tell(&instance, stand);
         Ok(true)
     }
 

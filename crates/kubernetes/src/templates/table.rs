@@ -124,10 +124,10 @@ impl Table {
         self.entries.keys().cloned().collect()
     }
 
-    /// How many there are, and how many of them have something to do.
-    pub(super) fn count(&self) -> (usize, usize) {
-        let open = self.entries.values().filter(|entry| entry.instance.is_some());
-        (self.entries.len(), open.count())
+    /// How many there are, and since when each is worked on that has something to do.
+    pub(super) fn begun(&self) -> (usize, Vec<jiff::Timestamp>) {
+        let open = self.entries.values().filter_map(|entry| entry.instance.as_ref());
+        (self.entries.len(), open.map(|instance| instance.begun_at()).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use kubernetes::templates::Drift;
 use serde_json::{Value, json};
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::harness::{Town, condition, password, template};
 
@@ -122,6 +122,20 @@ async fn who_may_not_changes_nothing_and_is_told_what_is_missing() {
     let service = town.object("v1", "Service", "sample").await.unwrap();
     assert_eq!(service["spec"]["ports"][0]["port"], 8080);
     assert_eq!(town.get("i").await["status"]["objects"], before["status"]["objects"]);
+    let told = async || {
+        let events = town.objects("v1", "Event").list(&Default::default()).await.unwrap();
+        let mut told = events.iter().map(|it| it.data.clone());
+        told.find(|it| it["reason"] == "Failed" && it["involvedObject"]["name"] == "i")
+    };
+    let begun = Instant::now();
+    let event = loop {
+        match told().await {
+            Some(event) => break event,
+            None => assert!(begun.elapsed() < Duration::from_secs(30), "nobody is told"),
+        }
+        sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(event["message"], *why, "`kubectl describe` says it");
     // What failed is ordered otherwise, and goes.
     town.change("i", "editor", with_port("9091")).await;
     let after = town.ready_again("i").await;
