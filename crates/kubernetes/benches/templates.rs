@@ -14,7 +14,7 @@ use engine::testing::MemoryStore;
 use engine::{Engine, Policy, Ports, SystemClock};
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kubernetes::templates::broker::TemplateBroker;
 use kubernetes::templates::names::Kind;
@@ -109,9 +109,20 @@ impl Bench {
         self.instances.create(&PostParams::default(), &object).await.unwrap();
     }
 
+    async fn change(&self, name: &str, template: Value) {
+        let patch = Patch::Merge(json!({"spec": {"template": template}}));
+        self.instances.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Waits until what is ordered now is ready.
     async fn ready(&self, name: &str) {
         loop {
             let object = self.instances.get_status(name).await.unwrap();
+            let observed = &object.data["status"]["observedGeneration"];
+            if *observed != json!(object.metadata.generation) {
+                sleep(LOOK).await;
+                continue;
+            }
             let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
             let mut holding = conditions.filter(|it| it["status"] == "True");
             if let Some(condition) = holding.next() {
@@ -191,6 +202,23 @@ async fn main() {
     let (ours, bare) = (median(ours), median(bare));
     println!("7 objects, one instance after another: {ours:.1?} to ready, {bare:.1?} bare");
     println!("calls of one: {writes:.2} writes, {reads:.2} reads, {reviews:.2} reviews");
+
+    for (what, filler) in [("first", 101), ("further", 102)] {
+        let mut changed = Vec::new();
+        for index in 0..40 {
+            let name = format!("one-{index}");
+            let begin = Instant::now();
+            bench.change(&name, template(objects(&name, 7, filler))).await;
+            bench.ready(&name).await;
+            changed.push(begin.elapsed());
+        }
+        let [writes, reads, reviews] = calls.take().map(|count| count / 40.0);
+        let changed = median(changed);
+        println!(
+            "a {what} change of 7 objects: {changed:.1?} to ready; {writes:.2} writes, {reads:.2} reads, \
+             {reviews:.2} reviews"
+        );
+    }
 
     let begin = (Instant::now(), cpu());
     let names: Vec<String> = (0..INSTANCES).map(|index| format!("many-{index}")).collect();

@@ -46,7 +46,8 @@ impl Controller {
             Action::TakeUp => Ok(Came::Stands(Stand::Changing, None)),
             Action::GiveUp => {
                 let why = self.last_words(&instance);
-                Ok(Came::Stands(Stand::Failed(why, instance.is_made()), None))
+                let was_waited_for = instance.is_made() || instance.is_taken_up();
+                Ok(Came::Stands(Stand::Failed(why, was_waited_for), None))
             }
             Action::Make => Box::pin(self.make(&instance)).await,
             Action::Await => Box::pin(self.await_ready(&instance)).await,

@@ -368,3 +368,34 @@ async fn a_requester_without_rights_repairs_nothing() {
     assert_eq!(changed["data"]["a"], "theirs");
     town.remove().await;
 }
+
+/// One whose object is ready when its data says so.
+fn awaited(says: &str, timeout: &str) -> Value {
+    let mut map = map("a", json!({"says": says}));
+    map["metadata"]["annotations"] =
+        json!({"template.manciple.dev/ready-when": "self.data.says == 'ready'"});
+    let mut template = template(json!([map]), json!([]));
+    template["metadata"]["annotations"] = json!({"template.manciple.dev/ready-timeout": timeout});
+    template
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_it_may_take_is_counted_anew_for_a_change() {
+    let town = Town::new("template-timeout").await;
+    town.order("i", "editor", awaited("nothing", "4s")).await;
+    let begun = Instant::now();
+    let why = town.failed("i").await;
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(why.starts_with("timeout while waiting for template instance to be ready"), "{why}");
+    assert!(why.contains("ConfigMap a"), "it says what it waited for: {why}");
+    // The four seconds since its creation are long over.
+    town.change("i", "editor", awaited("still nothing", "4s")).await;
+    let changing =
+        town.until("i", "waiting", |it| condition(it, "Ready")["reason"] == "Waiting").await;
+    assert_eq!(condition(&changing, "InstantiateFailure")["status"], "False");
+    let why = town.failed_again("i").await;
+    assert!(why.starts_with("timeout while waiting"), "{why}");
+    town.change("i", "editor", awaited("ready", "4s")).await;
+    town.ready_again("i").await;
+    town.remove().await;
+}
