@@ -18,6 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::seeds::Sum;
+
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long all may take to come to its end, once all is well. A call that was not answered may take effect for a
@@ -31,7 +33,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// What happened.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) deaths: u64,
+    deaths: u64,
     calls: u64,
     made: u64,
     changed: u64,
@@ -46,13 +48,17 @@ struct Order {
     is_deleted: bool,
 }
 
-impl Tally {
-    pub(crate) fn add(&mut self, other: &Self) {
+impl Sum for Tally {
+    fn add(&mut self, other: &Self) {
         self.deaths += other.deaths;
         self.calls += other.calls;
         self.made += other.made;
         self.changed += other.changed;
         self.removed += other.removed;
+    }
+
+    fn deaths(&self) -> u64 {
+        self.deaths
     }
 }
 

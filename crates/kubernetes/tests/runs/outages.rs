@@ -14,7 +14,7 @@ const AWAY: Duration = Duration::from_secs(3);
 /// Schedules in which controllers do not die (1, 2, 9) and in which they do (3, 12), and this happens to all of
 /// them at once.
 fn survives(outage: impl FnOnce(&mut ControlPlane)) {
-    crate::log();
+    crate::seeds::log();
     let mut plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
     let place = Place::of(&plane);
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();

@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::users::{User, resources, sure};
 
+use crate::seeds::Sum;
+
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long a Lease lasts, so that not much is waited for.
@@ -38,18 +40,22 @@ const REPLICAS: usize = 2;
 /// What happened.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) deaths: u64,
+    deaths: u64,
     calls: u64,
     pub(crate) runs: usize,
     versions: usize,
 }
 
-impl Tally {
-    pub(crate) fn add(&mut self, other: &Self) {
+impl Sum for Tally {
+    fn add(&mut self, other: &Self) {
         self.deaths += other.deaths;
         self.calls += other.calls;
         self.runs += other.runs;
         self.versions += other.versions;
+    }
+
+    fn deaths(&self) -> u64 {
+        self.deaths
     }
 }
 

@@ -25,6 +25,8 @@ use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica};
 use crate::world::{BROKER, Place, World, policy};
 
+use crate::seeds::Sum;
+
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long what is left over may take to go, once all is well.
@@ -35,7 +37,7 @@ const USERS: u64 = 3;
 /// What happened.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) deaths: u64,
+    deaths: u64,
     pub(crate) calls: u64,
     pub(crate) runs: usize,
     pub(crate) operations: usize,
@@ -43,14 +45,18 @@ pub(crate) struct Tally {
     pub(crate) leases_stolen: u64,
 }
 
-impl Tally {
-    pub(crate) fn add(&mut self, other: &Self) {
+impl Sum for Tally {
+    fn add(&mut self, other: &Self) {
         self.deaths += other.deaths;
         self.calls += other.calls;
         self.runs += other.runs;
         self.operations += other.operations;
         self.pods_taken += other.pods_taken;
         self.leases_stolen += other.leases_stolen;
+    }
+
+    fn deaths(&self) -> u64 {
+        self.deaths
     }
 }
 

@@ -14,8 +14,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
-use crate::number;
 use crate::replica::{Character, Replica};
+use crate::seeds::number;
 use crate::world::{BROKER, Place, World, policy, well};
 
 /// After this long a schedule is in the middle of its operations.

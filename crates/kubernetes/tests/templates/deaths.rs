@@ -28,6 +28,14 @@ async fn through(proxy: &Proxy) -> Client {
     kubernetes::client(Some(&file)).await.unwrap()
 }
 
+/// Whether the controller dies before this comes about.
+async fn dies_first<T>(proxy: &Proxy, end: impl Future<Output = T>) -> bool {
+    tokio::select! {
+        () = proxy.died() => true,
+        _ = end => false,
+    }
+}
+
 /// What a whole life has to come to.
 async fn is_whole(town: &Town, name: &str, instance: &Value) {
     let objects = instance["status"]["objects"].as_array().unwrap().iter();
@@ -49,19 +57,13 @@ async fn whoever_dies_at_any_call_makes_no_second_password_and_leaves_nothing() 
         template["parameters"][0]["value"] = json!(name);
         let proxy = mortal(&mut town, call).await;
         town.order(&name, "editor", template).await;
-        tokio::select! {
-            () = proxy.died() => made += 1,
-            _ = town.ready(&name) => {}
-        }
+        made += u64::from(dies_first(&proxy, town.ready(&name)).await);
         town.start().await;
         let instance = town.ready(&name).await;
         is_whole(&town, &name, &instance).await;
         let proxy = mortal(&mut town, call).await;
         town.delete(&name).await;
-        tokio::select! {
-            () = proxy.died() => removed += 1,
-            () = town.gone(&name) => {}
-        }
+        removed += u64::from(dies_first(&proxy, town.gone(&name)).await);
         town.start().await;
         town.gone(&name).await;
         for kind in ["Secret", "ConfigMap", "Service"] {
@@ -83,10 +85,7 @@ async fn what_is_deleted_while_it_is_made_leaves_nothing() {
         template["parameters"][0]["value"] = json!(name);
         let proxy = mortal(&mut town, call).await;
         town.order(&name, "editor", template).await;
-        tokio::select! {
-            () = proxy.died() => {}
-            _ = town.ready(&name) => {}
-        }
+        dies_first(&proxy, town.ready(&name)).await;
         town.kill();
         town.delete(&name).await;
         town.start().await;
@@ -117,10 +116,7 @@ async fn whoever_dies_while_it_changes_something_is_followed_by_who_ends_it() {
         template["parameters"][1]["value"] = json!("9090");
         town.change(&name, "editor", template).await;
         let proxy = mortal(&mut town, call).await;
-        tokio::select! {
-            () = proxy.died() => died += 1,
-            _ = town.ready_again(&name) => {}
-        }
+        died += u64::from(dies_first(&proxy, town.ready_again(&name)).await);
         town.start().await;
         let instance = town.ready_again(&name).await;
         assert_eq!(instance["status"]["revision"], 2, "{name}: one change is one revision");
