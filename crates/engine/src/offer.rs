@@ -101,11 +101,13 @@ impl Engine {
         }
         serve_what_we_keep(&mut catalog);
         offer.catalog = serde_json::to_value(&catalog).unwrap_or_default();
-        let catalog = match before.filter(|before| *before.catalog() == catalog) {
+        let compiled = match before {
             // Unchanged: keep its Last-Modified.
-            Some(catalog) => catalog,
-            None => Arc::new(CompiledCatalog::compile(catalog).map_err(CatalogError::Faults)?),
+            Some(before) if *before.catalog() == catalog => Ok(before),
+            Some(before) => CompiledCatalog::compile_after(catalog, &before).map(Arc::new),
+            None => CompiledCatalog::compile(catalog).map(Arc::new),
         };
+        let catalog = compiled.map_err(CatalogError::Faults)?;
         let Offer { capabilities, of_service, .. } = offer;
         let offering = Offering {
             catalog: Arc::clone(&catalog),

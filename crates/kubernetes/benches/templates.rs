@@ -16,7 +16,7 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
-use kubernetes::templates::broker::TemplateBroker;
+use kubernetes::templates::broker::{self, TemplateBroker};
 use kubernetes::templates::names::Kind;
 use kubernetes::templates::{
     Controller, DRIFT_INTERVAL, Drift, Requesters, Settings, WORKERS, definition, seal_key,
@@ -269,7 +269,12 @@ async fn catalog(client: &Client) {
     let calls = Arc::<Calls>::default();
     let counted = calls.count(client);
     let seal = seal_key(counted.clone(), NAMESPACE, "templates").await.unwrap();
-    let broker = TemplateBroker::new(&counted, NAMESPACE, vec![NAMESPACE.to_owned()], &[], seal);
+    let settings = broker::Settings {
+        namespace: NAMESPACE.to_owned(),
+        offered: vec![NAMESPACE.to_owned()],
+        ..broker::Settings::default()
+    };
+    let broker = TemplateBroker::new(&counted, settings, seal);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let ports = Ports {
         store: TemplateBroker::store(store),

@@ -92,18 +92,18 @@ pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> 
     })
 }
 
-/// Whether the broker has verified what is about to be made.
+/// Whether the broker has verified what is about to be made, now, or what an instance of then is changed to.
 pub(super) fn is_ordered(
     annotation: &str,
     namespace: &str,
     name: &str,
     spec: &Value,
-    now: Timestamp,
+    made_at: Timestamp,
     key: &hmac::Key,
 ) -> bool {
     read(annotation).is_some_and(|Said { word, seconds, tag, .. }| {
         word == Word::Broker
-            && is_near(seconds, now)
+            && is_near(seconds, made_at)
             && hmac::verify(key, &sealed(word, namespace, name, spec, seconds), &tag).is_ok()
     })
 }

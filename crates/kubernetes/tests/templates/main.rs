@@ -6,11 +6,13 @@ mod calls;
 mod support;
 
 mod admission;
+mod broker;
 mod changes;
 mod deaths;
 mod harness;
 mod instances;
 mod refusals;
+mod shop;
 mod translation;
 mod webhook;
 mod withstands;

@@ -14,7 +14,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kubernetes::Client;
-use kubernetes::templates::admission::Admission;
+use kubernetes::templates::admission::{Admission, Changes};
 use kubernetes::templates::names::{GROUP, Kind, VERIFIED};
 use osb::server::rustls::ServerConfig;
 use osb::server::rustls::crypto::ring::default_provider;
@@ -44,7 +44,8 @@ impl Hook {
 
     pub(crate) async fn new(town: &Town) -> Self {
         let (client, namespace) = (&town.cluster.client, &town.cluster.namespace);
-        let admission = Admission::open(client, namespace, &town.settings.name).await.unwrap();
+        let admission = Admission::open(client, namespace, &town.settings.name, Changes::Refused);
+        let admission = admission.await.unwrap();
         let admission = Arc::new(admission);
         let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));

@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use http::StatusCode;
 use kubernetes::Client;
-use kubernetes::templates::admission::{Admission, LARGEST};
+use kubernetes::templates::admission::{Admission, Changes, LARGEST};
 use osb::server::{Limits, TlsSource};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -45,6 +45,10 @@ pub(crate) struct WebhookArgs {
     /// The key of the certificate, PEM
     #[arg(long, env = "MANCIPLE_WEBHOOK_KEY", value_name = "FILE", requires = "webhook_listen")]
     webhook_key: Option<PathBuf>,
+    /// Let the requester of a TemplateInstance change its template and its parameters, as the webhook verifies;
+    /// otherwise what was ordered does not change, but through the broker
+    #[arg(long, env = "MANCIPLE_ALLOW_CHANGES", requires = "webhook_listen")]
+    allow_changes: bool,
 }
 
 /// The webhook while it answers.
@@ -78,7 +82,8 @@ pub(crate) async fn serve(
     };
     let files = Tls { certificate: cert.clone(), key: key.clone() };
     let certificate = Certificate::open(&files).context("--webhook-cert, --webhook-key")?;
-    let admission = Admission::open(client, namespace, name).await?;
+    let changes = if args.allow_changes { Changes::ByRequester } else { Changes::Refused };
+    let admission = Admission::open(client, namespace, name, changes).await?;
     let listener = TcpListener::bind(listen)
         .await
         .with_context(|| format!("--webhook-listen: {listen} cannot be listened on"))?;

@@ -12,10 +12,10 @@ use kubernetes::{
     Settings,
 };
 use serde::Deserialize;
-use template::translate::Translation;
 
 use super::access::Access;
 use super::config::{Auth, Broker, Config, Period};
+use super::offer::Templates;
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -73,99 +73,6 @@ pub(crate) enum AgentDelivery {
     ConfigMap,
     /// Copied out of our image, where nothing may be executed from a ConfigMap.
     InitContainer,
-}
-
-/// Which templates are offered, and who makes what is ordered.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Templates {
-    /// The namespaces whose templates are offered.
-    pub(crate) namespaces: Vec<String>,
-    /// The namespaces whose TemplateInstances are made; all, if none is named.
-    #[serde(default)]
-    pub(crate) instance_namespaces: Vec<String>,
-    /// Whether TemplateInstances are made here too; not where OpenShift or another replica does it.
-    #[serde(default = "yes")]
-    pub(crate) controller: bool,
-    /// Whose word it is that a requester is who ordered an instance.
-    #[serde(default)]
-    pub(crate) requesters: Requesters,
-    /// What becomes of objects that are not what was made.
-    #[serde(default)]
-    pub(crate) drift: Drift,
-    /// How often that is looked at.
-    #[serde(default)]
-    pub(crate) drift_interval: Option<Period>,
-    /// Whether, and how, what only OpenShift has becomes what any Kubernetes has.
-    #[serde(default)]
-    pub(crate) translate: Option<Translate>,
-}
-
-/// How what only OpenShift has becomes what any Kubernetes has.
-#[derive(Debug, Clone, Default, Deserialize, clap::Args)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Translate {
-    /// For --translate: where Routes without a host are, at NAME-NAMESPACE.DOMAIN
-    #[serde(default)]
-    #[arg(long, env = "MANCIPLE_ROUTE_DOMAIN", requires = "translate", value_name = "DOMAIN")]
-    pub(crate) route_domain: Option<String>,
-    /// For --translate: the class of the Ingresses that Routes become [default: the cluster's]
-    #[serde(default)]
-    #[arg(long, env = "MANCIPLE_INGRESS_CLASS", requires = "translate", value_name = "NAME")]
-    pub(crate) ingress_class: Option<String>,
-}
-
-impl From<Translate> for Translation {
-    fn from(Translate { route_domain, ingress_class }: Translate) -> Self {
-        Self { domain: route_domain, ingress_class, namespace: None }
-    }
-}
-
-/// What becomes of objects that are not what their TemplateInstance made, unless it says otherwise.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Drift {
-    /// Nobody looks
-    Ignore,
-    /// The instance says which, and where
-    #[default]
-    Report,
-    /// They become what was made
-    Repair,
-}
-
-impl From<Drift> for kubernetes::templates::Drift {
-    fn from(drift: Drift) -> Self {
-        match drift {
-            Drift::Ignore => Self::Ignore,
-            Drift::Report => Self::Report,
-            Drift::Repair => Self::Repair,
-        }
-    }
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// Whose word it is that the requester of a TemplateInstance is who ordered it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Requesters {
-    /// That of the webhook, or of the broker, who have verified it
-    #[default]
-    Verified,
-    /// That of whoever may create TemplateInstances: they may act for anybody then
-    Trusted,
-}
-
-impl From<Requesters> for kubernetes::templates::Requesters {
-    fn from(requesters: Requesters) -> Self {
-        match requesters {
-            Requesters::Verified => Self::Verified,
-            Requesters::Trusted => Self::Trusted,
-        }
-    }
 }
 
 /// How several brokers are served.

@@ -14,6 +14,7 @@ mod failpoint;
 mod groups;
 mod keys;
 mod metrics;
+mod offer;
 mod place;
 mod probes;
 mod secrets;
@@ -28,8 +29,9 @@ use anyhow::Context;
 use standalone::seal::KeySource;
 use standalone::store::{Replace, Restored, restore as restore_store};
 
-pub(crate) use cluster::{AgentDelivery, Cluster, Drift, Requesters, Translate, identity};
+pub(crate) use cluster::{AgentDelivery, Cluster, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
+pub(crate) use offer::{Drift, Requesters, Translate};
 pub(crate) use secrets::random_text;
 pub(crate) use start::{log, told_to_end};
 pub(crate) use tls::Certificate;

@@ -7,13 +7,12 @@ use std::time::Duration;
 use axum::Router;
 use engine::Engine;
 use engine::policy::{OnBound, OnLost, PerAction, Policy};
-use kubernetes::templates::broker::{NAME, TemplateBroker};
+use kubernetes::templates::broker::{self, NAME, TemplateBroker};
 use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
-use osb::Backend;
 use osb::jobs::contract::Capability;
 
-use super::cluster::Templates;
+use super::offer::Templates;
 use super::place::Place;
 use super::start::Parts;
 
@@ -39,13 +38,14 @@ pub(crate) async fn open(
 ) -> anyhow::Result<(Engine, Router)> {
     let Ground { client, namespace, lead } = ground;
     let seal = templates::seal_key(client.clone(), &namespace, templates::NAME).await?;
-    let broker = TemplateBroker::new(
-        &client,
-        &namespace,
-        of.namespaces.clone(),
-        &of.instance_namespaces,
-        seal,
-    );
+    let settings = broker::Settings {
+        namespace: namespace.clone(),
+        offered: of.namespaces.clone(),
+        watched: of.instance_namespaces.clone(),
+        ids: of.ids.into(),
+        status_codes: of.status_codes.into(),
+    };
+    let broker = TemplateBroker::new(&client, settings, seal);
     let name = format!("{}/{NAME}", parts.policy.broker);
     let place = Place::templates(client.clone(), &namespace, &name, broker.clone(), &lead).await?;
     let engine = parts.engine(&place, policy(&parts.policy, name));
@@ -67,7 +67,7 @@ pub(crate) async fn open(
         };
         tokio::spawn(Controller::open(client, settings).await?.run(lead));
     }
-    let front: Arc<dyn Backend> = Arc::new(broker.front(engine.clone()));
+    let front = broker.backend(engine.clone());
     let router = parts.routes_of(front, &engine, &place);
     Ok((engine, router))
 }
@@ -80,7 +80,7 @@ pub(crate) fn nested(router: Router) -> Router {
 fn policy(base: &Policy, broker: String) -> Policy {
     Policy {
         broker,
-        capabilities: Some(vec![Capability::RequestFile]),
+        capabilities: Some(vec![Capability::RequestFile, Capability::Update]),
         timeouts: PerAction::all(LONGEST),
         // What is begun is named by the order: begun twice it is begun once.
         lost: OnLost::Retry,

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
+use super::CompiledCatalog;
 use super::schemas::PlanSchemas;
 use crate::fields::{Fault, Faults, Path};
 use crate::model::{Catalog, DashboardClient, MaintenanceInfo, Object, Service};
@@ -47,12 +49,17 @@ const PLAN_MEMBERS: [&str; 11] = [
 /// Every fault of a catalog against the specification; empty if it may be served.
 pub fn lint(catalog: &Catalog) -> Vec<Fault> {
     let faults = Faults::default();
-    inspect(catalog, &faults);
+    inspect(catalog, None, &faults);
     faults.into_vec()
 }
 
-/// Notes every fault, and gives the compiled schemas of each plan, service by service.
-pub(super) fn inspect(catalog: &Catalog, faults: &Faults) -> Vec<Vec<PlanSchemas>> {
+/// Notes every fault, and gives the compiled schemas of each plan, service by service. Those that a catalog `before`
+/// has too are taken from it: they had no faults.
+pub(super) fn inspect(
+    catalog: &Catalog,
+    before: Option<&CompiledCatalog>,
+    faults: &Faults,
+) -> Vec<Vec<Arc<PlanSchemas>>> {
     let services = Path::Root.member("services");
     let mut names = Unique::new("name");
     let mut ids = Unique::new("id");
@@ -62,7 +69,15 @@ pub(super) fn inspect(catalog: &Catalog, faults: &Faults) -> Vec<Vec<PlanSchemas
         ids.check(service.id.as_str(), &path, faults);
         names.check(&service.name, &path, faults);
         inspect_service(service, &path, faults);
-        compiled.push(inspect_plans(service, &path, &mut ids, faults));
+        let mut schemas = Vec::with_capacity(service.plans.len());
+        let plans = path.member("plans");
+        for (index, plan) in service.plans.iter().enumerate() {
+            let known = before.and_then(|before| before.schemas_of(plan));
+            let compile = || Arc::new(PlanSchemas::compile(plan, &plans.index(index), faults));
+            schemas.push(known.unwrap_or_else(compile));
+        }
+        inspect_plans(service, &path, &mut ids, faults);
+        compiled.push(schemas);
     }
     compiled
 }
@@ -81,15 +96,9 @@ fn inspect_service(service: &Service, path: &Path<'_>, faults: &Faults) {
     inspect_extensions(&service.extensions, &SERVICE_MEMBERS, path, faults);
 }
 
-fn inspect_plans<'c>(
-    service: &'c Service,
-    path: &Path<'_>,
-    ids: &mut Unique<'c>,
-    faults: &Faults,
-) -> Vec<PlanSchemas> {
+fn inspect_plans<'c>(service: &'c Service, path: &Path<'_>, ids: &mut Unique<'c>, faults: &Faults) {
     let parent = path.member("plans");
     let mut names = Unique::new("name");
-    let mut compiled = Vec::with_capacity(service.plans.len());
     // The one plan of a service may bear its id: brokers do so whose platforms know what they ordered by it.
     let is_alone = service.plans.len() == 1;
     for (index, plan) in service.plans.iter().enumerate() {
@@ -111,9 +120,7 @@ fn inspect_plans<'c>(
             faults.add(path.member("version"), message);
         }
         inspect_extensions(&plan.extensions, &PLAN_MEMBERS, &path, faults);
-        compiled.push(PlanSchemas::compile(plan, &path, faults));
     }
-    compiled
 }
 
 /// An extension that bears a member's name would be served beside the member, twice in one object.

@@ -41,6 +41,11 @@ pub fn check_maintenance_info(plan: &PlanEntry, info: &MaintenanceInfo) -> Resul
     ))
 }
 
+/// Whether a text is a version of a plan: a semantic one (item 16).
+pub fn is_version(text: &str) -> bool {
+    semver::Version::parse(text).is_ok()
+}
+
 /// Milliseconds since 1970 of a timestamp of the form `yyyy-mm-ddThh:mm:ss.sZ` (item 40).
 pub fn parse_timestamp(text: &str) -> Option<u64> {
     let timestamp: jiff::Timestamp = text.parse().ok()?;

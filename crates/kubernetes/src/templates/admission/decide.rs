@@ -5,7 +5,7 @@ use ring::hmac;
 
 use super::answer::Answer;
 use super::review::Review;
-use super::{instance, validate};
+use super::{Changes, instance, validate};
 use crate::access::Identity;
 use crate::templates::names::{GROUP, Kind};
 
@@ -17,6 +17,8 @@ pub(super) struct Means<'a> {
     pub(super) now: Timestamp,
     /// The end of a name, if one has to be generated.
     pub(super) suffix: &'a str,
+    /// Who may change what was ordered.
+    pub(super) changes: Changes,
 }
 
 /// The right to say whom an instance is made for.

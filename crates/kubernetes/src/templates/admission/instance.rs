@@ -1,13 +1,14 @@
-//! TemplateInstances: who makes one is who it is made for, unless they may `assign`; and what was ordered stays so.
+//! TemplateInstances: who makes one is who it is made for, unless they may `assign`; and what was ordered stays so, but
+//! for changes that the broker has verified, and those of the requester's own where they are let in.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Wrong};
 use super::decide::{Assign, Judged, Means};
-use super::naming::{differences, is_left_open};
+use super::naming::{differences, is_had, is_left_open};
 use super::review::Review;
-use super::validate;
+use super::{Changes, validate};
 use crate::templates::names::{Kind, VERIFIED};
 use crate::templates::requester::Requester;
 use crate::templates::verified::{self, Word};
@@ -78,8 +79,9 @@ pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
     depends(review, name, allowed, refused)
 }
 
-/// One that is to be changed. What is verified of it stays; those who may `assign` may change what is ordered, and
-/// it is verified anew, as of the moment in which the instance was made.
+/// One that is to be changed. What is verified of it stays; those who may `assign`, and the requester where
+/// [`Changes::ByRequester`] holds, may change what is ordered, and it is verified anew, as of the moment in which the
+/// instance was made. What the broker has verified is let in as it is, from whoever it names.
 pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
     let (metadata, old_metadata) = (&review.object["metadata"], &review.old["metadata"]);
     let name = old_metadata["name"].as_str().unwrap_or_default().to_owned();
@@ -101,8 +103,6 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
         }
         return Judged::Answered(Answer::patched(patch));
     }
-    let immutable = Wrong::new("spec", "Forbidden: field is immutable");
-    let refused = Answer::invalid(Kind::TemplateInstance, &name, &[immutable]);
     let created = old_metadata["creationTimestamp"].as_str().unwrap_or_default();
     let Ok(created) = created.parse::<Timestamp>() else {
         let why = "an AdmissionReview of UPDATE has to say when the object was made";
@@ -115,6 +115,12 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
         }
         false => vec![Wrong::required("spec")],
     };
+    if is_ordered(review, &name, created, means) {
+        return match wrongs.is_empty() {
+            true => Judged::Answered(Answer::as_it_is()),
+            false => invalid(&name, &wrongs),
+        };
+    }
     let allowed = match wrongs.is_empty() {
         true => {
             let seal =
@@ -128,7 +134,37 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
         }
         false => Answer::invalid(Kind::TemplateInstance, &name, &wrongs),
     };
+    if means.changes == Changes::ByRequester && is_requesters_own(review, &spec) {
+        return Judged::Answered(allowed);
+    }
+    let immutable = Wrong::new("spec", "Forbidden: field is immutable");
+    let refused = Answer::invalid(Kind::TemplateInstance, &name, &[immutable]);
     depends(review, name, allowed, refused)
+}
+
+/// Whether it is a change that the broker has verified, and who asks is who it names. A seal can be read: somebody else
+/// who brings one back would have done again, in another's name, what that one ordered once.
+fn is_ordered(review: &Review, name: &str, created: Timestamp, means: &Means<'_>) -> bool {
+    let spec = &review.object["spec"];
+    let said = review.object["metadata"]["annotations"][VERIFIED].as_str().unwrap_or_default();
+    verified::is_ordered(said, &review.namespace, name, spec, created, means.seal)
+        && Requester::of(&spec["requester"]).is_ok_and(|named| is_had(&named.identity, &review.who))
+}
+
+/// Whether it is a change of the template, or of the Secret of the parameters, by whom the instance is made for.
+fn is_requesters_own(review: &Review, spec: &Value) -> bool {
+    let rest = |spec: &Value| {
+        let mut rest = spec.clone();
+        if let Some(members) = rest.as_object_mut() {
+            members.remove("template");
+            members.remove("secret");
+        }
+        rest
+    };
+    let old = &review.old["spec"];
+    let requester = Requester::of(&old["requester"]);
+    requester.is_ok_and(|named| differences(&named.identity, &review.who).is_empty())
+        && verified::same(&rest(spec), &rest(old))
 }
 
 fn depends(review: &Review, name: String, allowed: Answer, refused: Answer) -> Judged {

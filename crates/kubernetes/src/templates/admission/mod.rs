@@ -9,7 +9,7 @@
 //! The API server does not say that it is the API server. Whoever reaches the port can have anything sealed for
 //! anybody. It gains them nothing as long as every write of a TemplateInstance comes through here: what they wrote
 //! into the annotation is replaced when an instance is made, and put back when one is changed, and a write of the
-//! status changes no annotation. So there must be no way around the webhook where instances are made by the
+//! status changes no annotation. The broker's seal stays, for nobody can have one made. So there must be no way around the webhook where instances are made by the
 //! controller: no namespace that is left out, no selector of objects, no condition, no `failurePolicy: Ignore`.
 
 mod answer;
@@ -50,12 +50,24 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long the end of a generated name is, as the API server has it.
 const SUFFIX: usize = 5;
 
+/// Whose changes of what was ordered are let in, beside those of the broker, and of whoever may `assign`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Changes {
+    /// Nobody's: as in the original, a spec does not change.
+    #[default]
+    Refused,
+    /// The requester's own: of the template, and of the Secret of the parameters. Where the controller carries changes
+    /// out.
+    ByRequester,
+}
+
 /// Answers AdmissionReviews. Any number of replicas may, whether they lead or not: nothing is kept.
 pub struct Admission {
     seal: hmac::Key,
     reviews: Reviews,
     time: Arc<ServerTime>,
     reading: Semaphore,
+    changes: Changes,
 }
 
 impl Admission {
@@ -63,11 +75,16 @@ impl Admission {
     ///
     /// # Errors
     /// If the Secret of the key cannot be read or made.
-    pub async fn open(client: &Client, namespace: &str, name: &str) -> Result<Self, OwnError> {
+    pub async fn open(
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        changes: Changes,
+    ) -> Result<Self, OwnError> {
         let (client, time) = ServerTime::of(client, namespace);
         let seal = super::seal_key(client.clone(), namespace, name).await?;
         let reviews = Reviews::new(client, Vec::new());
-        Ok(Self { seal, reviews, time, reading: Semaphore::new(READ_AT_ONCE) })
+        Ok(Self { seal, reviews, time, reading: Semaphore::new(READ_AT_ONCE), changes })
     }
 
     /// The AdmissionReview that answers one, both as JSON. Refusals are answers.
@@ -94,7 +111,10 @@ impl Admission {
     fn judged(&self, review: &Review) -> Judged {
         let now = jiff::Timestamp::from_millisecond(self.time.now()).unwrap_or_default();
         match suffix() {
-            Some(suffix) => judge(review, &Means { seal: &self.seal, now, suffix: &suffix }),
+            Some(suffix) => {
+                let changes = self.changes;
+                judge(review, &Means { seal: &self.seal, now, suffix: &suffix, changes })
+            }
             None => Judged::Answered(Answer::unanswered("there are no random numbers to be had")),
         }
     }

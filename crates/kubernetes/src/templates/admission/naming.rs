@@ -1,6 +1,6 @@
 //! Whom a spec names, beside who asks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -36,4 +36,17 @@ pub(super) fn differences(named: &Identity, who: &Identity) -> Vec<&'static str>
         ("extra", named.extra != who.extra),
     ];
     differ.into_iter().filter_map(|(member, differs)| differs.then_some(member)).collect()
+}
+
+/// Whether somebody is named of whom whoever asks is no less. To whoever is impersonated the API server adds groups
+/// that everybody has, and older ones know no uid of them.
+pub(super) fn is_had(named: &Identity, who: &Identity) -> bool {
+    let said = |of: &Identity| -> BTreeMap<String, Vec<String>> {
+        let said = of.extra.iter().filter(|(_, values)| !values.is_empty());
+        said.map(|(key, values)| (key.clone(), values.clone())).collect()
+    };
+    named.user == who.user
+        && (who.uid.is_empty() || named.uid == who.uid)
+        && said(named) == said(who)
+        && named.groups.iter().all(|group| who.groups.contains(group))
 }

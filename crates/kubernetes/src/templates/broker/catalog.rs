@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use osb::{Catalog, ParametersSchema, Plan, PlanId, SchemaGroup, Schemas, Service, ServiceId};
+use osb::{
+    Catalog, MaintenanceInfo, ParametersSchema, Plan, PlanId, SchemaGroup, Schemas, Service,
+    ServiceId,
+};
 use serde_json::{Map, Value, json};
 use template::Template;
+
+use super::stock::Known;
+use super::strict::StatusCodes;
 
 /// Annotations of a template that its service bears as metadata, and under which names.
 const METADATA: [(&[&str], &str); 6] = [
@@ -27,36 +33,31 @@ const METADATA: [(&[&str], &str); 6] = [
 ];
 const BINDABLE: &str = "template.openshift.io/bindable";
 
-/// A template that is offered, as the API server has it.
-pub(crate) struct Offered<'t> {
-    pub(crate) uid: &'t str,
-    pub(crate) namespace: &'t str,
-    pub(crate) document: &'t Value,
-}
-
-/// The catalog of these, in the order of their namespaces and names, and what cannot be offered, each with why.
+/// The catalog of these, in this order, and what cannot be offered, each with why.
 ///
 /// Of two with one name, which the specification forbids, the first bears it; the other is offered as NAME.NAMESPACE,
 /// with its id behind that where something else is named so.
-pub(crate) fn catalog<'t>(
-    offered: impl IntoIterator<Item = Offered<'t>>,
+pub(super) fn catalog<'t>(
+    all: impl IntoIterator<Item = &'t Known>,
+    codes: StatusCodes,
 ) -> (Catalog, Vec<String>) {
     let mut services: BTreeMap<String, Service> = BTreeMap::new();
     let (mut second, mut refused) = (Vec::new(), Vec::new());
-    for it in offered {
-        let name = it.document["metadata"]["name"].as_str().unwrap_or_default();
-        let words = format!("template {}/{name}", it.namespace);
-        let mut service = match service(&it) {
-            Ok(service) => service,
+    for known in all {
+        let mut service = match &known.service {
+            Ok(service) => service.clone(),
             Err(why) => {
-                refused.push(format!("{words}: {why}"));
+                refused.push(format!("{}: {why}", known.words()));
                 continue;
             }
         };
+        if codes == StatusCodes::Original {
+            without_changes(&mut service);
+        }
         match services.entry(service.name.clone()) {
             Entry::Vacant(free) => drop(free.insert(service)),
             Entry::Occupied(_) => {
-                service.name = format!("{name}.{}", it.namespace);
+                service.name = format!("{}.{}", known.name, known.namespace);
                 second.push(service);
             }
         }
@@ -71,11 +72,34 @@ pub(crate) fn catalog<'t>(
     (Catalog { services: services.into_values().collect() }, refused)
 }
 
-/// One of them alone, if it can be served.
-fn service(offered: &Offered<'_>) -> Result<Service, String> {
-    let template = Template::read(offered.document.clone())
+/// What is not served is not offered: the original changes and shows no instances.
+fn without_changes(service: &mut Service) {
+    service.instances_retrievable = Some(false);
+    service.bindings_retrievable = Some(false);
+    for plan in &mut service.plans {
+        plan.maintenance_info = None;
+        let schemas = plan.schemas.as_mut().and_then(|schemas| schemas.service_instance.as_mut());
+        if let Some(schemas) = schemas {
+            schemas.update = None;
+        }
+    }
+}
+
+/// What a template is offered as, under these ids.
+///
+/// # Errors
+/// Why it cannot be.
+pub(super) fn service(
+    id: &str,
+    plan: &str,
+    revision: &MaintenanceInfo,
+    document: &Value,
+) -> Result<Service, String> {
+    let template = Template::read(document.clone())
         .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    let service = of_template(offered.uid, &template).map_err(|error| error.to_string())?;
+    let id = ServiceId::new(id).map_err(|error| error.to_string())?;
+    let plan = PlanId::new(plan).map_err(|error| error.to_string())?;
+    let service = of_template(id, plan, revision, &template);
     let faults = osb::catalog::lint(&Catalog { services: vec![service.clone()] });
     match faults.is_empty() {
         true => Ok(service),
@@ -83,21 +107,32 @@ fn service(offered: &Offered<'_>) -> Result<Service, String> {
     }
 }
 
-fn of_template(uid: &str, template: &Template) -> Result<Service, osb::IdError> {
+fn of_template(
+    id: ServiceId,
+    plan: PlanId,
+    revision: &MaintenanceInfo,
+    template: &Template,
+) -> Service {
     let order: Vec<&str> = template.parameters.iter().map(|it| it.name.as_str()).collect();
     let schemas = Schemas {
-        service_instance: Some(group(template.schema())),
-        service_binding: Some(group(json!({
-            "$schema": "http://json-schema.org/draft-04/schema",
-            "type": "object",
-            "additionalProperties": false,
-        }))),
+        service_instance: Some(SchemaGroup {
+            update: Some(parameters(of_change(template.schema()))),
+            create: Some(parameters(template.schema())),
+        }),
+        service_binding: Some(SchemaGroup {
+            create: Some(parameters(json!({
+                "$schema": "http://json-schema.org/draft-04/schema",
+                "type": "object",
+                "additionalProperties": false,
+            }))),
+            update: None,
+        }),
     };
     let form = json!({"schemas": {"service_instance": {"create": {
         "openshift_form_definition": order,
     }}}});
     let plan = Plan {
-        id: PlanId::new(uid)?,
+        id: plan,
         name: "default".to_owned(),
         description: "Default plan".to_owned(),
         metadata: form.as_object().cloned(),
@@ -107,7 +142,7 @@ fn of_template(uid: &str, template: &Template) -> Result<Service, osb::IdError> 
         binding_rotatable: None,
         schemas: Some(schemas),
         maximum_polling_duration: None,
-        maintenance_info: None,
+        maintenance_info: Some(revision.clone()),
         extensions: Map::new(),
     };
     let annotation = |name: &str| template.annotation(name).filter(|text| !text.is_empty());
@@ -119,8 +154,8 @@ fn of_template(uid: &str, template: &Template) -> Result<Service, osb::IdError> 
     }
     let tags = annotation("tags").unwrap_or_default();
     let tags = tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned);
-    Ok(Service {
-        id: ServiceId::new(uid)?,
+    Service {
+        id,
         name: template.name().to_owned(),
         description: annotation("description").unwrap_or("No description provided.").to_owned(),
         bindable: !annotation(BINDABLE).is_some_and(|said| said.eq_ignore_ascii_case("false")),
@@ -134,24 +169,39 @@ fn of_template(uid: &str, template: &Template) -> Result<Service, osb::IdError> 
         dashboard_client: None,
         plan_updateable: None,
         extensions: Map::new(),
-    })
+    }
 }
 
-fn group(schema: Value) -> SchemaGroup {
-    SchemaGroup { create: Some(ParametersSchema { parameters: Some(schema) }), update: None }
+/// What may be changed: some of the parameters. What is left out stays as it is, so that none is required.
+fn of_change(mut schema: Value) -> Value {
+    if let Some(members) = schema.as_object_mut() {
+        members.remove("required");
+    }
+    schema
+}
+
+fn parameters(schema: Value) -> ParametersSchema {
+    ParametersSchema { parameters: Some(schema) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::ids::Ids;
+    use super::super::stock::Stock;
     use super::*;
 
     fn offered(documents: &[Value]) -> (Vec<Value>, Vec<String>) {
-        let all = documents.iter().map(|document| Offered {
-            uid: document["metadata"]["uid"].as_str().unwrap(),
-            namespace: document["metadata"]["namespace"].as_str().unwrap(),
-            document,
+        offered_by(documents, StatusCodes::Specification)
+    }
+
+    fn offered_by(documents: &[Value], codes: StatusCodes) -> (Vec<Value>, Vec<String>) {
+        let known = documents.iter().map(|document| {
+            let namespace = document["metadata"]["namespace"].as_str().unwrap();
+            let seen = serde_json::from_str(&document.to_string()).unwrap();
+            Stock::read(Ids::Uid, namespace, &seen).unwrap()
         });
-        let (catalog, refused) = catalog(all);
+        let known: Vec<Known> = known.collect();
+        let (catalog, refused) = catalog(&known, codes);
         let services = serde_json::to_value(catalog).unwrap()["services"].take();
         (services.as_array().unwrap().clone(), refused)
     }
@@ -185,6 +235,8 @@ mod tests {
         assert_eq!(plans.len(), 1);
         assert_eq!((&plan["id"], &plan["name"]), (&json!("uid-t"), &json!("default")));
         assert_eq!((&plan["description"], &plan["free"]), (&json!("Default plan"), &json!(true)));
+        let version = plan["maintenance_info"]["version"].as_str().unwrap();
+        assert!(version.starts_with("1.0.0+"), "{version}");
     }
 
     #[test]
@@ -240,11 +292,28 @@ mod tests {
         assert_eq!(schema["required"], json!(["Z"]));
         assert_eq!(schema["additionalProperties"], false);
         assert_eq!(schema["properties"]["A"]["title"], "An a");
+        let change = &plan["schemas"]["service_instance"]["update"]["parameters"];
+        assert_eq!(change["properties"], schema["properties"]);
+        assert_eq!(change["additionalProperties"], false);
+        assert_eq!(change.get("required"), None, "what is left out of a change stays as it is");
         assert_eq!(schema["properties"]["M"], json!({"type": "string", "default": ""}));
         let form = &plan["metadata"]["schemas"]["service_instance"]["create"];
         assert_eq!(form["openshift_form_definition"], json!(["Z", "A", "M"]));
         let binding = &plan["schemas"]["service_binding"]["create"]["parameters"];
         assert_eq!(binding["additionalProperties"], false, "a binding has no parameters");
+    }
+
+    #[test]
+    fn what_the_original_does_not_serve_is_not_offered_in_its_way() {
+        let template = template("t", json!({}), json!([{"name": "A"}]));
+        let (services, _) = offered_by(&[template], StatusCodes::Original);
+        let (service, plan) = (&services[0], &services[0]["plans"][0]);
+        let retrievable = (&service["instances_retrievable"], &service["bindings_retrievable"]);
+        assert_eq!(retrievable, (&json!(false), &json!(false)));
+        assert_eq!(plan.get("maintenance_info"), None);
+        assert_eq!(plan["schemas"]["service_instance"].get("update"), None);
+        let create = &plan["schemas"]["service_instance"]["create"]["parameters"];
+        assert_eq!(create["properties"]["A"]["type"], "string");
     }
 
     #[test]

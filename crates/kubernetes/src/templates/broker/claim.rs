@@ -7,6 +7,7 @@ use std::time::Duration;
 use engine::Engine;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
@@ -47,10 +48,32 @@ impl Claim {
         })
     }
 
+    /// The id of the instance.
+    pub(super) fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The Secret of the parameters that are in force.
+    pub(super) fn secret(&self) -> &str {
+        self.object.data["spec"]["secret"]["name"].as_str().unwrap_or_default()
+    }
+
     /// Whether an object was made for it.
-    pub(super) fn owns(&self, owners: &Value) -> bool {
-        let uid = json!(self.object.uid());
-        owners.as_array().into_iter().flatten().any(|owner| owner["uid"] == uid)
+    pub(super) fn owns(&self, object: &ObjectMeta) -> bool {
+        let uid = self.object.metadata.uid.as_deref();
+        let mut owners = object.owner_references.iter().flatten();
+        uid.is_some_and(|uid| owners.any(|owner| owner.uid == uid))
+    }
+
+    /// What exists already has to be of the same order.
+    pub(super) fn check(&self, what: &str, object: &ObjectMeta) -> Result<(), Failure> {
+        let name = object.name.as_deref().unwrap_or_default();
+        match self.owns(object) {
+            true => Ok(()),
+            false => {
+                Err(Failure::failed(format!("{what} {name}: exists, and is not of this order")))
+            }
+        }
     }
 }
 
@@ -101,20 +124,35 @@ impl TemplateBroker {
 
     /// Notes who is bound, or is not any longer.
     pub(super) async fn note(&self, name: &str, binding: &str, bound: bool) -> Result<(), Failure> {
-        for _ in 0..ROUNDS {
-            // Without it there is nothing to note.
-            let Some(Claim { object }) = self.claimed(name).await? else { return Ok(()) };
-            let ids = object.data["spec"]["bindingIDs"].as_array().cloned().unwrap_or_default();
+        self.amend(name, |spec| {
+            let ids = spec["bindingIDs"].as_array().cloned().unwrap_or_default();
             let mut ids: Vec<Value> = ids.into_iter().filter(|id| *id != binding).collect();
             if bound {
                 ids.push(json!(binding));
             }
-            if object.data["spec"]["bindingIDs"] == json!(ids) {
+            json!({"bindingIDs": ids})
+        })
+        .await
+    }
+
+    /// Notes which Secret has the parameters that are in force.
+    pub(super) async fn note_secret(&self, name: &str, secret: &str) -> Result<(), Failure> {
+        self.amend(name, |_| json!({"secret": {"name": secret}})).await
+    }
+
+    /// Changes members of a claim's spec to what they are to be, given what is there.
+    async fn amend(&self, name: &str, change: impl Fn(&Value) -> Value) -> Result<(), Failure> {
+        for _ in 0..ROUNDS {
+            // Without it there is nothing to note.
+            let Some(Claim { object }) = self.claimed(name).await? else { return Ok(()) };
+            let spec = &object.data["spec"];
+            let change = change(spec);
+            if has(spec, &change) {
                 return Ok(());
             }
             let patch = Patch::Merge(json!({
                 "metadata": {"resourceVersion": object.resource_version()},
-                "spec": {"bindingIDs": ids},
+                "spec": change,
             }));
             match call(self.claims().patch(name, &PatchParams::default(), &patch)).await {
                 Ok(_) | Err(CallError::NotFound) => return Ok(()),
@@ -131,6 +169,7 @@ impl TemplateBroker {
         let events = watcher(namespaces, Config::default()).backoff(Again::default());
         pin_mut!(events);
         let (mut listed, mut there) = (HashSet::new(), HashSet::new());
+        let mut is_first = true;
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
@@ -142,6 +181,9 @@ impl TemplateBroker {
                 }
                 Ok(Event::InitDone) => {
                     there = std::mem::take(&mut listed);
+                    if std::mem::take(&mut is_first) {
+                        self.say_unknown(&there);
+                    }
                     self.sweep(&engine, &there).await;
                 }
                 Ok(Event::Delete(it)) => {
@@ -149,6 +191,19 @@ impl TemplateBroker {
                     self.sweep(&engine, &there).await;
                 }
                 Err(error) => tracing::warn!(%error, "namespaces cannot be watched now"),
+            }
+        }
+    }
+
+    /// Says which namespaces are configured and not there: it may be a slip of the pen.
+    fn say_unknown(&self, there: &HashSet<String>) {
+        for (member, names) in
+            [("namespaces", &self.offered), ("instance_namespaces", &self.watched)]
+        {
+            for namespace in names.iter().filter(|name| !there.contains(*name)) {
+                tracing::warn!(
+                    "kubernetes.templates.{member}: there is no namespace {namespace:?}"
+                );
             }
         }
     }
@@ -180,5 +235,13 @@ impl TemplateBroker {
             find(self.claims().delete(&name, &DeleteParams::background())).await?;
         }
         Ok(())
+    }
+}
+
+/// Whether a document is already what a merge patch (RFC 7386) makes of it.
+fn has(document: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(members) => members.iter().all(|(name, value)| has(&document[name], value)),
+        patch => document == patch,
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use engine::Engine;
-use engine::record::Key;
+use engine::ports::Stored;
+use engine::record::{Key, Ordered};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -15,14 +16,15 @@ use osb::catalog::PlanEntry;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, CompiledCatalog,
     DeprovisionRequest, Error, ErrorKind, InstanceId, InstanceView, LastOperation,
-    LastOperationQuery, ProvisionRequest, ProvisionedBody, Reply, UnbindRequest, UpdateRequest,
+    LastOperationQuery, ProvisionRequest, ProvisionedBody, Reply, ServiceId, UnbindRequest,
+    UpdateRequest,
 };
 use quick_cache::sync::Cache;
 
-use super::life::namespace;
-use super::{TemplateBroker, identity};
+use super::life;
+use super::{TemplateBroker, asked, identity};
 use crate::access::Identity;
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, find};
 use crate::templates::names::GROUP;
 use crate::templates::requester::Requester;
 
@@ -45,7 +47,7 @@ struct Right {
 }
 
 /// The engine of templates, behind what is asked before it.
-pub struct Front {
+pub(super) struct Front {
     engine: Engine,
     broker: TemplateBroker,
     allowed: Cache<(Identity, Right), (Instant, bool)>,
@@ -103,18 +105,32 @@ impl Front {
         Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
 
-    /// The namespace of an instance that there is; of any other the engine says what there is to say.
-    async fn namespace(&self, instance: &InstanceId) -> Option<String> {
-        let record = self.engine.store().glance(&Key::Instance(instance.clone())).await;
-        let stored = record.ok().flatten().filter(|stored| stored.record.is_live())?;
-        let namespace = namespace(stored.record.ordered.context.expose()).to_owned();
-        Some(namespace).filter(|namespace| !namespace.is_empty())
+    /// What was ordered of an instance that there is; of any other the engine says what there is to say. What is not
+    /// known of here is asked for: it may be that somebody else has just ordered it.
+    async fn ordered(&self, instance: &InstanceId) -> Result<Option<Ordered>, Error> {
+        let (store, key) = (self.engine.store(), Key::Instance(instance.clone()));
+        let unknown = |error| {
+            tracing::warn!(%error, "whose an instance is cannot be read");
+            let words = "whose the instance is is not known now; come again";
+            Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
+        };
+        let stored = match store.glance(&key).await.map_err(unknown)? {
+            None if store.lags() => store.read(&key).await.map_err(unknown)?,
+            known => known,
+        };
+        Ok(stored.as_ref().and_then(ordered))
+    }
+
+    async fn namespace(&self, instance: &InstanceId) -> Result<Option<String>, Error> {
+        let ordered = self.ordered(instance).await?;
+        let namespace = ordered.map(|ordered| namespace_of(&ordered).to_owned());
+        Ok(namespace.filter(|namespace| !namespace.is_empty()))
     }
 
     /// How an instance stands, to those who may get it.
     async fn may_see(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
-        let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
+        let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
         if self.broker.is_gone(&namespace).await {
             return Ok(());
         }
@@ -127,24 +143,89 @@ impl Front {
     async fn may_read(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         self.may_see(call, instance).await?;
         let requester = identity::requester(call.originating_identity.as_ref())?;
-        let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
+        let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
         let name = instance.as_str().to_owned();
         let right = Right { verb: "get", group: "", resource: "secrets", namespace, name };
         let is_allowed = self.ask(&requester, &right).await?;
         allowed(&requester, &right, is_allowed)
     }
 
+    /// The template of a service, for those who may get it.
+    async fn may_use(&self, requester: &Requester, service: &ServiceId) -> Result<(), Error> {
+        let Some(template) = self.broker.templates.get(service.as_str()) else { return Ok(()) };
+        let (namespace, name) = (template.namespace.clone(), template.name.clone());
+        self.check(requester, of_group("get", "templates", namespace, name)).await
+    }
+
+    /// Changes an instance where it is, for those who may change it and make a Secret of its parameters.
+    async fn may_change(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        request: &mut UpdateRequest,
+    ) -> Result<(), Error> {
+        let requester = identity::requester(call.originating_identity.as_ref())?;
+        let Some(ordered) = self.ordered(instance).await? else { return Ok(()) };
+        let namespace = namespace_of(&ordered).to_owned();
+        asked::stay(request, &namespace)?;
+        if self.broker.is_gone(&namespace).await {
+            return Ok(());
+        }
+        for verb in ["get", "update"] {
+            let name = instance.as_str().to_owned();
+            let right = of_group(verb, "templateinstances", namespace.clone(), name);
+            self.check(&requester, right).await?;
+        }
+        self.check(&requester, creation_of_secrets(namespace.clone())).await?;
+        match asked::revision(&ordered, request) {
+            Some(_) => self.may_use(&requester, &request.service_id).await,
+            None => self.knows(&requester, instance, &namespace, request).await,
+        }
+    }
+
+    /// Whether the template that an instance has knows the parameters that are to be changed. Those of a revision
+    /// before, which it knows no more, are passed over later.
+    async fn knows(
+        &self,
+        requester: &Requester,
+        instance: &InstanceId,
+        namespace: &str,
+        request: &UpdateRequest,
+    ) -> Result<(), Error> {
+        let Some(parameters) = &request.parameters else { return Ok(()) };
+        let client = requester.client(&self.broker.client, namespace);
+        let found = find(self.broker.instances(&client, namespace).get(instance.as_str())).await;
+        let found = found.map_err(|error| {
+            tracing::warn!(%error, "the template of an instance is not known");
+            let words = "the template that the instance has cannot be read now; come again";
+            Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
+        })?;
+        match found {
+            Some(found) => asked::known(&found.data["spec"]["template"], parameters.expose()),
+            None => Ok(()),
+        }
+    }
+
     /// Removes it, or a binding of it, for those who may delete it. Where its namespace is gone so are all rights in
     /// it: nobody needs one then.
     async fn may_remove(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         let requester = identity::requester(call.originating_identity.as_ref())?;
-        let Some(namespace) = self.namespace(instance).await else { return Ok(()) };
+        let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
         if self.broker.is_gone(&namespace).await {
             return Ok(());
         }
         let name = instance.as_str().to_owned();
         self.check(&requester, of_group("delete", "templateinstances", namespace, name)).await
     }
+}
+
+/// What was ordered of an instance that there is.
+fn ordered(stored: &Stored) -> Option<Ordered> {
+    Some(stored.record.ordered.clone()).filter(|_| stored.record.is_live())
+}
+
+fn namespace_of(ordered: &Ordered) -> &str {
+    life::namespace(ordered.context.expose())
 }
 
 /// Refuses with 403 who may not.
@@ -165,6 +246,10 @@ fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(),
 
 fn of_group(verb: &'static str, resource: &'static str, namespace: String, name: String) -> Right {
     Right { verb, group: GROUP, resource, namespace, name }
+}
+
+fn creation_of_secrets(namespace: String) -> Right {
+    Right { verb: "create", group: "", resource: "secrets", namespace, name: String::new() }
 }
 
 /// Ids become names and `bindingIDs`.
@@ -221,23 +306,14 @@ impl Backend for Front {
             return Err(Error::bad_request(words));
         }
         let requester = identity::requester(call.originating_identity.as_ref())?;
-        if let Some(template) = self.broker.templates.get(request.service_id.as_str()) {
-            let name = template.document["metadata"]["name"].as_str().unwrap_or_default();
-            let templates =
-                of_group("get", "templates", template.namespace.clone(), name.to_owned());
-            self.check(&requester, templates).await?;
-        }
+        self.may_use(&requester, &request.service_id).await?;
         let instances = of_group("create", "templateinstances", namespace.clone(), String::new());
-        let secrets = Right {
-            verb: "create",
-            group: "",
-            resource: "secrets",
-            namespace,
-            name: String::new(),
-        };
         self.check(&requester, instances).await?;
-        self.check(&requester, secrets).await?;
-        if self.namespace(instance).await.is_some_and(|there| there != of("namespace")) {
+        self.check(&requester, creation_of_secrets(namespace)).await?;
+        // What is not known of here is no reason to ask: it is an order like most.
+        let known = self.engine.store().glance(&Key::Instance(instance.clone())).await;
+        let known = known.ok().flatten().as_ref().and_then(ordered);
+        if known.is_some_and(|it| namespace_of(&it) != of("namespace")) {
             let words = "the id is taken by an instance in another namespace";
             return Err(Error::new(ErrorKind::Conflict, words));
         }
@@ -248,9 +324,9 @@ impl Backend for Front {
         &self,
         call: &Call,
         instance: &InstanceId,
-        request: UpdateRequest,
+        mut request: UpdateRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
-        self.may_see(call, instance).await?;
+        self.may_change(call, instance, &mut request).await?;
         self.engine.update(call, instance, request).await
     }
 

@@ -4,19 +4,28 @@
 //! OSB ──▶ Front: identity, ids, access ──▶ engine ──▶ TemplateBroker
 //!                                                       ├─ BrokerTemplateInstance   ours, cluster-wide, named by the
 //!                                                       │                           instance's id
-//!                                                       └─ Secret, TemplateInstance  the requester's, owned by it
+//!                                                       └─ Secret, TemplateInstance  the requester's, owned by it;
+//!                                                                                    a Secret for each change
 //! ```
 //!
 //! What OSB asks of a broker is the engine's: idempotency, conflicts, `last_operation`, tombstones. Here is what
 //! becomes of templates, in the words and names of the original, so that what it made is known here.
 
+mod asked;
+mod await_end;
 mod bind;
 mod catalog;
+mod change;
 mod claim;
 mod front;
 mod identity;
+mod ids;
 mod life;
 mod offered;
+mod parameters;
+mod revision;
+mod stock;
+mod strict;
 mod unsaved;
 
 use std::collections::HashSet;
@@ -28,11 +37,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
-use osb::{Broker, Catalog, Failure, FailureKind, Output, Work};
+use osb::{Backend, Broker, Catalog, Failure, FailureKind, Output, Work};
 use ring::hmac;
 
-pub use self::front::Front;
+use self::front::Front;
+pub use self::ids::Ids;
 use self::offered::Templates;
+pub use self::strict::StatusCodes;
+use self::strict::Strict;
 pub use self::unsaved::Unsaved;
 use super::kinds::Kinds;
 use super::names::Kind;
@@ -43,6 +55,21 @@ use crate::server_time::ServerTime;
 /// The name under which the broker is served, as the original's: `/brokers/template.openshift.io/v2`.
 pub const NAME: &str = "template.openshift.io";
 
+/// What is offered, and where.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where what is ours is kept.
+    pub namespace: String,
+    /// The namespaces whose templates are offered; of two templates of one name that of the first bears it.
+    pub offered: Vec<String>,
+    /// Where instances are made; empty: everywhere.
+    pub watched: Vec<String>,
+    /// What the ids of services are made of.
+    pub ids: Ids,
+    /// By whose status codes requests are answered.
+    pub status_codes: StatusCodes,
+}
+
 /// The broker of templates. Cheap to clone.
 #[derive(Clone)]
 pub struct TemplateBroker {
@@ -51,6 +78,9 @@ pub struct TemplateBroker {
     seal: hmac::Key,
     templates: Arc<Templates>,
     kinds: Arc<Kinds>,
+    status_codes: StatusCodes,
+    /// Whose templates are offered.
+    offered: Arc<[String]>,
     /// Where instances are made; empty: everywhere.
     watched: Arc<[String]>,
     /// The namespaces that there are, once they are known.
@@ -58,23 +88,24 @@ pub struct TemplateBroker {
 }
 
 impl TemplateBroker {
-    /// A broker of the templates of these namespaces, whose instances are made in those that are `watched`, or, if
-    /// there are none, everywhere. `namespace` is where what is ours is, `seal` the key of [`super::seal_key`].
-    pub fn new(
-        client: &Client,
-        namespace: &str,
-        namespaces: Vec<String>,
-        watched: &[String],
-        seal: hmac::Key,
-    ) -> Self {
-        let (client, time) = ServerTime::of(client, namespace);
+    /// A broker of templates; `seal` is the key of [`super::seal_key`].
+    pub fn new(client: &Client, settings: Settings, seal: hmac::Key) -> Self {
+        let (client, time) = ServerTime::of(client, &settings.namespace);
+        let offered: Arc<[String]> = settings.offered.into();
         Self {
-            templates: Templates::new(client.clone(), namespaces),
+            templates: Templates::new(
+                client.clone(),
+                Arc::clone(&offered),
+                settings.ids,
+                settings.status_codes,
+            ),
+            status_codes: settings.status_codes,
+            offered,
             kinds: Arc::new(Kinds::of(client.clone())),
             client,
             time,
             seal,
-            watched: watched.into(),
+            watched: settings.watched.into(),
             places: Arc::default(),
         }
     }
@@ -84,9 +115,13 @@ impl TemplateBroker {
         tokio::join!(Arc::clone(&self.templates).keep(engine.clone()), self.keep_claims(engine));
     }
 
-    /// What is asked before the engine is.
-    pub fn front(&self, engine: Engine) -> Front {
-        Front::new(engine, self.clone())
+    /// What is served: the engine, behind what is asked before it.
+    pub fn backend(&self, engine: Engine) -> Arc<dyn Backend> {
+        let front = Front::new(engine.clone(), self.clone());
+        match self.status_codes {
+            StatusCodes::Specification => Arc::new(front),
+            StatusCodes::Original => Arc::new(Strict::new(front, engine)),
+        }
     }
 
     /// A store whose catalog is not kept: each replica knows the templates.
@@ -127,6 +162,10 @@ impl Broker for TemplateBroker {
 
     async fn provision(&self, work: Work) -> Result<Output, Failure> {
         Box::pin(self.order(work)).await
+    }
+
+    async fn update(&self, work: Work) -> Result<Output, Failure> {
+        Box::pin(self.change(work)).await
     }
 
     async fn deprovision(&self, work: Work) -> Result<Output, Failure> {

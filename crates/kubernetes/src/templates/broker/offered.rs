@@ -1,7 +1,7 @@
 //! The templates of the namespaces that are offered, kept by a watch.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use engine::Engine;
@@ -12,11 +12,13 @@ use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use osb::jobs::contract::Capability;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::catalog::{self, Offered};
+use super::catalog;
+use super::ids::Ids;
+use super::stock::{Known, Stock};
+use super::strict::StatusCodes;
 use crate::calls::Again;
 use crate::templates::seen::SeenTemplate;
 
@@ -26,31 +28,40 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// The pause before a catalog that could not be put in force is tried again.
 const TROUBLE: Duration = Duration::from_secs(5);
 
-/// A template, as the API server has it.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) namespace: String,
-    pub(super) document: Value,
-}
-
 /// All that are offered.
 pub(super) struct Templates {
     client: Client,
-    namespaces: Vec<String>,
-    known: RwLock<BTreeMap<String, Arc<Known>>>,
+    namespaces: Arc<[String]>,
+    ids: Ids,
+    codes: StatusCodes,
+    stock: RwLock<Stock>,
+    /// What was said not to be offered: each is said once.
+    said: Mutex<BTreeSet<String>>,
     /// How many of the namespaces were listed, and a count of what has changed.
     changed: watch::Sender<(usize, u64)>,
 }
 
 impl Templates {
-    pub(super) fn new(client: Client, namespaces: Vec<String>) -> Arc<Self> {
-        let changed = watch::Sender::new((0, 0));
-        Arc::new(Self { client, namespaces, known: RwLock::default(), changed })
+    pub(super) fn new(
+        client: Client,
+        namespaces: Arc<[String]>,
+        ids: Ids,
+        codes: StatusCodes,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            ids,
+            codes,
+            stock: RwLock::new(Stock::new(ids, Arc::clone(&namespaces))),
+            namespaces,
+            said: Mutex::default(),
+            changed: watch::Sender::new((0, 0)),
+        })
     }
 
-    /// The one of a service, by its uid.
-    pub(super) fn get(&self, uid: &str) -> Option<Arc<Known>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    /// The one of a service.
+    pub(super) fn get(&self, service: &str) -> Option<Arc<Known>> {
+        self.stock.read().unwrap_or_else(PoisonError::into_inner).get(service).cloned()
     }
 
     /// What is offered now; `None` until all namespaces were listed.
@@ -58,27 +69,28 @@ impl Templates {
         if self.changed.borrow().0 < self.namespaces.len() {
             return None;
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut sorted: Vec<_> = known.iter().collect();
-        let place = |namespace: &str| self.namespaces.iter().position(|it| it == namespace);
-        sorted.sort_by_key(|(_, it)| {
-            (place(&it.namespace), it.document["metadata"]["name"].to_string())
-        });
-        let offered = sorted.into_iter().map(|(uid, it)| Offered {
-            uid,
-            namespace: &it.namespace,
-            document: &it.document,
-        });
-        let (catalog, refused) = catalog::catalog(offered);
-        refused.iter().for_each(|why| tracing::warn!("not offered: {why}"));
+        let (known, mut refused) =
+            self.stock.read().unwrap_or_else(PoisonError::into_inner).offered();
+        let (catalog, faulty) = catalog::catalog(known.iter().map(|it| &**it), self.codes);
+        refused.extend(faulty);
+        self.say(refused);
         let catalog = serde_json::to_value(catalog).unwrap_or_default();
-        Some(Offer { catalog, capabilities: vec![Capability::RequestFile], ..Offer::default() })
+        let capabilities = vec![Capability::RequestFile, Capability::Update];
+        Some(Offer { catalog, capabilities, ..Offer::default() })
+    }
+
+    /// Says what is newly not offered.
+    fn say(&self, refused: Vec<String>) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused: BTreeSet<String> = refused.into_iter().collect();
+        refused.difference(&said).for_each(|why| tracing::warn!("not offered: {why}"));
+        *said = refused;
     }
 
     /// Puts in force what is offered, at each change, for ever. To be spawned.
     pub(super) async fn keep(self: Arc<Self>, engine: Engine) {
         let mut tasks = JoinSet::new();
-        for namespace in self.namespaces.clone() {
+        for namespace in self.namespaces.iter().cloned() {
             tasks.spawn(Arc::clone(&self).follow(namespace));
         }
         let mut changed = self.changed.subscribe();
@@ -103,22 +115,31 @@ impl Templates {
         let config = Config { page_size: Some(PAGE), ..Config::default() };
         let events = watcher(api, config).backoff(Again::default());
         pin_mut!(events);
-        let (mut listed, mut is_first) = (BTreeMap::new(), true);
+        let (mut listed, mut is_first) = (Vec::new(), true);
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => listed.extend(known(&namespace, &object)),
+                Ok(Event::InitApply(seen)) => listed.extend(self.known(&namespace, &seen)),
                 Ok(Event::InitDone) => {
-                    self.replace(&namespace, std::mem::take(&mut listed));
+                    if is_first && listed.is_empty() {
+                        tracing::warn!(namespace, "there are no templates in it to be offered");
+                    }
+                    let listed = std::mem::take(&mut listed);
+                    self.write(|stock| stock.replace(&namespace, listed));
                     self.tell(std::mem::take(&mut is_first));
                 }
-                Ok(Event::Apply(object)) => {
-                    self.write(|all| all.extend(known(&namespace, &object)));
+                Ok(Event::Apply(seen)) => {
+                    let known = self.known(&namespace, &seen);
+                    let uid = seen.metadata.uid.unwrap_or_default();
+                    self.write(|stock| match known {
+                        Some(known) => stock.learn(known),
+                        None => stock.forget(&uid),
+                    });
                     self.tell(false);
                 }
-                Ok(Event::Delete(object)) => {
-                    let uid = object.metadata.uid.unwrap_or_default();
-                    self.write(|all| drop(all.remove(&uid)));
+                Ok(Event::Delete(seen)) => {
+                    let uid = seen.metadata.uid.unwrap_or_default();
+                    self.write(|stock| stock.forget(&uid));
                     self.tell(false);
                 }
                 Err(error) => {
@@ -128,15 +149,20 @@ impl Templates {
         }
     }
 
-    fn replace(&self, namespace: &str, listed: BTreeMap<String, Arc<Known>>) {
-        self.write(|all| {
-            all.retain(|_, it| it.namespace != namespace);
-            all.extend(listed);
-        });
+    fn known(&self, namespace: &str, seen: &SeenTemplate) -> Option<Arc<Known>> {
+        let stock = self.stock.read().unwrap_or_else(PoisonError::into_inner);
+        let unchanged = stock.unchanged(namespace, seen);
+        drop(stock);
+        let known = unchanged.or_else(|| Stock::read(self.ids, namespace, seen).map(Arc::new));
+        if known.is_none() {
+            let name = seen.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!("not offered: template {namespace}/{name}: is nested too deep");
+        }
+        known
     }
 
-    fn write(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Known>>)) {
-        change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner));
+    fn write(&self, change: impl FnOnce(&mut Stock)) {
+        change(&mut self.stock.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn tell(&self, is_first: bool) {
@@ -145,14 +171,4 @@ impl Templates {
             *count = count.wrapping_add(1);
         });
     }
-}
-
-fn known(namespace: &str, seen: &SeenTemplate) -> Option<(String, Arc<Known>)> {
-    let uid = seen.metadata.uid.clone()?;
-    let Some(document) = seen.document() else {
-        let name = seen.metadata.name.as_deref().unwrap_or_default();
-        tracing::warn!("not offered: template {namespace}/{name}: is nested too deep");
-        return None;
-    };
-    Some((uid, Arc::new(Known { namespace: namespace.to_owned(), document })))
 }

@@ -198,6 +198,11 @@ mod tests {
                 "agent_delivery: config-map",
             ),
             (
+                "kubernetes: {templates: {namespaces: []}}",
+                "kubernetes.templates.namespaces",
+                "name at least one",
+            ),
+            (
                 "kubernetes: {agent_path: /a}",
                 "kubernetes.agent_path",
                 "agent_delivery: init-container",
@@ -230,6 +235,7 @@ mod tests {
             "kubernetes: {agent_file: /a}",
             "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
             "kubernetes: {agent_image: i}",
+            "kubernetes: {templates: {namespaces: [a], ids: name, status_codes: original}}",
             "auth: {users: [{name: a, password_file: x}], tokens: [{name: a, token_file: y}]}",
         ] {
             assert_eq!(faults(yaml), Vec::<String>::new(), "{yaml}");

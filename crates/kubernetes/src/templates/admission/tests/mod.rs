@@ -6,6 +6,7 @@ use data_encoding::BASE64;
 use ring::hmac;
 use serde_json::{Value, json};
 
+use super::Changes;
 use super::decide::{Judged, Means, judge};
 use super::review::Review;
 use crate::templates::names::{GROUP, Kind, VERIFIED};
@@ -30,12 +31,16 @@ struct Came {
 }
 
 fn came(request: &Value) -> Came {
+    came_where(Changes::Refused, request)
+}
+
+fn came_where(changes: Changes, request: &Value) -> Came {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
     });
     let review = Review::read(review.to_string().as_bytes()).unwrap();
     let key = key();
-    let means = Means { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q" };
+    let means = Means { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
     let response =
         |answer: &super::answer::Answer| answer.document(&review.uid)["response"].clone();
     match judge(&review, &means) {

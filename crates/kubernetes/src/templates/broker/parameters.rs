@@ -1,0 +1,190 @@
+//! The parameters of an instance, in Secrets of the requester's: one for the order, and one for each change.
+
+use std::collections::BTreeSet;
+
+use data_encoding::{BASE64, HEXLOWER};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use osb::{Failure, FailureKind};
+use ring::digest::{SHA256, digest};
+use serde_json::{Map, Value, json};
+use template::{Parameter, Template};
+
+use super::claim::Claim;
+use super::failed;
+use crate::calls::{CallError, call, find};
+
+/// A label: of which instance the parameters are.
+const INSTANCE: &str = "template.manciple.dev/instance";
+/// How much of the digest of a change is in the name of its Secret, in bytes.
+const DIGEST: usize = 4;
+
+/// The name of the Secret of a change: the same in each attempt, and that of no other change.
+pub(super) fn name_of_change(instance: &str, operation: &str) -> String {
+    let digest = digest(&SHA256, format!("{instance}\0{operation}").as_bytes());
+    let digest = digest.as_ref().get(..DIGEST).unwrap_or_default();
+    format!("{instance}-{}", HEXLOWER.encode(digest))
+}
+
+/// What the requester gives, as the data of a Secret: declared parameters only, and none that is empty where one is
+/// generated.
+///
+/// # Errors
+/// What is no text, and what the template requires and has no value for.
+pub(super) fn of_order(
+    document: &Value,
+    given: &Map<String, Value>,
+) -> Result<Map<String, Value>, Failure> {
+    let invalid = |why: String| Failure::new(FailureKind::Invalid, why);
+    let read = Template::read(document.clone());
+    let template = read.map_err(|_| invalid("the template cannot be read any more".to_owned()))?;
+    let mut data = Map::new();
+    for (key, value) in given {
+        let Value::String(text) = value else {
+            return Err(invalid(format!("parameters.{key}: has to be a string")));
+        };
+        let mut declared = template.parameters.iter().filter(|it| it.name == *key);
+        let wanted = declared.any(|it| !text.is_empty() || it.generate.is_empty());
+        if wanted {
+            data.insert(key.clone(), json!(BASE64.encode(text.as_bytes())));
+        }
+    }
+    let has_none = |it: &&Parameter| {
+        let given = given.get(&it.name).and_then(Value::as_str);
+        given.map_or(it.value.is_empty(), str::is_empty)
+    };
+    let mut required =
+        template.parameters.iter().filter(|it| it.required && it.generate.is_empty());
+    match required.find(has_none) {
+        Some(it) => Err(invalid(format!("parameters.{}: is required by the template", it.name))),
+        None => Ok(data),
+    }
+}
+
+/// Makes a Secret of a claim's, in the requester's name, unless it is there.
+///
+/// # Errors
+/// If the requester may not, or if there is another's of that name.
+pub(super) async fn keep(
+    client: &Client,
+    claim: &Claim,
+    name: &str,
+    data: &Map<String, Value>,
+) -> Result<(), Failure> {
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "labels": {INSTANCE: claim.name()},
+            "ownerReferences": [claim.owner()],
+        },
+        "data": data,
+    }))
+    // What is said of it would have a value in it.
+    .map_err(|_| Failure::failed(format!("Secret {name}: cannot be written")))?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), claim.namespace());
+    let what = format!("Secret {name}");
+    match call(secrets.create(&PostParams::default(), &secret)).await {
+        Ok(_) => Ok(()),
+        Err(CallError::Exists) => {
+            let found = call(secrets.get_metadata(name)).await;
+            claim.check("Secret", &found.map_err(|error| failed(&what, error))?.metadata)
+        }
+        Err(error) => Err(failed(&what, error)),
+    }
+}
+
+/// Removes a claim's Secrets but for some, in the requester's name. What the requester may not remove stays until its
+/// owner goes.
+pub(super) async fn forget(client: &Client, claim: &Claim, but: &BTreeSet<&str>) {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), claim.namespace());
+    let of_it = ListParams::default().labels(&format!("{INSTANCE}={}", claim.name()));
+    let listed = call(secrets.list_metadata(&of_it)).await.map(|list| list.items);
+    let listed = listed.unwrap_or_default().into_iter().filter_map(|it| it.metadata.name);
+    // Who may not list them may know these.
+    let known = [claim.name().to_owned(), claim.secret().to_owned()];
+    let names: BTreeSet<String> = listed.chain(known).filter(|name| !name.is_empty()).collect();
+    for name in names.iter().filter(|name| !but.contains(name.as_str())) {
+        let Ok(Some(found)) = find(secrets.get_metadata(name)).await else { continue };
+        if !claim.owns(&found.metadata) {
+            continue;
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: found.metadata.uid, resource_version: None }),
+            ..DeleteParams::default()
+        };
+        if let Err(error) = find(secrets.delete(name, &params)).await {
+            tracing::debug!(name, %error, "a Secret of parameters stays until its instance goes");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template() -> Value {
+        json!({
+            "apiVersion": "template.openshift.io/v1", "kind": "Template",
+            "metadata": {"name": "t"}, "objects": [],
+            "parameters": [
+                {"name": "NAME", "required": true},
+                {"name": "SIZE", "required": true, "value": "1"},
+                {"name": "PASSWORD", "required": true, "generate": "expression", "from": "[a-z]{8}"},
+                {"name": "NOTE"},
+            ],
+        })
+    }
+
+    fn data(given: Value) -> Result<Value, String> {
+        of_order(&template(), given.as_object().unwrap())
+            .map(Value::Object)
+            .map_err(|failure| failure.description)
+    }
+
+    #[test]
+    fn what_is_kept_is_what_the_template_asks_for() {
+        for (case, given, expected) in [
+            ("a name", json!({"NAME": "a"}), Ok(json!({"NAME": "YQ=="}))),
+            ("nothing", json!({}), Err("parameters.NAME: is required by the template")),
+            (
+                "an empty name",
+                json!({"NAME": ""}),
+                Err("parameters.NAME: is required by the template"),
+            ),
+            (
+                "a default that is emptied",
+                json!({"NAME": "a", "SIZE": ""}),
+                Err("parameters.SIZE: is required by the template"),
+            ),
+            (
+                "one that is emptied to be generated",
+                json!({"NAME": "a", "PASSWORD": ""}),
+                Ok(json!({"NAME": "YQ=="})),
+            ),
+            (
+                "one that may be empty",
+                json!({"NAME": "a", "NOTE": ""}),
+                Ok(json!({"NAME": "YQ==", "NOTE": ""})),
+            ),
+            (
+                "one of a revision before",
+                json!({"NAME": "a", "OLD": "b"}),
+                Ok(json!({"NAME": "YQ=="})),
+            ),
+            ("no text", json!({"NAME": 1}), Err("parameters.NAME: has to be a string")),
+        ] {
+            assert_eq!(data(given), expected.map_err(str::to_owned), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_change_has_a_name_of_its_own_in_each_attempt() {
+        let id = "11111111-2222-4333-8444-555555555555";
+        let name = name_of_change(id, "update-1");
+        assert_eq!(name, name_of_change(id, "update-1"));
+        assert!(name.starts_with(id) && name.len() == id.len() + 9, "{name}");
+        assert_ne!(name, name_of_change(id, "update-2"));
+        assert_ne!(name[id.len()..], name_of_change(&id.replace('1', "0"), "update-1")[id.len()..]);
+    }
+}

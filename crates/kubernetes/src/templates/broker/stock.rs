@@ -1,0 +1,234 @@
+//! The templates that there are, by the ids of their services: the one map by which they are found.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use osb::{MaintenanceInfo, Service};
+use serde_json::Value;
+
+use super::catalog;
+use super::ids::{Ids, Named, SERVICE_ID};
+use super::revision::revision;
+use crate::templates::seen::SeenTemplate;
+
+/// A template as the API server has it, and what it is offered as.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    uid: String,
+    /// Of the resource: while that is the same, nothing here is found out again.
+    version: String,
+    /// Of its service.
+    id: String,
+    pub(super) document: Value,
+    pub(super) revision: MaintenanceInfo,
+    /// Or why it cannot be offered.
+    pub(super) service: Result<Service, String>,
+}
+
+impl Known {
+    /// As people find it.
+    pub(super) fn words(&self) -> String {
+        format!("template {}/{}", self.namespace, self.name)
+    }
+}
+
+/// Those of all namespaces that are offered.
+pub(super) struct Stock {
+    ids: Ids,
+    /// In the order in which they come first.
+    namespaces: Arc<[String]>,
+    /// Several may claim one id: the first of them has it.
+    of: BTreeMap<String, Vec<Arc<Known>>>,
+}
+
+impl Stock {
+    pub(super) fn new(ids: Ids, namespaces: Arc<[String]>) -> Self {
+        Self { ids, namespaces, of: BTreeMap::new() }
+    }
+
+    /// The template of a service, whether or not it can be offered: nobody else takes its place.
+    pub(super) fn get(&self, id: &str) -> Option<&Arc<Known>> {
+        self.of.get(id)?.first()
+    }
+
+    /// As it is known already, if it has not changed since; otherwise it is to be [`Self::read`].
+    pub(super) fn unchanged(&self, namespace: &str, seen: &SeenTemplate) -> Option<Arc<Known>> {
+        let (uid, version) = (seen.uid()?, seen.resource_version()?);
+        let claiming = self.of.get(&id(self.ids, namespace, seen, &uid))?;
+        claiming.iter().find(|it| it.uid == uid && it.version == version).cloned()
+    }
+
+    /// What has been seen; `None` if it cannot be read at all.
+    pub(super) fn read(ids: Ids, namespace: &str, seen: &SeenTemplate) -> Option<Known> {
+        let (uid, document) = (seen.uid()?, seen.document()?);
+        let id = id(ids, namespace, seen, &uid);
+        let revision = revision(&document);
+        let service = catalog::service(&id, &ids.plan(&id), &revision, &document);
+        Some(Known {
+            namespace: namespace.to_owned(),
+            name: seen.name_any(),
+            uid,
+            version: seen.resource_version().unwrap_or_default(),
+            id,
+            document,
+            revision,
+            service,
+        })
+    }
+
+    /// Takes one up, as it is now.
+    pub(super) fn learn(&mut self, known: Arc<Known>) {
+        self.forget(&known.uid);
+        self.insert(known);
+    }
+
+    fn insert(&mut self, known: Arc<Known>) {
+        let claiming = self.of.entry(known.id.clone()).or_default();
+        claiming.push(known);
+        let place = |namespace: &str| self.namespaces.iter().position(|it| it == namespace);
+        claiming.sort_by_cached_key(|it| (place(&it.namespace), it.name.clone(), it.uid.clone()));
+    }
+
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.retain(|it| it.uid != uid);
+    }
+
+    /// All of a namespace at once.
+    pub(super) fn replace(&mut self, namespace: &str, listed: Vec<Arc<Known>>) {
+        self.retain(|it| it.namespace != namespace);
+        listed.into_iter().for_each(|known| self.insert(known));
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Known) -> bool) {
+        self.of.retain(|_, claiming| {
+            claiming.retain(|it| stays(it));
+            !claiming.is_empty()
+        });
+    }
+
+    /// Those that have an id, in the order in which they come; and those that claim that of another, each with why.
+    pub(super) fn offered(&self) -> (Vec<Arc<Known>>, Vec<String>) {
+        let (mut offered, mut refused) = (Vec::new(), Vec::new());
+        for claiming in self.of.values() {
+            let mut claiming = claiming.iter();
+            let Some(first) = claiming.next() else { continue };
+            refused.extend(claiming.map(|it| {
+                let (words, others) = (it.words(), first.words());
+                format!("{words}: its service id is that of {others}: {}", first.id)
+            }));
+            offered.push(Arc::clone(first));
+        }
+        let place = |namespace: &str| self.namespaces.iter().position(|it| it == namespace);
+        offered.sort_by_cached_key(|it| (place(&it.namespace), it.name.clone(), it.uid.clone()));
+        (offered, refused)
+    }
+}
+
+fn id(ids: Ids, namespace: &str, seen: &SeenTemplate, uid: &str) -> String {
+    let (name, annotation) = (seen.name_any(), seen.annotations().get(SERVICE_ID));
+    ids.service(Named { uid, namespace, name: &name, annotation: annotation.map(String::as_str) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ID: &str = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee";
+
+    fn seen(name: &str, uid: &str, annotations: Value) -> SeenTemplate {
+        let object = json!({
+            "metadata": {
+                "name": name, "uid": uid, "resourceVersion": "1", "annotations": annotations,
+            },
+            "objects": [],
+        });
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn stock(ids: Ids, all: &[(&str, SeenTemplate)]) -> Stock {
+        let mut stock = Stock::new(ids, ["first".to_owned(), "second".to_owned()].into());
+        for (namespace, seen) in all {
+            stock.learn(Arc::new(Stock::read(ids, namespace, seen).unwrap()));
+        }
+        stock
+    }
+
+    #[test]
+    fn one_id_is_one_templates_and_nobody_takes_its_place() {
+        let claims = || json!({SERVICE_ID: ID});
+        let mut faulty = seen("b", "u-1", claims());
+        let fault = json!({"metadata": faulty.metadata, "objects": "none"}).to_string();
+        faulty = serde_json::from_str(&fault).unwrap();
+        for (case, all, first, refused) in [
+            (
+                "of two namespaces",
+                vec![("second", seen("a", "u-2", claims())), ("first", seen("b", "u-1", claims()))],
+                "u-1",
+                "template second/a: its service id is that of template first/b: aaaaaaaa-",
+            ),
+            (
+                "of two names",
+                vec![("first", seen("b", "u-2", claims())), ("first", seen("a", "u-1", claims()))],
+                "u-1",
+                "template first/b: its service id is that of template first/a: aaaaaaaa-",
+            ),
+            (
+                "one that cannot be offered",
+                vec![("second", seen("a", "u-2", claims())), ("first", faulty)],
+                "u-1",
+                "template second/a: its service id is that of template first/b: aaaaaaaa-",
+            ),
+        ] {
+            let stock = stock(Ids::Name, &all);
+            assert_eq!(stock.get(ID).unwrap().uid, first, "{case}");
+            let (offered, why) = stock.offered();
+            assert_eq!((offered.len(), why.len()), (1, 1), "{case}: {why:?}");
+            assert!(why[0].starts_with(refused), "{case}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn a_template_that_changes_is_found_under_what_it_is_now() {
+        let mut stock = stock(Ids::Name, &[("first", seen("a", "u-1", json!({SERVICE_ID: ID})))]);
+        assert_eq!(stock.get(ID).unwrap().uid, "u-1");
+        let later = Stock::read(Ids::Name, "first", &seen("a", "u-1", json!({}))).unwrap();
+        let id = later.id.clone();
+        stock.learn(Arc::new(later));
+        assert!(stock.get(ID).is_none() && stock.get(&id).is_some());
+        // Made anew under its name: the same service.
+        let anew = Stock::read(Ids::Name, "first", &seen("a", "u-2", json!({}))).unwrap();
+        stock.learn(Arc::new(anew));
+        assert_eq!(stock.get(&id).unwrap().uid, "u-1");
+        stock.forget("u-1");
+        assert_eq!(stock.get(&id).unwrap().uid, "u-2");
+        stock.replace("first", Vec::new());
+        assert!(stock.get(&id).is_none() && stock.of.is_empty());
+    }
+
+    #[test]
+    fn in_the_originals_way_nothing_is_found_by_anything_but_its_uid() {
+        let stock = stock(Ids::Uid, &[("first", seen("a", "u-1", json!({SERVICE_ID: ID})))]);
+        assert_eq!(stock.get("u-1").unwrap().name, "a");
+        assert!(stock.get(ID).is_none());
+        let service = stock.get("u-1").unwrap().service.as_ref().unwrap();
+        assert_eq!((service.id.as_str(), service.plans[0].id.as_str()), ("u-1", "u-1"));
+    }
+
+    #[test]
+    fn what_has_not_changed_is_not_found_out_again() {
+        let first = seen("a", "u-1", json!({}));
+        let stock = stock(Ids::Name, &[("first", first.clone())]);
+        assert!(stock.unchanged("first", &first).is_some());
+        let mut changed = first.clone();
+        changed.metadata.resource_version = Some("2".to_owned());
+        assert!(stock.unchanged("first", &changed).is_none());
+        let mut anew = first;
+        anew.metadata.uid = Some("u-2".to_owned());
+        assert!(stock.unchanged("first", &anew).is_none());
+    }
+}
