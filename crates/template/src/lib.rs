@@ -34,5 +34,5 @@ pub mod translate;
 pub use expose::{NotExposed, expose, may_expose};
 pub use fault::{Fault, Problem};
 pub use process::Processed;
-pub use random::{NoRandomness, Random, Seeded, System};
+pub use random::{NoRandomness, Random, Seeded, System, Zeros};
 pub use template::{API_VERSION, KIND, Parameter, Template};

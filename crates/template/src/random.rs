@@ -27,6 +27,17 @@ impl Random for System {
     }
 }
 
+/// Zeros: for comparisons, in which a password that was made is no difference; never for what is used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Zeros;
+
+impl Random for Zeros {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandomness> {
+        bytes.fill(0);
+        Ok(())
+    }
+}
+
 /// The same bytes each time, for tests alone: whoever knows the seed knows them all.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeded(pub u64);

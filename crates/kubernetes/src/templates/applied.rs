@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 use serde_json::{Map, Value, json};
 
 /// What the API server alone writes.
-const ITS_OWN: [&str; 6] =
+pub(super) const ITS_OWN: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
 /// What is applied: nothing that is the API server's, and no field that is there for writing alone; with what it would

@@ -95,7 +95,7 @@ impl Controller {
 }
 
 /// Whether an object that cannot become what it is to be is made anew.
-fn replaces(planned: &Planned) -> bool {
+pub(super) fn replaces(planned: &Planned) -> bool {
     planned.object["metadata"]["annotations"][ON_CHANGE] == "replace"
 }
 
@@ -126,11 +126,8 @@ fn requests(planned: &Planned) -> Request {
 /// What the POST wrote is from now on what was applied: else nothing of it would ever go.
 async fn take_over(client: &Client, planned: &Planned, found: &Value) -> Result<(), CallError> {
     let mut fields = found["metadata"]["managedFields"].clone();
-    let is_ours = |it: &&mut Value| {
-        it["manager"] == MANAGER && it["operation"] == "Update" && it["subresource"].is_null()
-    };
-    let ours: Vec<&mut Value> =
-        fields.as_array_mut().into_iter().flatten().filter(is_ours).collect();
+    let entries = fields.as_array_mut().into_iter().flatten();
+    let ours: Vec<&mut Value> = entries.filter(|it| is_of_post(it)).collect();
     if ours.is_empty() {
         return Ok(());
     }
@@ -144,6 +141,11 @@ async fn take_over(client: &Client, planned: &Planned, found: &Value) -> Result<
     let request = requests(planned).patch(&planned.name, &PatchParams::default(), &patch);
     let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
     call(client.request::<Value>(request)).await.map(drop)
+}
+
+/// Whether an entry of `managedFields` is what the POST wrote.
+pub(super) fn is_of_post(entry: &Value) -> bool {
+    entry["manager"] == MANAGER && entry["operation"] == "Update" && entry["subresource"].is_null()
 }
 
 /// Removes an object that is to be made anew.
@@ -164,7 +166,7 @@ async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(),
 }
 
 /// Why an object does not become what it is to be.
-fn unapplied(error: CallError) -> Trouble {
+pub(super) fn unapplied(error: CallError) -> Trouble {
     match error {
         // A field that its kind does not have: before Kubernetes 1.27 that is said as a failure of the server.
         CallError::Refused(said) if said.contains("typed patch object") => Trouble::Final(said),

@@ -199,14 +199,7 @@ impl Controller {
         let failed =
             |trouble: Trouble| trouble.of(&format!("unable to create {}", planned.words()));
         let resource = &planned.place.resource;
-        let requests =
-            Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()));
-        let params =
-            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let request = requests
-            .create(&params, planned.object.to_string().into_bytes())
-            .map_err(|error| failed(Trouble::Final(error.to_string())))?;
-        let object = match call(client.request::<Value>(request)).await {
+        let object = match post(client, planned, false).await {
             Ok(object) => object,
             Err(CallError::Exists) => {
                 self.found(instance, client, planned).await.map_err(failed)?
@@ -271,6 +264,21 @@ pub(super) fn made(planned: &Planned, object: &Value) -> Made {
         state: if ready::is_awaited(object) { State::Waiting } else { State::Created },
         message: String::new(),
     }
+}
+
+/// Makes an object, or sees whether it would be (`is_dry`).
+pub(super) async fn post(
+    client: &Client,
+    planned: &Planned,
+    is_dry: bool,
+) -> Result<Value, CallError> {
+    let resource = &planned.place.resource;
+    let requests = Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()));
+    let params = PostParams { dry_run: is_dry, field_manager: Some(MANAGER.to_owned()) };
+    let request = requests
+        .create(&params, planned.object.to_string().into_bytes())
+        .map_err(|error| CallError::Invalid(error.to_string()))?;
+    call(client.request::<Value>(request)).await
 }
 
 /// Reads an object, as whoever the client is of.

@@ -25,6 +25,7 @@ pub mod names;
 mod packed;
 mod plan;
 mod prepare;
+pub mod preview;
 pub mod record;
 mod remove;
 mod requester;

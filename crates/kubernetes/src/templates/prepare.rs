@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use engine::redact::Redactor;
 use kube::Client;
+use ring::hmac;
 use serde_json::Value;
 use template::Processed;
 use template::translate::{Translation, translate};
 
 use super::Controller;
-use super::kinds::Place;
+use super::kinds::{Kinds, Place};
 use super::plan::{self, Planned};
 use super::record::{Former, Kept, Record};
 use super::resource::{Instance, Key};
@@ -35,7 +36,8 @@ impl Controller {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
         let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
         let processed = with_values(template, &kept.record)?;
-        let objects = self.translated(&instance.key, processed.objects)?;
+        let means = self.settings.translation.as_ref();
+        let objects = translated(&instance.key, processed.objects, means)?;
         self.prepared(instance, kept, objects, &public).await
     }
 
@@ -58,7 +60,8 @@ impl Controller {
         }
         let Processed { objects, message, parameters, .. } =
             processed(template).map_err(Trouble::Final)?;
-        let objects = self.translated(&instance.key, objects)?;
+        let means = self.settings.translation.as_ref();
+        let objects = translated(&instance.key, objects, means)?;
         let record = Record::of(instance, &parameters, message, self.now().to_string());
         let kept = match before {
             None => Kept::new(record, spec),
@@ -71,26 +74,6 @@ impl Controller {
         Ok(prepared)
     }
 
-    /// What any Kubernetes has in the place of what only OpenShift has, by choice.
-    fn translated(&self, of: &Key, objects: Vec<Value>) -> Result<Vec<Value>, Trouble> {
-        let Some(means) = &self.settings.translation else { return Ok(objects) };
-        let means = Translation { namespace: Some(of.namespace.to_string()), ..means.clone() };
-        match translate(objects, &means) {
-            Ok(translated) => {
-                let (namespace, name) = (&*of.namespace, &*of.name);
-                for warning in &translated.warnings {
-                    tracing::debug!(namespace, name, %warning, "it is translated");
-                }
-                Ok(translated.objects)
-            }
-            Err(faults) => {
-                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-                let why = format!("unable to translate Template objects: {}", faults.join("\n"));
-                Err(Trouble::Final(why))
-            }
-        }
-    }
-
     async fn prepared(
         &self,
         instance: &Instance,
@@ -100,7 +83,7 @@ impl Controller {
     ) -> Result<Prepared, Trouble> {
         let values = &kept.record.parameters;
         let hides = |names: &[&str]| Redactor::new(&secrets(values, public, names));
-        let plan = match self.plan(&instance.key, objects).await {
+        let plan = match plan_all(&self.kinds, &instance.key, objects, &self.seal).await {
             Ok(plan) => plan,
             Err(Trouble::Final(why)) => {
                 return Err(Trouble::Final(hides(&[]).redact(&why).into_owned()));
@@ -110,36 +93,6 @@ impl Controller {
         let names: Vec<&str> = plan.iter().flat_map(Planned::names).collect();
         let redactor = hides(&names);
         Ok(Prepared { plan, kept, redactor })
-    }
-
-    async fn plan(&self, of: &Key, objects: Vec<Value>) -> Result<Vec<Planned>, Trouble> {
-        let mut plan: Vec<Planned> = Vec::new();
-        let mut faults = Vec::new();
-        let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
-        for (index, object) in objects.into_iter().enumerate() {
-            let path = format!("template.objects[{index}]");
-            let (api_version, kind) = plan::kind(&object);
-            let found = self.kinds.find(api_version, kind).await;
-            let found = found.map_err(|error| Trouble::from(error).of(api_version))?;
-            let is_it =
-                |it: &&Place| it.resource.api_version == api_version && it.resource.kind == kind;
-            let Some(place) = found.or_else(|| defined.iter().find(is_it).cloned()) else {
-                return Err(Trouble::Doubtful(format!(
-                    "{path}: the API server knows no {kind:?} of {api_version:?}"
-                )));
-            };
-            match plan::plan(of, index, object, place, &self.seal) {
-                Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
-                    faults.push(format!("{path}: Duplicate value: {}", planned.words()));
-                }
-                Ok(planned) => plan.push(planned),
-                Err(why) => faults.push(format!("{path}.{why}")),
-            }
-        }
-        match faults.is_empty() {
-            true => Ok(plan),
-            false => Err(Trouble::Final(faults.join("\n"))),
-        }
     }
 
     /// What was made before, as far as it can be told, and is not to be made now.
@@ -172,32 +125,110 @@ impl Controller {
         // Where it was too large to be kept what is ordered may still be it.
         let still = || Some(instance.spec().clone()).filter(|_| kept.record.is_of(instance));
         let Some(spec) = kept.spec().or_else(still) else { return Ok(Vec::new()) };
-        let Ok(template) = template(&spec) else { return Ok(Vec::new()) };
-        let Ok(processed) = with_values(template, &kept.record) else { return Ok(Vec::new()) };
-        let translated = self.translated(&instance.key, processed.objects);
-        let mut plan = Vec::new();
-        for (index, object) in translated.into_iter().flatten().enumerate() {
-            let (api_version, kind) = plan::kind(&object);
-            let place = self.kinds.find_any(api_version, kind).await;
-            let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
-            let Some(place) = place else { continue };
-            plan.extend(plan::plan(&instance.key, index, object, place, &self.seal));
-        }
-        Ok(plan)
+        let means = self.settings.translation.as_ref();
+        planned_of(&self.kinds, &instance.key, &spec, &kept.record, means, &self.seal).await
     }
 
     /// Where objects of earlier revisions are, to look whether they still are; those whose kind is gone are not.
     pub(super) async fn former(&self, former: &Former) -> Result<Option<Planned>, Trouble> {
-        let place = self.kinds.find_any(&former.api_version, &former.kind).await;
-        let place = place.map_err(|error| Trouble::from(error).of(&former.api_version))?;
-        Ok(place.map(|place| Planned {
-            namespace: place.is_namespaced.then(|| former.namespace.clone()),
-            place,
-            name: former.name.clone(),
-            rank: 0,
-            object: Value::Null,
-        }))
+        place_of(&self.kinds, former).await
     }
+}
+
+/// What any Kubernetes has in the place of what only OpenShift has, by choice.
+fn translated(
+    of: &Key,
+    objects: Vec<Value>,
+    means: Option<&Translation>,
+) -> Result<Vec<Value>, Trouble> {
+    let Some(means) = means else { return Ok(objects) };
+    let means = Translation { namespace: Some(of.namespace.to_string()), ..means.clone() };
+    match translate(objects, &means) {
+        Ok(translated) => {
+            let (namespace, name) = (&*of.namespace, &*of.name);
+            for warning in &translated.warnings {
+                tracing::debug!(namespace, name, %warning, "it is translated");
+            }
+            Ok(translated.objects)
+        }
+        Err(faults) => {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let why = format!("unable to translate Template objects: {}", faults.join("\n"));
+            Err(Trouble::Final(why))
+        }
+    }
+}
+
+/// Objects as they are to be made, all of them.
+pub(super) async fn plan_all(
+    kinds: &Kinds,
+    of: &Key,
+    objects: Vec<Value>,
+    seal: &hmac::Key,
+) -> Result<Vec<Planned>, Trouble> {
+    let mut plan: Vec<Planned> = Vec::new();
+    let mut faults = Vec::new();
+    let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
+    for (index, object) in objects.into_iter().enumerate() {
+        let path = format!("template.objects[{index}]");
+        let (api_version, kind) = plan::kind(&object);
+        let found = kinds.find(api_version, kind).await;
+        let found = found.map_err(|error| Trouble::from(error).of(api_version))?;
+        let is_it =
+            |it: &&Place| it.resource.api_version == api_version && it.resource.kind == kind;
+        let Some(place) = found.or_else(|| defined.iter().find(is_it).cloned()) else {
+            return Err(Trouble::Doubtful(format!(
+                "{path}: the API server knows no {kind:?} of {api_version:?}"
+            )));
+        };
+        match plan::plan(of, index, object, place, seal) {
+            Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
+                faults.push(format!("{path}: Duplicate value: {}", planned.words()));
+            }
+            Ok(planned) => plan.push(planned),
+            Err(why) => faults.push(format!("{path}.{why}")),
+        }
+    }
+    match faults.is_empty() {
+        true => Ok(plan),
+        false => Err(Trouble::Final(faults.join("\n"))),
+    }
+}
+
+/// What a spec may have become with what was recorded: what cannot be planned any more is passed over.
+pub(super) async fn planned_of(
+    kinds: &Kinds,
+    of: &Key,
+    spec: &Value,
+    record: &Record,
+    means: Option<&Translation>,
+    seal: &hmac::Key,
+) -> Result<Vec<Planned>, Trouble> {
+    let Ok(template) = template(spec) else { return Ok(Vec::new()) };
+    let Ok(processed) = with_values(template, record) else { return Ok(Vec::new()) };
+    let objects = translated(of, processed.objects, means);
+    let mut plan = Vec::new();
+    for (index, object) in objects.into_iter().flatten().enumerate() {
+        let (api_version, kind) = plan::kind(&object);
+        let place = kinds.find_any(api_version, kind).await;
+        let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
+        let Some(place) = place else { continue };
+        plan.extend(plan::plan(of, index, object, place, seal));
+    }
+    Ok(plan)
+}
+
+/// Where an object of an earlier revision is; `None` if its kind is gone.
+pub(super) async fn place_of(kinds: &Kinds, former: &Former) -> Result<Option<Planned>, Trouble> {
+    let place = kinds.find_any(&former.api_version, &former.kind).await;
+    let place = place.map_err(|error| Trouble::from(error).of(&former.api_version))?;
+    Ok(place.map(|place| Planned {
+        namespace: place.is_namespaced.then(|| former.namespace.clone()),
+        place,
+        name: former.name.clone(),
+        rank: 0,
+        object: Value::Null,
+    }))
 }
 
 fn with_values(mut template: template::Template, record: &Record) -> Result<Processed, Trouble> {

@@ -139,7 +139,8 @@ impl Record {
         self.is_of_spec(instance.spec())
     }
 
-    fn is_of_spec(&self, spec: &Value) -> bool {
+    /// Whether a spec is what was recorded.
+    pub fn is_of_spec(&self, spec: &Value) -> bool {
         self.spec == verified::digest(spec)
     }
 }

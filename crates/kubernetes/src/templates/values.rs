@@ -19,7 +19,7 @@ const LATE: i64 = 60;
 pub(super) fn template(spec: &Value) -> Result<Template, String> {
     let document = whole(&spec["template"]);
     let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    Template::read(document).map_err(|faults| unable(&name, &faults))
+    Template::read(document).map_err(|faults| unprocessed(&name, &faults))
 }
 
 /// A template that is a part of something else: nobody says there what it is.
@@ -35,10 +35,11 @@ pub(super) fn whole(template: &Value) -> Value {
 /// What becomes of a template.
 pub(super) fn processed(template: Template) -> Result<Processed, String> {
     let name = template.name().to_owned();
-    template.process(&mut System).map_err(|faults| unable(&name, &faults))
+    template.process(&mut System).map_err(|faults| unprocessed(&name, &faults))
 }
 
-fn unable(name: &str, faults: &[Fault]) -> String {
+/// Why nothing becomes of a template.
+pub(super) fn unprocessed(name: &str, faults: &[Fault]) -> String {
     let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
     let of = "unable to process Template objects: Template.template.openshift.io";
     match faults.as_slice() {

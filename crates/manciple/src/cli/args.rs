@@ -27,7 +27,10 @@ pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("MANCIPLE_TOKEN", "A token, instead of a user and a password"),
     ("MANCIPLE_CA_FILE", "Whom to trust, as --ca-file"),
     ("MANCIPLE_OUTPUT", "How to print, as --output"),
-    ("KUBECONFIG", "Which cluster manciple job asks, as --kubeconfig"),
+    (
+        "KUBECONFIG",
+        "Which cluster manciple job and manciple template instance ask, as --kubeconfig",
+    ),
 ];
 
 /// Turns anything that can be run into a service to order, and runs the work behind it.
@@ -53,7 +56,7 @@ pub(crate) enum Command {
     Controller(Box<ControllerArgs>),
     /// List, run and read the QuarksJobs of a cluster
     Job(Box<JobArgs>),
-    /// Process, lint and compare OpenShift templates, without a cluster
+    /// Process, lint and compare OpenShift templates without a cluster; change what they were made into on one
     Template(TemplateArgs),
     /// Show what can be ordered
     Catalog(Remote<CatalogArgs>),

@@ -14,6 +14,7 @@ mod args;
 mod backup;
 mod binding;
 mod catalog;
+pub(crate) mod cluster;
 mod connection;
 mod documents;
 pub(crate) mod exit;
@@ -80,8 +81,11 @@ fn run(cli: Cli) -> ExitCode {
             perform(&remote, NO_JOB, |ongoing| crate::job::perform(with, &remote, ongoing))
         }
         Command::Template(args) => {
-            let out = Output { format: Format::default(), quiet: before.quiet };
-            perform(&before, NOTHING, |_| crate::template::perform(args, out))
+            let (remote, unnamed) = match args.remote() {
+                Some(later) => (before.overridden_by(later), NO_CHANGE),
+                None => (before, NOTHING),
+            };
+            perform(&remote, unnamed, |ongoing| crate::template::perform(args, &remote, ongoing))
         }
         Command::Catalog(with) => ask(before, with, catalog::show),
         Command::Provision(with) => ask(before, with, orders::provision),
@@ -105,7 +109,8 @@ fn run(cli: Cli) -> ExitCode {
 const NO_OPERATION: &str =
     "what was sent is not taken back; manciple operations --busy shows what goes on";
 const NO_JOB: &str = "what was sent is not taken back; manciple job list shows how it stands";
-
+const NO_CHANGE: &str =
+    "what was sent is not taken back; manciple template instance history shows what is recorded";
 const NOTHING: &str = "nothing was sent, and nothing is left";
 
 /// Runs a command that asks a broker.

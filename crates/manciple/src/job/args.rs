@@ -1,17 +1,10 @@
 //! The command line of `manciple job`.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use clap::{Args, Subcommand, ValueEnum};
 use kubernetes::quarks::Dialect;
 
-use crate::cli::output::quoted;
-use crate::cli::{Format, RemoteArgs, Waiting, times};
-
-/// The longest name of an object in a path, and of a namespace.
-const SUBDOMAIN: usize = 253;
-const LABEL: usize = 63;
+use crate::cli::cluster::{ClusterArgs, HEADING, name};
+use crate::cli::{RemoteArgs, Waiting};
 
 /// `job`
 #[derive(Debug, Args)]
@@ -42,31 +35,17 @@ pub(crate) struct Of<T: Args> {
     #[command(flatten)]
     pub(crate) args: T,
     #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
+    pub(crate) cluster: KindArgs,
 }
 
-/// Which cluster, and how to print.
+/// Which kind of which cluster.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Cluster and output")]
-pub(crate) struct ClusterArgs {
-    /// The cluster [env: KUBECONFIG] [default: ~/.kube/config, or that of the pod]
-    #[arg(short = 'c', long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The namespace [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAME", value_parser = namespace)]
-    pub(crate) namespace: Option<String>,
+pub(crate) struct KindArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// QuarksJobs, or the ExtendedJobs that they descend from
-    #[arg(long, value_name = "KIND", default_value = "qjob")]
+    #[arg(long, value_name = "KIND", default_value = "qjob", help_heading = HEADING)]
     pub(crate) kind: Kind,
-    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
-    /// The longest to wait: 90s, 15m, 2h [default: for ever for a run; 30s for one request]
-    #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
-    timeout: Option<Duration>,
-    /// No progress and no hints; lists print names and numbers only
-    #[arg(short, long)]
-    quiet: bool,
 }
 
 /// Which kind, by the short names that `kubectl` knows.
@@ -152,23 +131,15 @@ impl JobArgs {
             JobCommand::History(of) => &of.cluster,
             JobCommand::Lint(_) => return RemoteArgs::default(),
         };
-        RemoteArgs {
-            output: cluster.output,
-            timeout: cluster.timeout,
-            quiet: cluster.quiet,
-            ..RemoteArgs::default()
-        }
+        cluster.cluster.remote()
     }
 }
 
-impl ClusterArgs {
+impl KindArgs {
     /// As options of a command that a person may copy.
     pub(crate) fn words(&self) -> String {
-        let file = self.kubeconfig.as_ref().map(|file| quoted(&file.to_string_lossy()));
-        let file = file.map(|file| format!(" -c {file}"));
-        let namespace = self.namespace.as_ref().map(|name| format!(" -n {name}"));
-        let kind = (self.kind == Kind::Ejob).then(|| " --kind ejob".to_owned());
-        [file, namespace, kind].into_iter().flatten().collect()
+        let kind = if self.kind == Kind::Ejob { " --kind ejob" } else { "" };
+        format!("{}{kind}", self.cluster.words())
     }
 }
 
@@ -185,28 +156,6 @@ impl From<Kind> for Dialect {
             Kind::Qjob => Self::QuarksJob,
             Kind::Ejob => Self::ExtendedJob,
         }
-    }
-}
-
-/// What stands in a path is checked here: no name leads elsewhere.
-fn name(text: &str) -> Result<String, String> {
-    let good =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    let ends = |at: Option<char>| at.is_some_and(|end| end.is_ascii_alphanumeric());
-    let is_name = text.len() <= SUBDOMAIN
-        && text.bytes().all(good)
-        && ends(text.chars().next())
-        && ends(text.chars().next_back());
-    match is_name {
-        true => Ok(text.to_owned()),
-        false => Err("no object has such a name: small letters, digits, '-' and '.'".to_owned()),
-    }
-}
-
-fn namespace(text: &str) -> Result<String, String> {
-    match name(text) {
-        Ok(name) if name.len() <= LABEL && !name.contains('.') => Ok(name),
-        _ => Err("no namespace has such a name: small letters, digits and '-'".to_owned()),
     }
 }
 
@@ -243,27 +192,6 @@ mod tests {
             let line = <Line as clap::Parser>::try_parse_from(words.clone()).unwrap();
             assert_eq!(line.run.waits(), expected, "{:?}", words.collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn no_name_leads_elsewhere() {
-        for (text, good) in [
-            ("backup", true),
-            ("a.b-1", true),
-            ("", false),
-            (".", false),
-            ("..", false),
-            ("a/../b", false),
-            ("a%2fb", false),
-            ("-a", false),
-            ("A", false),
-            ("é", false),
-            ("a\u{1b}[2J", false),
-        ] {
-            assert_eq!(name(text).is_ok(), good, "{text}");
-        }
-        assert!(name(&"a".repeat(254)).is_err() && namespace(&"a".repeat(64)).is_err());
-        assert!(namespace("a.b").is_err() && namespace("shop").is_ok());
     }
 
     #[test]

@@ -1,67 +1,48 @@
 //! One cluster, as one command sees it: its calls, each bounded in time, with the right that it needs.
 
-use std::fmt;
-use std::future::Future;
-use std::time::Duration;
+use std::ops::Deref;
 
 use futures_util::AsyncBufRead;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DynamicObject, ListParams, LogParams, Patch, PatchParams};
-use kubernetes::Client;
 use kubernetes::quarks::Dialect;
 use kubernetes::quarks::view::{View, monitored_labels};
 use serde_json::{Value, json};
 
-use super::args::ClusterArgs;
+use super::args::KindArgs;
+use crate::cli::cluster::{self, REQUEST_TIMEOUT, Right};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
-use crate::cli::output::Output;
-use crate::cli::{Ongoing, RemoteArgs, format};
+use crate::cli::{Ongoing, RemoteArgs};
 
-/// For one request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many are listed at a time.
 const PAGE: u32 = 500;
 
-/// A cluster, and how to tell what it answers.
+/// A cluster, and the kind that it is asked for.
 pub(crate) struct Cluster {
-    client: Client,
-    /// Which namespace is asked.
-    pub(crate) namespace: String,
+    asked: cluster::Cluster,
     /// Which kind is asked for.
     pub(crate) dialect: Dialect,
-    /// Prints.
-    pub(crate) out: Output,
-    /// The longest to wait for a run, if a person says.
-    pub(crate) patience: Option<Duration>,
-    /// What goes on in the cluster.
-    pub(crate) ongoing: Ongoing,
     words: String,
 }
 
-/// What a call needs.
-struct Right<'a> {
-    verb: &'static str,
-    resource: String,
-    /// `None`: in all.
-    namespace: Option<&'a str>,
+impl Deref for Cluster {
+    type Target = cluster::Cluster;
+
+    fn deref(&self) -> &cluster::Cluster {
+        &self.asked
+    }
 }
 
 impl Cluster {
     /// Reads the kubeconfig; nothing is asked yet.
     pub(crate) async fn open(
-        args: &ClusterArgs,
+        args: &KindArgs,
         remote: &RemoteArgs,
         ongoing: Ongoing,
     ) -> Result<Self, Failure> {
-        let out = Output { format: format(remote)?, quiet: remote.quiet };
-        let client = kubernetes::client(args.kubeconfig.as_deref()).await;
-        let client = client.map_err(|error| Failure::kubeconfig(&error))?;
-        let context = || client.default_namespace().to_owned();
-        let namespace = args.namespace.clone().unwrap_or_else(context);
-        let (dialect, words) = (args.kind.into(), args.words());
-        let patience = remote.timeout;
-        Ok(Self { client, namespace, dialect, out, patience, ongoing, words })
+        let asked = cluster::Cluster::open(&args.cluster, remote, ongoing).await?;
+        Ok(Self { asked, dialect: args.kind.into(), words: args.words() })
     }
 
     /// A command about one, for a person to copy.
@@ -93,7 +74,7 @@ impl Cluster {
         let (api, right) = match everywhere {
             true => {
                 let api = Api::all_with(self.client.clone(), &self.dialect.resource());
-                (api, Right { namespace: None, ..self.right("list") })
+                (api, self.right("list").everywhere())
             }
             false => (self.resources(), self.right("list")),
         };
@@ -182,21 +163,6 @@ impl Cluster {
         Some(missing.collect())
     }
 
-    async fn call<T>(
-        &self,
-        what: &str,
-        right: &Right<'_>,
-        call: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, Failure> {
-        let limit = self.patience.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT);
-        match tokio::time::timeout(limit, call).await {
-            Ok(answer) => {
-                answer.map_err(|error| Failure::cluster(what, &error, &right.to_string()))
-            }
-            Err(_) => Err(Failure::no_answer(what, limit)),
-        }
-    }
-
     fn viewed(&self, what: &str, object: &DynamicObject) -> Result<View, Failure> {
         View::of(self.dialect, object).ok_or_else(|| Failure::misunderstood(what))
     }
@@ -211,28 +177,5 @@ impl Cluster {
 
     fn right(&self, verb: &'static str) -> Right<'_> {
         self.right_to(verb, &format!("{}.{}", self.dialect.plural(), self.dialect.group()))
-    }
-
-    fn right_to(&self, verb: &'static str, resource: &str) -> Right<'_> {
-        Right { verb, resource: resource.to_owned(), namespace: Some(&self.namespace) }
-    }
-}
-
-impl fmt::Display for Right<'_> {
-    /// As a hint: which it is, and how one gets it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verb, resource, namespace } = self;
-        let (place, with, role) = match namespace {
-            Some(namespace) => {
-                (format!("in namespace {namespace}"), format!(" -n {namespace}"), "role")
-            }
-            None => ("in all namespaces".to_owned(), String::new(), "clusterrole"),
-        };
-        write!(
-            f,
-            "the right to {verb} {resource} {place} is missing; who administers the cluster gives it: kubectl{with} \
-             create {role} NAME --verb={verb} --resource={resource}, and kubectl{with} create {role}binding NAME \
-             --{role}=NAME --user=USER"
-        )
     }
 }

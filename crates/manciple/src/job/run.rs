@@ -11,6 +11,7 @@ use super::args::{Input, RunArgs};
 use super::cluster::Cluster;
 use super::waiting;
 use super::{document, took};
+use crate::cli::cluster::Away;
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::one_line;
@@ -25,8 +26,6 @@ const LATER: Duration = Duration::from_secs(60);
 const LATER_INTERVAL: Duration = Duration::from_secs(2);
 /// A controller that is there takes a trigger at once; replicas change places in some 15 s.
 const UNTAKEN: Duration = Duration::from_secs(10);
-/// For how long a cluster may be away while it is waited for.
-const AWAY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(cluster: &Cluster, args: &RunArgs) -> Result<(), Failure> {
     let before = trigger(cluster, args).await?;
@@ -143,8 +142,7 @@ struct Waiter<'c> {
     before: &'c View,
     progress: Progress,
     started: Instant,
-    /// Since when the cluster does not answer.
-    away: Option<Instant>,
+    away: Away,
     /// Nobody took the trigger for a while, and that was said.
     hinted: bool,
     /// The run, once it is known.
@@ -157,14 +155,14 @@ impl<'c> Waiter<'c> {
         cluster.ongoing.set(what.clone(), cluster.command("history", &before.name));
         let progress = Progress::new(&what, cluster.out, "triggered");
         let started = Instant::now();
-        Self { cluster, before, progress, started, away: None, hinted: false, run: None }
+        Self { cluster, before, progress, started, away: Away::default(), hinted: false, run: None }
     }
 
     async fn wait(mut self) -> Result<RunView, Failure> {
         loop {
             match self.cluster.view(&self.before.name).await {
                 Ok(view) => {
-                    self.away = None;
+                    self.away.is_back();
                     if let Some(ended) = self.look(&view).await? {
                         return Ok(ended);
                     }
@@ -217,17 +215,11 @@ impl<'c> Waiter<'c> {
 
     /// Whether it is worth to ask again.
     fn trouble(&mut self, failure: Failure) -> Result<(), Failure> {
-        match failure.exit {
-            Exit::Missing => return Err(self.deleted()),
-            // Too many requests among them.
-            Exit::Unreachable | Exit::BrokerFailed | Exit::Refused => {}
-            _ => return Err(failure),
+        if failure.exit == Exit::Missing {
+            return Err(self.deleted());
         }
-        let since = *self.away.get_or_insert_with(Instant::now);
-        if since.elapsed() > AWAY {
-            return Err(failure.hint(format!("it may go on; look at it: {}", self.history())));
-        }
-        self.progress.tell(&format!("{}; asking again", failure.message));
+        let hint = format!("it may go on; look at it: {}", self.history());
+        self.progress.tell(&self.away.bear(failure, &hint)?);
         Ok(())
     }
 

@@ -4,6 +4,9 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
+use super::instance::InstanceArgs;
+use crate::cli::RemoteArgs;
+
 /// `template`
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -23,6 +26,18 @@ pub(crate) enum TemplateCommand {
     Diff(DiffArgs),
     /// Print the JSON Schema of a template's parameters
     Schema(FileArgs),
+    /// Change, compare and roll back what a template was made into: the TemplateInstances of a cluster
+    Instance(Box<InstanceArgs>),
+}
+
+impl TemplateArgs {
+    /// How to print and how long to wait, of a command that asks a cluster.
+    pub(crate) fn remote(&self) -> Option<RemoteArgs> {
+        match &self.command {
+            TemplateCommand::Instance(args) => Some(args.remote()),
+            _ => None,
+        }
+    }
 }
 
 /// `template process`

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use template::{NoRandomness, Random, Template};
+use template::{Template, Zeros};
 
 use super::args::DiffArgs;
 use super::given::{self, Given};
@@ -13,6 +13,8 @@ use crate::cli::output::Output;
 
 /// Shown in place of what a Secret holds.
 const HIDDEN: &str = "(not shown)";
+/// Shown where nothing was, or is.
+pub(super) const NOTHING: &str = "nothing";
 
 pub(super) async fn print(args: &DiffArgs, out: Output) -> Result<(), Failure> {
     let values = &args.given;
@@ -49,7 +51,7 @@ type Objects = BTreeMap<String, Value>;
 fn objects(mut template: Template, given: &Given) -> Result<Objects, Failure> {
     given::apply(&mut template, given, true)?;
     let name = template.name().to_owned();
-    let processed = template.process(&mut Same).map_err(|faults| invalid(&name, &faults))?;
+    let processed = template.process(&mut Zeros).map_err(|faults| invalid(&name, &faults))?;
     Ok(named(processed.objects))
 }
 
@@ -69,16 +71,6 @@ fn named(all: Vec<Value>) -> Objects {
     objects
 }
 
-/// Generates the same for both: a password that was made is no difference.
-struct Same;
-
-impl Random for Same {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), NoRandomness> {
-        bytes.fill(0);
-        Ok(())
-    }
-}
-
 /// A line for each object that comes or goes, and for each place that changes in one that stays.
 fn changes(old: &Objects, new: &Objects) -> Vec<String> {
     let mut lines = Vec::new();
@@ -90,8 +82,7 @@ fn changes(old: &Objects, new: &Objects) -> Vec<String> {
             lines.push(format!("+ {name}"));
             continue;
         };
-        let mut places = Vec::new();
-        differ("", false, before, object, &mut places);
+        let places = places(before, object);
         if !places.is_empty() {
             lines.push(format!("~ {name}"));
             lines.extend(places.iter().map(|place| format!("    {}", place.words())));
@@ -100,9 +91,16 @@ fn changes(old: &Objects, new: &Objects) -> Vec<String> {
     lines
 }
 
+/// The places in which an object is other than before.
+pub(super) fn places<'a>(before: &'a Value, object: &'a Value) -> Vec<Change<'a>> {
+    let mut places = Vec::new();
+    differ("", false, before, object, &mut places);
+    places
+}
+
 /// A place that is other than before.
-struct Change<'a> {
-    path: String,
+pub(super) struct Change<'a> {
+    pub(super) path: String,
     /// It is in a Secret, or a copy of one.
     hidden: bool,
     old: Option<&'a Value>,
@@ -110,13 +108,17 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// For people: "spec.replicas: 1 → 2".
     fn words(&self) -> String {
-        let shown = |value: Option<&Value>| match value {
-            None => "nothing".to_owned(),
-            Some(_) if self.hidden => HIDDEN.to_owned(),
-            Some(value) => value.to_string(),
-        };
-        format!("{}: {} → {}", self.path, shown(self.old), shown(self.new))
+        let [old, new] = self.shown().map(|shown| shown.unwrap_or_else(|| NOTHING.to_owned()));
+        format!("{}: {old} → {new}", self.path)
+    }
+
+    /// What it was and what it is, as JSON, as far as that may be seen; `None`: nothing.
+    pub(super) fn shown(&self) -> [Option<String>; 2] {
+        [self.old, self.new].map(|value| {
+            value.map(|value| if self.hidden { HIDDEN.to_owned() } else { value.to_string() })
+        })
     }
 }
 

@@ -10,14 +10,23 @@ use crate::cli::output::Output;
 
 /// The only template of a file, or its first.
 pub(super) async fn one(path: &str, out: Output) -> Result<Template, Failure> {
+    read(first(path, out).await?)
+}
+
+/// A template as it is written, read.
+pub(super) fn read(document: Value) -> Result<Template, Failure> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    Template::read(document).map_err(|faults| invalid(&name, &faults))
+}
+
+/// The only template of a file, or its first, as it is written.
+pub(super) async fn first(path: &str, out: Output) -> Result<Value, Failure> {
     let mut documents = all(path, out).await?;
     if documents.len() > 1 {
         let found = documents.len();
         out.note(&format!("{found} input templates found, but only the first will be processed"));
     }
-    let document = documents.swap_remove(0);
-    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    Template::read(document).map_err(|faults| invalid(&name, &faults))
+    Ok(documents.swap_remove(0))
 }
 
 /// The templates of a file, as they are written; one at least.

@@ -1,14 +1,16 @@
-//! `manciple template`: templates without a cluster.
+//! `manciple template`: templates without a cluster; and what they were made into on one.
 //!
 //! ```text
 //! documents (files) ─▶ given (values) ─▶ template::Template ─▶ process ─▶ translate, by choice ─▶ print
-//!                                              └─▶ lint, schema, diff
+//!                                              ├─▶ lint, schema, diff
+//!                                              └─▶ instance: TemplateInstances of a cluster
 //! ```
 
 mod args;
 mod diff;
 mod documents;
 mod given;
+mod instance;
 mod lint;
 mod print;
 mod process;
@@ -19,10 +21,18 @@ use template::Fault;
 
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
+use crate::cli::{Format, Ongoing, RemoteArgs};
 
-/// Does what the command line says.
-pub(crate) async fn perform(args: TemplateArgs, out: Output) -> Result<(), Failure> {
+/// Does what the command line says; `remote` says how to print.
+pub(crate) async fn perform(
+    args: TemplateArgs,
+    remote: &RemoteArgs,
+    ongoing: Ongoing,
+) -> Result<(), Failure> {
+    // Each of these has its own forms.
+    let out = Output { format: Format::default(), quiet: remote.quiet };
     match args.command {
+        TemplateCommand::Instance(args) => instance::perform(*args, remote, ongoing).await,
         TemplateCommand::Process(args) => process::print(&args, out).await,
         TemplateCommand::Lint(args) => lint::print(&args.paths, out).await,
         TemplateCommand::Diff(args) => diff::print(&args, out).await,

@@ -1,0 +1,225 @@
+//! One cluster, as one command sees it: its calls, each bounded in time, with the right that it needs.
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use kubernetes::Client;
+
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{Output, quoted};
+use super::{Format, Ongoing, RemoteArgs, format, times};
+
+/// What options about it stand under.
+pub(crate) const HEADING: &str = "Cluster and output";
+/// For one request.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// For how long a cluster may be away while something is waited for.
+const AWAY: Duration = Duration::from_secs(60);
+/// The longest name of an object in a path, and of a namespace.
+const SUBDOMAIN: usize = 253;
+const LABEL: usize = 63;
+
+/// Which cluster, and how to print.
+#[derive(Debug, Args)]
+#[command(next_help_heading = HEADING)]
+pub(crate) struct ClusterArgs {
+    /// The cluster [env: KUBECONFIG] [default: ~/.kube/config, or that of the pod]
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME", value_parser = namespace)]
+    pub(crate) namespace: Option<String>,
+    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// The longest to wait: 90s, 15m, 2h [default: for ever for an outcome; 30s for one request]
+    #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
+    timeout: Option<Duration>,
+    /// No progress and no hints; lists print names and numbers only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl ClusterArgs {
+    /// How to print and how long to wait, as all commands have it.
+    pub(crate) fn remote(&self) -> RemoteArgs {
+        RemoteArgs {
+            output: self.output,
+            timeout: self.timeout,
+            quiet: self.quiet,
+            ..RemoteArgs::default()
+        }
+    }
+
+    /// As options of a command that a person may copy.
+    pub(crate) fn words(&self) -> String {
+        let file = self.kubeconfig.as_ref().map(|file| quoted(&file.to_string_lossy()));
+        let file = file.map(|file| format!(" -c {file}"));
+        let namespace = self.namespace.as_ref().map(|name| format!(" -n {name}"));
+        [file, namespace].into_iter().flatten().collect()
+    }
+}
+
+/// A cluster, and how to tell what it answers.
+pub(crate) struct Cluster {
+    /// For calls of [`Self::call`].
+    pub(crate) client: Client,
+    /// Which namespace is asked.
+    pub(crate) namespace: String,
+    /// Prints.
+    pub(crate) out: Output,
+    /// The longest to wait for an outcome, if a person says.
+    pub(crate) patience: Option<Duration>,
+    /// What goes on in the cluster.
+    pub(crate) ongoing: Ongoing,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig; nothing is asked yet.
+    pub(crate) async fn open(
+        args: &ClusterArgs,
+        remote: &RemoteArgs,
+        ongoing: Ongoing,
+    ) -> Result<Self, Failure> {
+        let out = Output { format: format(remote)?, quiet: remote.quiet };
+        let client = kubernetes::client(args.kubeconfig.as_deref()).await;
+        let client = client.map_err(|error| Failure::kubeconfig(&error))?;
+        let context = || client.default_namespace().to_owned();
+        let namespace = args.namespace.clone().unwrap_or_else(context);
+        Ok(Self { client, namespace, out, patience: remote.timeout, ongoing })
+    }
+
+    /// Asks, and no longer than for a while. `what` completes "cannot …".
+    pub(crate) async fn call<T>(
+        &self,
+        what: &str,
+        right: &Right<'_>,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Failure> {
+        let limit = self.patience.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT);
+        match tokio::time::timeout(limit, call).await {
+            Ok(answer) => {
+                answer.map_err(|error| Failure::cluster(what, &error, &right.to_string()))
+            }
+            Err(_) => Err(Failure::no_answer(what, limit)),
+        }
+    }
+
+    /// A right in the namespace that is asked.
+    pub(crate) fn right_to(&self, verb: &'static str, resource: &str) -> Right<'_> {
+        Right { verb, resource: resource.to_owned(), namespace: Some(&self.namespace) }
+    }
+}
+
+/// What a call needs.
+pub(crate) struct Right<'a> {
+    verb: &'static str,
+    resource: String,
+    /// `None`: in all.
+    namespace: Option<&'a str>,
+}
+
+impl Right<'_> {
+    /// The same in all namespaces.
+    pub(crate) fn everywhere(self) -> Self {
+        Self { namespace: None, ..self }
+    }
+}
+
+impl fmt::Display for Right<'_> {
+    /// As a hint: which it is, and how one gets it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, resource, namespace } = self;
+        let (place, with, role) = match namespace {
+            Some(namespace) => {
+                (format!("in namespace {namespace}"), format!(" -n {namespace}"), "role")
+            }
+            None => ("in all namespaces".to_owned(), String::new(), "clusterrole"),
+        };
+        write!(
+            f,
+            "the right to {verb} {resource} {place} is missing; who administers the cluster gives it: kubectl{with} \
+             create {role} NAME --verb={verb} --resource={resource}, and kubectl{with} create {role}binding NAME \
+             --{role}=NAME --user=USER"
+        )
+    }
+}
+
+/// Whether a cluster that was there is away, while something is waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Away(Option<Instant>);
+
+impl Away {
+    /// It answers.
+    pub(crate) fn is_back(&mut self) {
+        self.0 = None;
+    }
+
+    /// It did not answer: how that stands, if it is worth to ask again.
+    ///
+    /// # Errors
+    /// The failure, if it is not; `hint` says what else to do.
+    pub(crate) fn bear(&mut self, failure: Failure, hint: &str) -> Result<String, Failure> {
+        match failure.exit {
+            // Too many requests among them.
+            Exit::Unreachable | Exit::BrokerFailed | Exit::Refused => {}
+            _ => return Err(failure),
+        }
+        if self.0.get_or_insert_with(Instant::now).elapsed() > AWAY {
+            return Err(failure.hint(hint));
+        }
+        Ok(format!("{}; asking again", failure.message))
+    }
+}
+
+/// What stands in a path is checked here: no name leads elsewhere.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    let good =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let ends = |at: Option<char>| at.is_some_and(|end| end.is_ascii_alphanumeric());
+    let is_name = text.len() <= SUBDOMAIN
+        && text.bytes().all(good)
+        && ends(text.chars().next())
+        && ends(text.chars().next_back());
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err("no object has such a name: small letters, digits, '-' and '.'".to_owned()),
+    }
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    match name(text) {
+        Ok(name) if name.len() <= LABEL && !name.contains('.') => Ok(name),
+        _ => Err("no namespace has such a name: small letters, digits and '-'".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_elsewhere() {
+        for (text, good) in [
+            ("backup", true),
+            ("a.b-1", true),
+            ("", false),
+            (".", false),
+            ("..", false),
+            ("a/../b", false),
+            ("a%2fb", false),
+            ("-a", false),
+            ("A", false),
+            ("é", false),
+            ("a\u{1b}[2J", false),
+        ] {
+            assert_eq!(name(text).is_ok(), good, "{text}");
+        }
+        assert!(name(&"a".repeat(254)).is_err() && namespace(&"a".repeat(64)).is_err());
+        assert!(namespace("a.b").is_err() && namespace("shop").is_ok());
+    }
+}

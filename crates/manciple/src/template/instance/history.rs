@@ -1,0 +1,83 @@
+//! `manciple template instance history`: the revisions of one.
+
+use jiff::Timestamp;
+use kubernetes::templates::record::Revision;
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::revisions::changes;
+use crate::cli::failure::Failure;
+use crate::cli::times;
+
+/// What of its version a template may say.
+const VERSION: &str = "template.manciple.dev/version";
+
+pub(super) async fn print(cluster: &Cluster) -> Result<(), Failure> {
+    let instance = cluster.instance().await?;
+    let revisions = cluster.revisions(&instance).await?;
+    let out = cluster.out;
+    let before = revisions.iter().skip(1).map(Some).chain([None]);
+    let pairs = revisions.iter().zip(before);
+    if out.is_json() {
+        let items: Vec<Value> = pairs.map(|(it, before)| document(it, before)).collect();
+        return out.json(&json!({ "items": items }));
+    }
+    if out.quiet {
+        let numbers: Vec<String> =
+            revisions.iter().map(|it| it.record.revision.to_string()).collect();
+        return if numbers.is_empty() { Ok(()) } else { out.line(&numbers.join("\n")) };
+    }
+    let now = Timestamp::now();
+    let rows = pairs.map(|(it, before)| row(it, before, now));
+    out.table(&["REVISION", "RECORDED", "REQUESTER", "TEMPLATE", "CHANGES"], rows.collect())?;
+    if revisions.is_empty() {
+        out.hint(
+            "nothing is recorded yet: is a controller running, and is the requester verified?",
+        );
+    } else if revisions.len() > 1 {
+        out.hint(&format!("what a rollback would do: {} --to-revision N", cluster.command("diff")));
+    }
+    Ok(())
+}
+
+fn row(revision: &Revision, before: Option<&Revision>, now: Timestamp) -> Vec<String> {
+    let record = &revision.record;
+    let words = changes(revision, before).map(|changes| changes.words());
+    let [name, version] = template(revision);
+    vec![
+        record.revision.to_string(),
+        times::ago(&record.recorded_at, now),
+        record.requester["username"].as_str().unwrap_or_default().to_owned(),
+        [name, version].into_iter().flatten().collect::<Vec<_>>().join(" "),
+        words.unwrap_or_else(|| "too large to be kept".to_owned()),
+    ]
+}
+
+/// For programs.
+fn document(revision: &Revision, before: Option<&Revision>) -> Value {
+    let record = &revision.record;
+    let [name, version] = template(revision);
+    let mut document = json!({
+        "revision": record.revision,
+        "recorded_at": record.recorded_at,
+        "requester": record.requester["username"],
+        "template": {"name": name, "version": version},
+        "kept": revision.spec.is_some(),
+    });
+    if let Some(changes) = changes(revision, before) {
+        document["objects"] = json!(changes.objects);
+        document["parameters_changed"] = json!(changes.parameters);
+        if let Some([new, gone, changed]) = changes.compared {
+            document["changes"] = json!({"new": new, "gone": gone, "changed": changed});
+        }
+    }
+    document
+}
+
+/// Its name and its version, as far as it says them.
+fn template(revision: &Revision) -> [Option<String>; 2] {
+    let Some(spec) = &revision.spec else { return [None, None] };
+    let metadata = &spec["template"]["metadata"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    [text(&metadata["name"]), text(&metadata["annotations"][VERSION])]
+}

@@ -1,0 +1,47 @@
+//! `manciple template instance`: what a template was made into on a cluster, for people, by their own kubeconfig.
+//!
+//! ```text
+//! args ─▶ cluster ─▶ revisions (what the record keeps) ─▶ history
+//!            │             └─▶ order (template, values) ─▶ change, rollback: a Secret, one patch ─▶ wait
+//!            └─▶ preview (dry runs) ◀──────┘ ─▶ diff
+//! ```
+//!
+//! The controller is not asked: what it knows it has written to the instance and to the Secret beside it. No value of a
+//! parameter is printed.
+
+mod args;
+mod change;
+mod cluster;
+mod diff;
+mod history;
+mod order;
+mod revisions;
+mod wait;
+
+pub(crate) use args::InstanceArgs;
+use args::InstanceCommand;
+use cluster::Cluster;
+
+use crate::cli::failure::Failure;
+use crate::cli::{Ongoing, RemoteArgs};
+
+/// Does what the command line says; `remote` says how to print.
+pub(super) async fn perform(
+    args: InstanceArgs,
+    remote: &RemoteArgs,
+    ongoing: Ongoing,
+) -> Result<(), Failure> {
+    let open = |name, cluster| Cluster::open(name, cluster, remote, ongoing);
+    match args.command {
+        InstanceCommand::History(of) => history::print(&open(of.name, &of.cluster).await?).await,
+        InstanceCommand::Diff(of) => {
+            diff::print(&open(of.name, &of.cluster).await?, &of.args).await
+        }
+        InstanceCommand::Change(of) => {
+            change::change(&open(of.name, &of.cluster).await?, &of.args).await
+        }
+        InstanceCommand::Rollback(of) => {
+            change::rollback(&open(of.name, &of.cluster).await?, &of.args).await
+        }
+    }
+}

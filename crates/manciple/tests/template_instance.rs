@@ -1,0 +1,259 @@
+//! `manciple template instance` on a cluster, with a controller: people compare, change and roll back what a template was
+//! made into, and no value of a parameter is told.
+
+mod support;
+
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+use support::town::Town;
+use support::{Served, within};
+use testkit::cluster;
+
+/// A value of a parameter, and what nobody may be told.
+const PLANTED: &str = "hunter2-hunter2";
+const PLANTED_LATER: &str = "hunter3-hunter3";
+
+/// A namespace with a controller of its own.
+struct Shop {
+    town: Town,
+    _controller: Served,
+    /// All that was ever printed.
+    said: Mutex<String>,
+}
+
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Shop {
+    fn new() -> Self {
+        let town = Town::empty();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.args(["controller", "--controllers=templates", "--requesters=trusted"]);
+        command.args(["--apply-crd", "--instance-namespaces", &town.namespace]);
+        command.env_clear().stdout(Stdio::null()).stderr(Stdio::piped());
+        for (name, value) in [
+            ("KUBECONFIG", cluster::kubeconfig().unwrap().display().to_string()),
+            ("POD_NAMESPACE", town.namespace.clone()),
+            ("MANCIPLE_LISTEN", "127.0.0.1:0".to_owned()),
+            ("MANCIPLE_LOG_FORMAT", "json".to_owned()),
+        ] {
+            command.env(name, value);
+        }
+        let controller = Served::start(&mut command).unwrap_or_else(|log| panic!("{log}"));
+        town.kubectl(&["create", "rolebinding", "alice", "--clusterrole=edit", "--user=alice"]);
+        Self { town, _controller: controller, said: Mutex::default() }
+    }
+
+    /// Orders an instance with the planted value, and waits until it is ready.
+    fn order(&self, name: &str, template: &Value) {
+        self.town.secret("parameters", &json!({"PLANTED": PLANTED}));
+        self.town.make(&json!({
+            "apiVersion": "template.openshift.io/v1", "kind": "TemplateInstance",
+            "metadata": {"name": name},
+            "spec": {
+                "template": template,
+                "secret": {"name": "parameters"},
+                "requester": {"username": "alice"},
+            },
+        }));
+        let ready = || {
+            let instance = self.town.get(&format!("templateinstance/{name}"));
+            let conditions = instance["status"]["conditions"].as_array()?.clone();
+            conditions
+                .iter()
+                .any(|it| it["type"] == "Ready" && it["status"] == "True")
+                .then_some(())
+        };
+        assert!(within(60, ready).is_some(), "{:#}", self.town.get("templateinstances"));
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.args(["template", "instance"]).args(arguments);
+        command.args(["-n", &self.town.namespace]).env_clear().stdin(Stdio::null());
+        command.env("KUBECONFIG", cluster::kubeconfig().unwrap());
+        let said = Said::from(command.output().unwrap());
+        let mut all = self.said.lock().unwrap();
+        all.push_str(&said.stdout);
+        all.push_str(&said.stderr);
+        said
+    }
+
+    /// A template in a file.
+    fn file(&self, name: &str, template: &Value) -> String {
+        self.town.site.write(name, &template.to_string()).display().to_string()
+    }
+
+    fn data(&self, what: &str) -> Value {
+        self.town.get(what)["data"].clone()
+    }
+
+    /// That no value was ever told.
+    fn has_kept_quiet(&self, further: &str) {
+        let said = self.said.lock().unwrap();
+        for value in [PLANTED, PLANTED_LATER, further] {
+            assert!(!said.contains(value), "{value}:\n{said}");
+        }
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        let delete = ["delete", "templateinstances", "--all", "--timeout=60s"];
+        let namespace = ["-n", &self.town.namespace];
+        let _ = cluster::kubectl().args(namespace).args(delete).output();
+    }
+}
+
+/// A Secret with a generated password and the planted value, and a ConfigMap with them.
+fn template(version: &str, data: Value, more: &[Value]) -> Value {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": data,
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"},
+        "stringData": {"password": "${PASSWORD}", "planted": "${PLANTED}"},
+    });
+    let objects: Vec<Value> = [map, secret].into_iter().chain(more.iter().cloned()).collect();
+    json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "Template",
+        "metadata": {"name": "shop", "annotations": {"template.manciple.dev/version": version}},
+        "parameters": [
+            {"name": "PASSWORD", "generate": "expression", "from": "[a-zA-Z0-9]{24}"},
+            {"name": "PLANTED", "required": true},
+            {"name": "COLOUR", "value": "blue"},
+        ],
+        "objects": objects,
+    })
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
+}
+
+#[test]
+fn an_instance_is_compared_changed_and_rolled_back_and_no_value_is_told() {
+    let shop = Shop::new();
+    let first = template(
+        "1.0",
+        json!({"colour": "${COLOUR}", "leaves": "yes", "both": "${PASSWORD} ${PLANTED}"}),
+        &[map("goes")],
+    );
+    shop.order("i", &first);
+    let keys = shop.data("secret/keys");
+    let run = shop.run(&["history", "i"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let rows: Vec<Vec<&str>> =
+        run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["REVISION", "RECORDED", "REQUESTER", "TEMPLATE", "CHANGES"]);
+    assert_eq!((rows.len(), rows[1][0]), (2, "1"), "{run:?}");
+    for word in ["alice", "shop", "1.0", "objects"] {
+        assert!(rows[1].contains(&word), "{word}: {run:?}");
+    }
+    let run = shop.run(&["diff", "i"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stderr.contains("no differences"), "{run:?}");
+
+    // What a change would do is told, and not done.
+    let second = template(
+        "2.0",
+        json!({"colour": "${COLOUR}", "both": "${PASSWORD} and ${PLANTED}"}),
+        &[map("comes"), map("foreign")],
+    );
+    let second = shop.file("second.json", &second);
+    shop.town.config_map("foreign", &json!({"a": "theirs"}));
+    let before = shop.town.get("configmaps,secrets,templateinstances");
+    let change = ["i", "-f", &second, "-p", "COLOUR=red"];
+    for command in [&["diff"][..], &["change", "--dry-run"]] {
+        let run = shop.run(&[command, &change[..]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        for line in [
+            "~ configmap/settings",
+            "    data.colour: \"blue\" → \"red\"",
+            "    data.leaves: \"yes\" → nothing",
+            "+ configmap/comes",
+            "- configmap/goes",
+            "! configmap/foreign exists, and is not of this instance",
+        ] {
+            assert!(run.stdout.lines().any(|it| it == line), "{line}: {run:?}");
+        }
+        assert!(!run.stdout.contains("secret/keys"), "{run:?}");
+    }
+    let run = shop.run(&["diff", "i", "-f", &second, "-o", "json"]);
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    let fates: Vec<&Value> =
+        said["items"].as_array().unwrap().iter().map(|it| &it["fate"]).collect();
+    assert_eq!(fates, ["changed", "made", "in-the-way", "removed"], "{said:#}");
+    let values = shop.town.site.write("values", &format!("PLANTED={PLANTED_LATER}\n"));
+    let values = values.display().to_string();
+    let run = shop.run(&["diff", "i", "--param-file", &values]);
+    assert!(run.stdout.contains("~ secret/keys\n    data.planted: (not shown)"), "{run:?}");
+    assert_eq!(shop.town.get("configmaps,secrets,templateinstances"), before, "nothing is written");
+
+    // What is in the way fails it, in the controller's words.
+    let run = shop.run(&[&["change"], &change[..]].concat());
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("\"foreign\" already exists"), "{run:?}");
+    shop.town.kubectl(&["delete", "configmap", "foreign"]);
+    let run = shop.run(&["change", "i", "-f", &second, "--param-file", &values]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("Revision:  3"), "{run:?}");
+    let settings = shop.data("configmap/settings");
+    assert_eq!((&settings["colour"], &settings["leaves"]), (&json!("red"), &Value::Null));
+    assert_ne!(shop.data("secret/keys")["planted"], keys["planted"]);
+    assert_eq!(shop.data("secret/keys")["password"], keys["password"], "no second password");
+
+    assert_eq!(shop.run(&["history", "i", "-q"]).stdout, "3\n2\n1\n");
+    let run = shop.run(&["history", "i", "-o", "json"]);
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(said["items"][0]["parameters_changed"], json!(["PLANTED"]), "{said:#}");
+    assert_eq!(said["items"][1]["changes"], json!({"new": 2, "gone": 1, "changed": 1}));
+    assert_eq!(said["items"][2]["template"], json!({"name": "shop", "version": "1.0"}));
+
+    // Somebody writes what was made: that is drift.
+    let theirs = r#"{"data": {"colour": "green", "theirs": "1"}}"#;
+    shop.town.kubectl(&["patch", "configmap", "settings", "--type=merge", "-p", theirs]);
+    let run = shop.run(&["diff", "i"]);
+    assert_eq!(
+        run.stdout, "~ configmap/settings\n    data.colour: \"green\" → \"red\"\n",
+        "{run:?}"
+    );
+
+    let run = shop.run(&["diff", "i", "--to-revision", "1"]);
+    assert!(run.stdout.contains("+ configmap/goes") && run.stdout.contains("- configmap/comes"));
+    let run = shop.run(&["rollback", "i", "--to-revision", "1", "-q"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "4\n"), "{run:?}");
+    assert_eq!(shop.data("secret/keys"), keys, "all values are what they were");
+    let settings = shop.data("configmap/settings");
+    assert_eq!((&settings["colour"], &settings["leaves"]), (&json!("blue"), &json!("yes")));
+    let run = shop.run(&["rollback", "i", "-q"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "5\n"), "{run:?}");
+    assert_eq!(shop.data("configmap/settings")["colour"], "red", "the one before");
+    let run = shop.run(&["rollback", "i", "--to-revision", "99"]);
+    assert_eq!(run.code, Some(6), "{run:?}");
+    assert!(run.stderr.contains("those that are kept: 5, 4, 3, 2, 1"), "{run:?}");
+
+    let run = shop.run(&["change", "i", "-p", &format!("UNKNOWN={PLANTED_LATER}")]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert_eq!(shop.run(&["change", "i"]).code, Some(2));
+    assert_eq!(shop.run(&["history", "absent"]).code, Some(6));
+    let password = keys["password"].as_str().unwrap();
+    let password = data_encoding::BASE64.decode(password.as_bytes()).unwrap();
+    shop.has_kept_quiet(&String::from_utf8(password).unwrap());
+}
