@@ -4,7 +4,8 @@
 //! it (the webhook, the broker) says so in an annotation, sealed with a key of ours: for this namespace, name and
 //! spec, and for the moment in which it is made. The uid is not known then, and the moment stands for it: what was
 //! sealed for one says nothing of another that is made under its name later. Whoever has verified a change seals for
-//! the moment in which the instance was made, so that there is one rule.
+//! the moment in which the instance was made, and for the generation that the change will have: nobody brings an earlier
+//! spec back, with the seal that it once had.
 
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
@@ -13,6 +14,9 @@ use serde_json::Value;
 
 use super::names::VERIFIED;
 use super::resource::Instance;
+
+/// What the API server counts one as that was never changed.
+pub const FIRST: i64 = 1;
 
 /// How long an annotation may be older than its instance, or younger: clocks differ, and requests take time.
 const APART: i64 = 120;
@@ -40,17 +44,18 @@ impl Word {
     }
 }
 
-/// The annotation's value, for one that is made now; or was made then, and has been changed to this.
+/// The annotation's value, for one that is made now; or was made then, and has been changed to this. `generation` is what
+/// the API server counts it as: 1 for one that is made, one more with each change.
 pub fn seal(
     word: Word,
     namespace: &str,
     name: &str,
     spec: &Value,
-    made_at: Timestamp,
+    (made_at, generation): (Timestamp, i64),
     key: &hmac::Key,
 ) -> String {
     let (prefix, of, seconds) = (word.prefix(), key_id(key), made_at.as_second());
-    let tag = hmac::sign(key, &sealed(word, namespace, name, spec, seconds));
+    let tag = hmac::sign(key, &sealed(word, namespace, name, spec, (seconds, generation)));
     format!("{prefix}{of}.{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
 }
 
@@ -71,12 +76,13 @@ pub(super) fn is_of_another(instance: &Instance, key: &hmac::Key) -> bool {
 /// # Errors
 /// If nobody has verified it: what to do about it.
 pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> {
-    let Instance { key: of, created_at, .. } = instance;
+    let Instance { key: of, created_at, generation, .. } = instance;
     let said = instance.annotation(VERIFIED);
     let verified = said.ok_or("nobody has verified that this is who made it").and_then(|said| {
         let Said { word, seconds, tag, .. } =
             read(said).ok_or("the annotation that says that it was verified cannot be read")?;
-        let sealed = sealed(word, &of.namespace, &of.name, instance.spec(), seconds);
+        let moment = (seconds, (*generation).max(FIRST));
+        let sealed = sealed(word, &of.namespace, &of.name, instance.spec(), moment);
         hmac::verify(key, &sealed, &tag).map_err(|_| "what was verified is not what is there")?;
         match is_near(seconds, *created_at) {
             true => Ok(()),
@@ -98,13 +104,14 @@ pub(super) fn is_ordered(
     namespace: &str,
     name: &str,
     spec: &Value,
-    made_at: Timestamp,
+    (made_at, generation): (Timestamp, i64),
     key: &hmac::Key,
 ) -> bool {
     read(annotation).is_some_and(|Said { word, seconds, tag, .. }| {
+        let sealed = sealed(word, namespace, name, spec, (seconds, generation));
         word == Word::Broker
             && is_near(seconds, made_at)
-            && hmac::verify(key, &sealed(word, namespace, name, spec, seconds), &tag).is_ok()
+            && hmac::verify(key, &sealed, &tag).is_ok()
     })
 }
 
@@ -144,10 +151,16 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
     one == other || written(one) == written(other)
 }
 
-fn sealed(word: Word, namespace: &str, name: &str, spec: &Value, seconds: i64) -> Vec<u8> {
+fn sealed(
+    word: Word,
+    namespace: &str,
+    name: &str,
+    spec: &Value,
+    (seconds, generation): (i64, i64),
+) -> Vec<u8> {
     let word = word.prefix();
-    let mut text =
-        format!("template-requester\0{word}\0{namespace}\0{name}\0{seconds}\0").into_bytes();
+    let said = format!("{word}\0{namespace}\0{name}\0{seconds}\0{generation}");
+    let mut text = format!("template-requester\0{said}\0").into_bytes();
     write(spec, &mut text);
     text
 }

@@ -210,7 +210,7 @@ fn spec(name: &str, version: u64) -> Value {
     };
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": if version % 2 == 0 { format!("{name}-r") } else { name.to_owned() }},
+        "metadata": {"name": if version.is_multiple_of(2) { format!("{name}-r") } else { name.to_owned() }},
         "rules": [],
     });
     let secret = json!({

@@ -169,6 +169,24 @@ async fn a_change_that_nobody_has_verified_is_refused_and_touches_nothing() {
     town.remove().await;
 }
 
+/// Who may write instances could bring back what somebody ordered once, with the seal that it had then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spec_that_was_left_is_not_brought_back_with_its_seal() {
+    let town = Town::new("template-replay").await;
+    town.order("i", "editor", with_port("1001")).await;
+    let first = town.ready("i").await;
+    town.change("i", "editor", with_port("1002")).await;
+    town.ready_again("i").await;
+    let annotations = first["metadata"]["annotations"].clone();
+    let back = json!({"metadata": {"annotations": annotations}, "spec": first["spec"]});
+    town.patch("i", "", back).await;
+    let why = town.failed_again("i").await;
+    assert!(why.contains("what was verified is not what is there"), "{why}");
+    let service = town.object("v1", "Service", "sample").await.unwrap();
+    assert_eq!(service["spec"]["ports"][0]["port"], 1002);
+    town.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_of_somebody_else_keeps_a_change_from_its_place() {
     let town = Town::new("template-change-foreign").await;

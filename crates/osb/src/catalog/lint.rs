@@ -69,15 +69,7 @@ pub(super) fn inspect(
         ids.check(service.id.as_str(), &path, faults);
         names.check(&service.name, &path, faults);
         inspect_service(service, &path, faults);
-        let mut schemas = Vec::with_capacity(service.plans.len());
-        let plans = path.member("plans");
-        for (index, plan) in service.plans.iter().enumerate() {
-            let known = before.and_then(|before| before.schemas_of(plan));
-            let compile = || Arc::new(PlanSchemas::compile(plan, &plans.index(index), faults));
-            schemas.push(known.unwrap_or_else(compile));
-        }
-        inspect_plans(service, &path, &mut ids, faults);
-        compiled.push(schemas);
+        compiled.push(inspect_plans(service, before, &path, &mut ids, faults));
     }
     compiled
 }
@@ -96,9 +88,16 @@ fn inspect_service(service: &Service, path: &Path<'_>, faults: &Faults) {
     inspect_extensions(&service.extensions, &SERVICE_MEMBERS, path, faults);
 }
 
-fn inspect_plans<'c>(service: &'c Service, path: &Path<'_>, ids: &mut Unique<'c>, faults: &Faults) {
+fn inspect_plans<'c>(
+    service: &'c Service,
+    before: Option<&CompiledCatalog>,
+    path: &Path<'_>,
+    ids: &mut Unique<'c>,
+    faults: &Faults,
+) -> Vec<Arc<PlanSchemas>> {
     let parent = path.member("plans");
     let mut names = Unique::new("name");
+    let mut compiled = Vec::with_capacity(service.plans.len());
     // The one plan of a service may bear its id: brokers do so whose platforms know what they ordered by it.
     let is_alone = service.plans.len() == 1;
     for (index, plan) in service.plans.iter().enumerate() {
@@ -120,7 +119,11 @@ fn inspect_plans<'c>(service: &'c Service, path: &Path<'_>, ids: &mut Unique<'c>
             faults.add(path.member("version"), message);
         }
         inspect_extensions(&plan.extensions, &PLAN_MEMBERS, &path, faults);
+        let known = before.and_then(|before| before.schemas_of(plan));
+        let compile = || Arc::new(PlanSchemas::compile(plan, &path, faults));
+        compiled.push(known.unwrap_or_else(compile));
     }
+    compiled
 }
 
 /// An extension that bears a member's name would be served beside the member, twice in one object.

@@ -160,3 +160,29 @@ fn a_pattern_that_explodes_is_a_violation_soon() {
         assert!(told(length).contains("Max limit for backtracking"), "{}", told(length));
     }
 }
+
+#[test]
+fn after_a_catalog_before_only_what_has_changed_is_judged_anew() {
+    let of = |kind: &str| with_schema(schema(json!({"properties": {"a": {"type": kind}}})));
+    let before = compiled(&of("string"));
+    let after = |value: &Value| {
+        let catalog = parse(value).unwrap();
+        CompiledCatalog::compile_after(catalog, &before)
+    };
+    let takes = |catalog: &CompiledCatalog, value: Value| {
+        let (service, plan) =
+            (&catalog.catalog().services[0].id, &catalog.catalog().services[0].plans[0].id);
+        let plan = catalog.plan(service, plan).unwrap();
+        plan.check(SchemaUse::Provision, json!({"a": value}).as_object().unwrap()).is_ok()
+    };
+    for (case, kind, text, number) in
+        [("the same", "string", true, false), ("another", "number", false, true)]
+    {
+        let catalog = after(&of(kind)).unwrap();
+        assert_eq!(takes(&catalog, json!("x")), text, "{case}");
+        assert_eq!(takes(&catalog, json!(1)), number, "{case}");
+        assert_eq!(catalog.body(), compiled(&of(kind)).body(), "{case}");
+    }
+    let faults = after(&of("none such")).unwrap_err();
+    assert!(faults[0].message.starts_with("is not a valid JSON Schema"), "{faults:?}");
+}

@@ -41,7 +41,8 @@ pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
         return invalid(&name, &wrongs);
     }
     let said = metadata["annotations"][VERIFIED].as_str().unwrap_or_default();
-    if verified::is_ordered(said, &review.namespace, &name, &spec, means.now, means.seal) {
+    let moment = (means.now, verified::FIRST);
+    if verified::is_ordered(said, &review.namespace, &name, &spec, moment, means.seal) {
         wrongs.extend(validate::spec(&spec));
         return match wrongs.is_empty() {
             true => Judged::Answered(Answer::as_it_is()),
@@ -62,7 +63,7 @@ pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
     }
     // Nothing comes of a dry run: there is nothing to seal.
     let seal = (!review.dry_run).then(|| {
-        verified::seal(Word::Webhook, &review.namespace, &name, &spec, means.now, means.seal)
+        verified::seal(Word::Webhook, &review.namespace, &name, &spec, moment, means.seal)
     });
     patch.extend(annotate(metadata, seal.as_deref()));
     let allowed = Answer::patched(patch);
@@ -123,8 +124,9 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
     }
     let allowed = match wrongs.is_empty() {
         true => {
+            let moment = (created, next_generation(review));
             let seal =
-                verified::seal(Word::Webhook, &review.namespace, &name, &spec, created, means.seal);
+                verified::seal(Word::Webhook, &review.namespace, &name, &spec, moment, means.seal);
             let seal = if review.dry_run { verified } else { Some(seal.as_str()) };
             let mut patch = annotate(metadata, seal);
             if review.object["spec"] != spec {
@@ -142,12 +144,18 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
     depends(review, name, allowed, refused)
 }
 
+/// What the API server will count it as once it is changed.
+fn next_generation(review: &Review) -> i64 {
+    review.old["metadata"]["generation"].as_i64().unwrap_or_default().saturating_add(1)
+}
+
 /// Whether it is a change that the broker has verified, and who asks is who it names. A seal can be read: somebody else
 /// who brings one back would have done again, in another's name, what that one ordered once.
 fn is_ordered(review: &Review, name: &str, created: Timestamp, means: &Means<'_>) -> bool {
     let spec = &review.object["spec"];
     let said = review.object["metadata"]["annotations"][VERIFIED].as_str().unwrap_or_default();
-    verified::is_ordered(said, &review.namespace, name, spec, created, means.seal)
+    let moment = (created, next_generation(review));
+    verified::is_ordered(said, &review.namespace, name, spec, moment, means.seal)
         && Requester::of(&spec["requester"]).is_ok_and(|named| is_had(&named.identity, &review.who))
 }
 

@@ -136,7 +136,8 @@ fn changed(
     // Of the moment in which it was made: what was verified of another of its name says nothing of it.
     let made_at = metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
     let (namespace, name) = (text(&metadata.namespace), text(&metadata.name));
-    let sealed = verified::seal(Word::Broker, &namespace, &name, &spec, made_at, seal);
+    let moment = (made_at, metadata.generation.unwrap_or_default() + 1);
+    let sealed = verified::seal(Word::Broker, &namespace, &name, &spec, moment, seal);
     let mut next = instance.clone();
     next.data["spec"] = spec;
     next.metadata.annotations.get_or_insert_default().insert(VERIFIED.to_owned(), sealed);

@@ -81,7 +81,8 @@ impl TemplateBroker {
             "secret": {"name": name},
             "requester": requester.spec(),
         });
-        let sealed = verified::seal(Word::Broker, namespace, &name, &spec, self.now(), &self.seal);
+        let moment = (self.now(), verified::FIRST);
+        let sealed = verified::seal(Word::Broker, namespace, &name, &spec, moment, &self.seal);
         serde_json::from_value(json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": Kind::TemplateInstance.name(),

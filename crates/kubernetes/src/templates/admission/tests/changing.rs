@@ -99,9 +99,10 @@ fn a_change_that_the_broker_has_verified_is_let_in_from_whom_it_names() {
     };
     let bob = || json!({"username": "bob", "uid": "8", "groups": ["team"]});
     let as_bob = json!({"username": "bob", "uid": "8", "groups": ["team", "system:authenticated"]});
-    let sealed = |word: Word, name: &str, spec: &Value, at: &str| {
-        verified::seal(word, NAMESPACE, name, spec, at.parse().unwrap(), &key())
+    let sealed_of = |word: Word, name: &str, spec: &Value, at: &str, generation: i64| {
+        verified::seal(word, NAMESPACE, name, spec, (at.parse().unwrap(), generation), &key())
     };
+    let sealed = |word, name: &str, spec: &Value, at: &str| sealed_of(word, name, spec, at, 1);
     let good = |requester: Value| sealed(Word::Broker, "i", &spec(requester), LONG_AGO);
     let mut other = spec(bob());
     other["secret"]["name"] = json!("other");
@@ -142,6 +143,13 @@ fn a_change_that_the_broker_has_verified_is_let_in_from_whom_it_names() {
             bob(),
             as_bob.clone(),
             sealed(Word::Broker, "j", &spec(bob()), LONG_AGO),
+            false,
+        ),
+        (
+            "that it had in an earlier generation, or will have",
+            bob(),
+            as_bob.clone(),
+            sealed_of(Word::Broker, "i", &spec(bob()), LONG_AGO, 2),
             false,
         ),
         (

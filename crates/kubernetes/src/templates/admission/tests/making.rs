@@ -157,7 +157,7 @@ fn what_the_broker_has_verified_is_let_in_as_it_is() {
     let bare = instance(&json!({"name": "i"}), &bob);
     let sealed = |word: Word, name: &str, at: &str| {
         let at = at.parse().unwrap();
-        verified::seal(word, NAMESPACE, name, &bare["spec"], at, &key())
+        verified::seal(word, NAMESPACE, name, &bare["spec"], (at, verified::FIRST), &key())
     };
     for (name, seal, is_believed) in [
         ("the broker's word", sealed(Word::Broker, "i", NOW), true),
