@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::jsonpath::JsonPath;
+use crate::jsonpath::{self, JsonPath};
 
 /// Before the name of what is exposed.
 const PLAIN: &str = "template.openshift.io/expose-";
@@ -119,7 +119,7 @@ fn scalar(object: &Value, found: &Value) -> Result<Vec<u8>, String> {
             .decode(text.as_bytes())
             .map_err(|_| "the data of the Secret is no base64".to_owned()),
         Value::String(text) => Ok(text.clone().into_bytes()),
-        Value::Number(number) => Ok(number.to_string().into_bytes()),
+        Value::Number(number) => Ok(jsonpath::number(number).into_bytes()),
         Value::Bool(truth) => Ok(truth.to_string().into_bytes()),
         Value::Null => Err("it finds null: nil kind interface is no text".to_owned()),
         Value::Array(_) => Err("it finds a list: unrepresentable kind slice".to_owned()),
@@ -185,6 +185,52 @@ mod tests {
                 "{path}"
             );
         }
+    }
+
+    #[test]
+    fn numbers_are_written_as_go_writes_them() {
+        for (number, text) in [
+            (json!(0), "0"),
+            (json!(-1), "-1"),
+            (json!(9_007_199_254_740_993_u64), "9007199254740993"),
+            (json!(0.5), "0.5"),
+            (json!(1234.5), "1234.5"),
+            (json!(1e21), "1e+21"),
+            (json!(0.00001), "1e-05"),
+        ] {
+            let mut object = service("{.spec.number}");
+            object["spec"]["number"] = number.clone();
+            assert_eq!(of(object).unwrap()["k"], text, "{number}");
+        }
+    }
+
+    /// All that the templates of old have in these annotations is of one of these forms.
+    #[test]
+    fn what_templates_of_old_expose_is_given() {
+        let route = json!({"host": "h.example.com", "path": "/p"});
+        let ports = json!({"clusterIP": "10.0.0.1", "ports": [{"name": "x", "port": 80}]});
+        for (kind, spec, path, value) in [
+            ("Route", route.clone(), "http://{.spec.host}{.spec.path}", "http://h.example.com/p"),
+            ("Route", json!({"host": "h"}), "http://{.spec.host}{.spec.path}", "http://h"),
+            ("Service", ports.clone(), r#"{.spec.ports[?(.name=="x")].port}"#, "80"),
+            (
+                "Service",
+                ports,
+                r#"postgres://{.spec.clusterIP}:{.spec.ports[?(.name=="x")].port}"#,
+                "postgres://10.0.0.1:80",
+            ),
+        ] {
+            let mut object = service(path);
+            (object["kind"], object["spec"]) = (kind.into(), spec);
+            assert_eq!(of(object).unwrap()["k"], value, "{path}");
+        }
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
+            "metadata": {"annotations": {"template.openshift.io/expose-k": "{.data['k']}"}},
+        });
+        assert_eq!(of(map).unwrap()["k"], "v");
+        let none = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+        assert_eq!(of(none), Ok(BTreeMap::new()));
     }
 
     #[test]

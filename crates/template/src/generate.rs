@@ -152,6 +152,23 @@ mod tests {
     }
 
     #[test]
+    fn symbols_are_those_of_the_original() {
+        let mut symbols = br#"~!@#$%^&*()-_+={}[]\|<,>.?/"';:`"#.to_vec();
+        symbols.sort_unstable();
+        assert_eq!(all(r"\A").into_bytes(), symbols);
+    }
+
+    #[test]
+    fn counts_are_from_1_to_255() {
+        for (count, is_one) in [(0, false), (1, true), (255, true), (256, false)] {
+            let value = generated(&format!("[a-z]{{{count}}}"));
+            let said = format!("range must be within [1-255] characters ({count})");
+            let expected = if is_one { Ok(count) } else { Err(said) };
+            assert_eq!(value.map(|it| it.len()), expected, "{count}");
+        }
+    }
+
+    #[test]
     fn every_character_of_a_range_comes() {
         for classes in ["[A-Z]", r"[\w]", r"[\A]", "[0-1]"] {
             let inner = &classes[1..classes.len() - 1];

@@ -1,4 +1,4 @@
-//! Keeps `docs/conformance.md` true: every item names its tests, and every named test is there.
+//! Keeps the pages of conformance true: every item names its tests, and every named test is there.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,12 +8,28 @@ use anyhow::{Context, ensure};
 const PAGE: &str = "docs/conformance.md";
 const ITEMS: usize = 52;
 
-/// Compares the page with the tests of the workspace.
+const TEMPLATES: &str = "docs/conformance-templates.md";
+/// Where the files are that its tests are named by.
+const CRATES: &str = "crates";
+
+/// Compares the pages with the tests of the workspace.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let page = std::fs::read_to_string(PAGE).with_context(|| format!("{PAGE} cannot be read"))?;
+    items()?;
+    let page = read(TEMPLATES)?;
+    let faults = faults(&page, |file| std::fs::read_to_string(Path::new(CRATES).join(file)).ok());
+    ensure!(faults.is_empty(), "{TEMPLATES}:\n{}", faults.join("\n"));
+    Ok(())
+}
+
+fn read(page: &str) -> anyhow::Result<String> {
+    std::fs::read_to_string(page).with_context(|| format!("{page} cannot be read"))
+}
+
+fn items() -> anyhow::Result<()> {
+    let page = read(PAGE)?;
     let named = names(&page, "`");
     let mut there = BTreeSet::new();
-    collect(Path::new("crates"), &mut there)?;
+    collect(Path::new(CRATES), &mut there)?;
     let missing: Vec<_> = named.difference(&there).collect();
     ensure!(missing.is_empty(), "{PAGE} names tests that are not there: {missing:?}");
     let unnamed: Vec<_> = there.difference(&named).collect();
@@ -46,4 +62,94 @@ fn collect(folder: &Path, names_found: &mut BTreeSet<String>) -> anyhow::Result<
         }
     }
     Ok(())
+}
+
+/// What is wrong with a page of rules: rows of a number (`T1.2`), a rule, what we do, and `FILE::NAME` of each test, or
+/// why there is none. Numbers follow each other; a test is there if its file, as `source` has it, has it.
+fn faults(page: &str, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (mut section, mut last) = (0, 0);
+    for row in page.lines().filter(|line| line.starts_with("| T")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [number, _, _, tests] = cells.as_slice() else {
+            faults.push(format!("no four cells: {row}"));
+            continue;
+        };
+        let found = number[1..].split_once('.').and_then(|(section, index)| {
+            Some((section.parse::<usize>().ok()?, index.parse::<usize>().ok()?))
+        });
+        let follows = |(of, index): (usize, usize)| match of == section {
+            true => index == last + 1,
+            false => of > section && index == 1,
+        };
+        if !found.is_some_and(follows) {
+            faults.push(format!("{number} does not follow T{section}.{last}"));
+        }
+        (section, last) = found.unwrap_or((section, last));
+        let named: Vec<(&str, &str)> =
+            tests.split('`').filter_map(|it| it.split_once("::")).collect();
+        if named.is_empty() && !tests.starts_with("none: ") {
+            faults.push(format!("{number} has no test, and does not say why"));
+        }
+        for (file, name) in named {
+            let is_there =
+                source(file).is_some_and(|source| source.contains(&format!("fn {name}(")));
+            if !is_there {
+                faults.push(format!("{number}: {file} has no test {name}"));
+            }
+        }
+    }
+    if last == 0 {
+        faults.push("there are no rules".to_owned());
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{CRATES, TEMPLATES, faults};
+
+    fn of(page: &str) -> Vec<String> {
+        faults(page, |file| (file == "a/src/b.rs").then(|| "fn is_there() {}".to_owned()))
+    }
+
+    #[test]
+    fn the_page_of_templates_names_tests_that_are_there() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let page = std::fs::read_to_string(root.join(TEMPLATES)).unwrap();
+        let source = |file: &str| std::fs::read_to_string(root.join(CRATES).join(file)).ok();
+        assert_eq!(faults(&page, source), [""; 0]);
+    }
+
+    #[test]
+    fn a_page_without_faults_has_none() {
+        let page = "# A page\n| | rule | here | tests |\n\
+                    | T1.1 | a rule | same | `a/src/b.rs::is_there`<br>`a/src/b.rs::is_there` |\n\
+                    | T1.2 | another | not | none: for a reason |\n\
+                    | T3.1 | a third | same | `a/src/b.rs::is_there` |\n";
+        assert_eq!(of(page), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_page_is_said() {
+        for (page, expected) in [
+            ("", "there are no rules"),
+            ("| T1.1 | a rule | same | |", "T1.1 has no test, and does not say why"),
+            ("| T1.1 | a rule | none: why |", "no four cells: | T1.1 | a rule | none: why |"),
+            (
+                "| T1.1 | a rule | same | `a/src/b.rs::is_gone` |",
+                "T1.1: a/src/b.rs has no test is_gone",
+            ),
+            ("| T1.1 | a rule | same | `a/b.rs::is_there` |", "T1.1: a/b.rs has no test is_there"),
+            ("| T1.2 | a rule | not | none: why |", "T1.2 does not follow T0.0"),
+            (
+                "| T1.1 | a | not | none: why |\n| T1.3 | b | not | none: why |",
+                "T1.3 does not follow T1.1",
+            ),
+        ] {
+            assert_eq!(of(page).first().map(String::as_str), Some(expected), "{page}");
+        }
+    }
 }

@@ -231,3 +231,96 @@ fn open(mut schema: Value) -> Value {
     schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
     schema
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(kind: Kind) -> Value {
+        definition(kind)["spec"]["versions"][0].take()
+    }
+
+    /// The schema of a member, by its path.
+    fn member(kind: Kind, path: &str) -> Value {
+        let mut schema = version(kind)["schema"]["openAPIV3Schema"].take();
+        for name in path.split('.').filter(|name| !name.is_empty()) {
+            schema = match name {
+                "*" => schema["items"].take(),
+                name => schema["properties"][name].take(),
+            };
+            assert!(schema.is_object(), "{path}: there is no {name}");
+        }
+        schema
+    }
+
+    #[test]
+    fn kinds_have_the_scope_and_the_status_of_the_original() {
+        for (kind, scope, status) in [
+            (Kind::Template, "Namespaced", Value::Null),
+            (Kind::TemplateInstance, "Namespaced", json!({"status": {}})),
+            (Kind::BrokerTemplateInstance, "Cluster", Value::Null),
+        ] {
+            let defined = definition(kind);
+            assert_eq!(defined["spec"]["scope"], scope, "{}", kind.name());
+            assert_eq!(defined["spec"]["group"], "template.openshift.io");
+            assert_eq!(defined["spec"]["versions"].as_array().map(Vec::len), Some(1));
+            assert_eq!(version(kind)["name"], "v1");
+            assert_eq!(version(kind)["subresources"], status, "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn a_template_has_its_members_at_the_top() {
+        for (path, kind) in [
+            ("message", "string"),
+            ("objects", "array"),
+            ("labels", "object"),
+            ("parameters", "array"),
+            ("parameters.*.name", "string"),
+            ("parameters.*.displayName", "string"),
+            ("parameters.*.description", "string"),
+            ("parameters.*.value", "string"),
+            ("parameters.*.generate", "string"),
+            ("parameters.*.from", "string"),
+            ("parameters.*.required", "boolean"),
+        ] {
+            assert_eq!(member(Kind::Template, path)["type"], kind, "{path}");
+        }
+        let parameter = member(Kind::Template, "parameters.*");
+        assert_eq!(parameter["required"], json!(["name"]));
+        assert_eq!(parameter["properties"]["name"]["pattern"], "^[a-zA-Z0-9_]+$");
+        assert_eq!(member(Kind::Template, "")["properties"].get("spec"), None);
+    }
+
+    /// What the API server does not know it drops, and what is said to be an object it reads as one: neither may
+    /// happen to what has parameters in it, nor to the uid of the template that was copied.
+    #[test]
+    fn what_has_parameters_in_it_is_kept_as_it_is() {
+        for (kind, path) in [
+            (Kind::Template, "objects.*"),
+            (Kind::TemplateInstance, "spec.template.objects.*"),
+            (Kind::TemplateInstance, "spec.template.metadata"),
+            (Kind::TemplateInstance, "spec.template"),
+        ] {
+            let schema = member(kind, path);
+            assert_eq!(schema["x-kubernetes-preserve-unknown-fields"], true, "{path}");
+            assert_eq!(schema.get("x-kubernetes-embedded-resource"), None, "{path}");
+            let limits = ["required", "additionalProperties"];
+            assert!(limits.iter().all(|it| schema.get(it).is_none()), "{path}");
+        }
+    }
+
+    #[test]
+    fn columns_say_which_template_and_how_it_stands() {
+        let names = |kind| {
+            let columns = version(kind)["additionalPrinterColumns"].take();
+            let name = |it: &Value| it["name"].as_str().unwrap().to_owned();
+            columns.as_array().unwrap().iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Kind::Template), ["Description", "Age"]);
+        let instance = ["Template", "Ready", "Reason", "Failure", "Requester", "Age"];
+        assert_eq!(names(Kind::TemplateInstance), instance);
+        let template = &version(Kind::TemplateInstance)["additionalPrinterColumns"][0];
+        assert_eq!(template["jsonPath"], ".spec.template.metadata.name");
+    }
+}

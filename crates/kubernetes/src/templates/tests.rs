@@ -10,7 +10,7 @@ use super::plan::{Planned, plan};
 use super::record::{self, Kept, Record};
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
-use super::status::{Stand, conditions, said_of_drift};
+use super::status::{Made, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift};
 use super::table::Table;
 use super::trouble::Trouble;
 use crate::calls::CallError;
@@ -320,4 +320,110 @@ fn conditions_keep_their_times_and_those_of_others() {
     let said = conditions(&instance, &Stand::Ready, "now");
     assert_eq!(said[0]["lastTransitionTime"], "now");
     assert_eq!(said[0].get("message"), None, "Kubernetes 1.20 takes an empty text for null");
+}
+
+#[test]
+fn how_it_stands_is_said_in_the_words_of_the_original() {
+    assert_eq!(WAITING, "Waiting for instantiated objects to report ready");
+    assert_eq!(TIMEOUT, "timeout while waiting for template instance to be ready");
+    let new = Instance::of(&seen("1", &json!({}))).unwrap();
+    let ready = |status, reason| ("Ready", status, reason);
+    let failure = ("InstantiateFailure", "True", "Failed");
+    for (name, stand, expected) in [
+        ("waiting", Stand::Waiting(WAITING.to_owned()), vec![ready("False", "Waiting")]),
+        ("ready", Stand::Ready, vec![ready("True", "Created")]),
+        ("failed before it was made", Stand::Failed("why".to_owned(), false), vec![failure]),
+        (
+            "failed while it was waited for",
+            Stand::Failed("why".to_owned(), true),
+            vec![ready("False", "Failed"), failure],
+        ),
+    ] {
+        let said = conditions(&new, &stand, "now");
+        let said = said.as_array().unwrap();
+        let text = |it: &Value, of: &str| it[of].as_str().unwrap_or_default().to_owned();
+        let found: Vec<[String; 3]> =
+            said.iter().map(|it| ["type", "status", "reason"].map(|of| text(it, of))).collect();
+        let expected: Vec<[String; 3]> =
+            expected.iter().map(|&(kind, is, why)| [kind, is, why].map(str::to_owned)).collect();
+        assert_eq!(found, expected, "{name}");
+        assert!(said.iter().all(|it| it["lastTransitionTime"] == "now"), "{name}");
+    }
+}
+
+#[test]
+fn what_was_made_is_named_as_the_original_names_it() {
+    let made = |namespace: &str| Made {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: namespace.to_owned(),
+        name: "a".to_owned(),
+        uid: "u".to_owned(),
+        state: State::Created,
+        message: String::new(),
+    };
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"});
+    let mut placed = reference.clone();
+    placed["namespace"] = json!("shop");
+    for (namespace, expected) in [("shop", placed), ("", reference)] {
+        let entry = made(namespace).entry();
+        assert_eq!(entry["ref"], expected, "{namespace:?}");
+        assert_eq!(Made::of(&entry), Some(made(namespace)), "{namespace:?}");
+        // As the original has written it: without a state.
+        assert_eq!(Made::of(&json!({"ref": expected})), Some(made(namespace)), "{namespace:?}");
+    }
+}
+
+#[test]
+fn an_instance_is_made_when_it_says_so_of_all_its_objects() {
+    let objects = |count: usize| vec![json!({}); count];
+    for (name, planned, made, observed, expected) in [
+        ("it says nothing", 2, 0, None, false),
+        ("some are there", 2, 1, Some(1), false),
+        ("all are there", 2, 2, Some(1), true),
+        ("of what it was before", 2, 2, Some(0), false),
+        // There one without objects is made before anybody has looked at it.
+        ("it has none, and nobody has looked", 0, 0, None, false),
+        ("it has none", 0, 0, Some(1), true),
+    ] {
+        let with = json!({
+            "metadata": {"generation": 1},
+            "spec": {"template": {"objects": objects(planned)}},
+            "status": {"objects": objects(made), "observedGeneration": observed},
+        });
+        let instance = Instance::of(&seen("1", &with)).unwrap();
+        assert_eq!(instance.is_made(), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_instance_has_an_hour_unless_it_or_its_template_says_otherwise() {
+    let timeout = |text: &str| json!({"template.manciple.dev/ready-timeout": text});
+    for (name, own, of_template, until) in [
+        ("nobody says", json!({}), json!({}), "2026-01-01T01:00:00Z"),
+        ("the template says", json!({}), timeout("15m"), "2026-01-01T00:15:00Z"),
+        ("the instance says", timeout("2h"), timeout("15m"), "2026-01-01T02:00:00Z"),
+    ] {
+        let with = json!({
+            "metadata": {"annotations": own},
+            "spec": {"template": {"metadata": {"annotations": of_template}}},
+        });
+        let instance = Instance::of(&seen("1", &with)).unwrap();
+        assert_eq!(instance.deadline(), until.parse().unwrap(), "{name}: from its creation");
+    }
+}
+
+#[test]
+fn nothing_further_becomes_of_what_is_ready_or_has_failed() {
+    for (kind, status, expected) in [
+        ("Ready", "True", true),
+        ("Ready", "False", false),
+        ("InstantiateFailure", "True", true),
+        ("InstantiateFailure", "False", false),
+        ("Other", "True", false),
+    ] {
+        let with = json!({"status": {"conditions": [{"type": kind, "status": status}]}});
+        let instance = Instance::of(&seen("1", &with)).unwrap();
+        assert_eq!(instance.has_ended(), expected, "{kind} is {status}");
+    }
 }

@@ -23,7 +23,7 @@ fn sample() -> Value {
 async fn a_change_is_written_in_the_name_of_whoever_asks_and_awaited() {
     let shop = Shop::new("broker-change", sample()).await;
     let first = shop.ordered(json!({"NAME": "a"})).await;
-    assert_eq!(shop.secrets().await, [shop.id.clone()]);
+    assert_eq!(shop.secrets().await, *std::slice::from_ref(&shop.id));
     let other = json!({
         "parameters": {"NAME": "a", "SIZE": "2"},
         "originating_identity": {"platform": "kubernetes", "value": {"username": "other"}},

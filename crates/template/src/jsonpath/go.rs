@@ -1,5 +1,24 @@
 //! How Go writes numbers and characters.
 
+use serde_json::Number;
+
+/// As `%v`: integers as they are, whatever their size.
+pub(crate) fn number(number: &Number) -> String {
+    written(number, float)
+}
+
+/// As JSON.
+pub(super) fn json_number(number: &Number) -> String {
+    written(number, json_float)
+}
+
+fn written(number: &Number, fraction: fn(f64) -> String) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(number) => fraction(number),
+        None => number.to_string(),
+    }
+}
+
 /// As `%v`: with an exponent from a million on, and below a ten-thousandth.
 pub(super) fn float(number: f64) -> String {
     let (mantissa, exponent) = parts(number);
@@ -11,7 +30,7 @@ pub(super) fn float(number: f64) -> String {
 }
 
 /// As JSON, which is less ready to write an exponent.
-pub(super) fn json_float(number: f64) -> String {
+fn json_float(number: f64) -> String {
     let (mantissa, exponent) = parts(number);
     if number == 0.0 || (-6..21).contains(&exponent) {
         return number.to_string();

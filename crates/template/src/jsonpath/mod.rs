@@ -33,6 +33,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 pub use error::{FindError, ParseError};
+pub(crate) use go::number;
 pub(crate) use plain::Piece;
 use print::Output;
 use syntax::Node;

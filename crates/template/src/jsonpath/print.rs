@@ -1,6 +1,6 @@
 //! Values as text.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::error::FindError;
 use super::item::{Item, sorted};
@@ -76,7 +76,7 @@ impl Output {
         match value {
             Value::Null => self.push("<nil>"),
             Value::Bool(boolean) => self.push(if *boolean { "true" } else { "false" }),
-            Value::Number(number) => self.number(number, go::float),
+            Value::Number(number) => self.push(&go::number(number)),
             Value::String(text) => self.push(text),
             Value::Array(list) => {
                 self.push("[")?;
@@ -106,7 +106,7 @@ impl Output {
         match value {
             Value::Null => self.push("null"),
             Value::Bool(boolean) => self.push(if *boolean { "true" } else { "false" }),
-            Value::Number(number) => self.number(number, go::json_float),
+            Value::Number(number) => self.push(&go::json_number(number)),
             Value::String(text) => self.json_string(text),
             Value::Array(list) => {
                 self.push("[")?;
@@ -155,13 +155,5 @@ impl Output {
         }
         self.push(&text[plain..])?;
         self.push("\"")
-    }
-
-    /// Integers have all their digits.
-    fn number(&mut self, number: &Number, float: fn(f64) -> String) -> Result<(), FindError> {
-        match number.as_f64().filter(|_| number.is_f64()) {
-            Some(number) => self.push(&float(number)),
-            None => self.push(&number.to_string()),
-        }
     }
 }

@@ -317,6 +317,45 @@ mod tests {
     }
 
     #[test]
+    fn schemas_are_those_of_the_original_word_for_word() {
+        let service = only(
+            json!({}),
+            json!([
+                {"name": "A", "displayName": "An a", "description": "What a is", "required": true},
+                {"name": "B", "value": "b"},
+                {"name": "C", "required": true, "generate": "expression", "from": "[a-z]{8}"},
+            ]),
+        );
+        let draft = "http://json-schema.org/draft-04/schema";
+        let schema = json!({
+            "$schema": draft, "type": "object", "additionalProperties": false, "required": ["A"],
+            "properties": {
+                "A": {"title": "An a", "description": "What a is", "default": "", "type": "string"},
+                "B": {"default": "b", "type": "string"},
+                "C": {"default": "", "type": "string"},
+            },
+        });
+        let schemas = &service["plans"][0]["schemas"];
+        assert_eq!(schemas["service_instance"]["create"], json!({"parameters": schema}));
+        let none = json!({"$schema": draft, "type": "object", "additionalProperties": false});
+        assert_eq!(schemas["service_binding"], json!({"create": {"parameters": none}}));
+    }
+
+    #[test]
+    fn tags_are_what_is_between_commas() {
+        for (said, expected) in
+            [("a", json!(["a"])), ("a,b", json!(["a", "b"])), ("a,,b,", json!(["a", "b"]))]
+        {
+            assert_eq!(only(json!({"tags": said}), json!([]))["tags"], expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn no_templates_are_no_services() {
+        assert_eq!(offered(&[]), (Vec::new(), Vec::new()), "there it is null");
+    }
+
+    #[test]
     fn one_that_cannot_be_offered_keeps_no_other_from_it() {
         let mut elsewhere = template("t", json!({}), json!([]));
         elsewhere["metadata"]["uid"] = json!("uid-2");

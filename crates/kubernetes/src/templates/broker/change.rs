@@ -242,7 +242,7 @@ mod tests {
                     assert!(verified::same(&found["objects"], &expected["objects"]), "{case}");
                 }
                 (Err(failure), Err(expected)) => {
-                    assert_eq!(failure.description, expected, "{case}")
+                    assert_eq!(failure.description, expected, "{case}");
                 }
                 (found, _) => panic!("{case}: {found:?}"),
             }

@@ -40,6 +40,36 @@ fn a_change_of_anything_but_the_spec_is_let_in_and_the_seal_stays() {
 }
 
 #[test]
+fn what_is_only_written_in_another_way_is_no_change() {
+    let object = |text: &str| {
+        let mut kept = kept();
+        kept["spec"]["template"]["objects"] = serde_json::from_str(text).unwrap();
+        kept
+    };
+    let old = object(r#"[{"kind": "A", "spec": {"n": 1, "large": 1e21, "text": "é"}}]"#);
+    for (name, text, is_same) in [
+        (
+            "another order, and what is absent",
+            r#"[{"spec": {"none": null, "text": "\u00e9", "large": 1000000000000000000000, "n": 1.0}, "kind": "A"}]"#,
+            true,
+        ),
+        (
+            "text for a number",
+            r#"[{"kind": "A", "spec": {"n": "1", "large": 1e21, "text": "é"}}]"#,
+            false,
+        ),
+        ("one more", r#"[{"kind": "A", "spec": {"n": 1, "large": 1e21, "text": "é"}}, {}]"#, false),
+    ] {
+        let new = object(text);
+        let came = came(&update(&new, &old));
+        assert_eq!(came.asked.is_none(), is_same, "{name}");
+        if is_same {
+            assert_eq!(patched(&new, &came.allowed)["spec"], old["spec"], "{name}");
+        }
+    }
+}
+
+#[test]
 fn another_spec_is_for_those_who_may_assign_and_is_sealed_anew() {
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 4] = [

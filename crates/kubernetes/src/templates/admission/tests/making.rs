@@ -145,6 +145,27 @@ fn all_that_is_wrong_with_a_new_one_is_said() {
 }
 
 #[test]
+fn the_template_of_an_instance_needs_no_name_and_no_kind() {
+    for (name, template) in [
+        ("nothing", json!({})),
+        ("no metadata", json!({"objects": [], "parameters": []})),
+        ("an empty name and namespace", json!({"metadata": {"name": "", "namespace": ""}})),
+        (
+            "as it is kept",
+            json!({
+                "apiVersion": "template.openshift.io/v1", "kind": "Template",
+                "metadata": {"name": "web", "namespace": "openshift", "uid": "u"}, "objects": [],
+            }),
+        ),
+    ] {
+        let mut object = instance(&json!({"name": "i"}), &Value::Null);
+        object["spec"]["template"] = template.clone();
+        let made = patched(&object, &came(&create(&object)).allowed);
+        assert_eq!(made["spec"]["template"], template, "{name}");
+    }
+}
+
+#[test]
 fn ends_of_names_differ_and_are_the_api_servers() {
     let (one, other) = (suffix().unwrap(), suffix().unwrap());
     assert_ne!(one, other);

@@ -17,6 +17,31 @@ fn templates_are_read_when_they_are_made() {
 }
 
 #[test]
+fn objects_of_a_template_are_not_looked_at() {
+    let template = json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "Template", "metadata": {"name": "t"},
+        "objects": [{}, {"kind": "${KIND}"}, {"kind": 5, "metadata": "x"}, null, "text"],
+    });
+    let said = came(&request("CREATE", Kind::Template, &template, &Value::Null)).allowed;
+    assert_eq!(patched(&template, &said), template);
+}
+
+#[test]
+fn what_a_broker_keeps_may_be_changed() {
+    let of = |namespace: &str, ids: Value| {
+        let reference = |kind: &str| json!({"kind": kind, "name": "a", "namespace": namespace});
+        json!({"metadata": {"name": "b"}, "spec": {
+            "templateInstance": reference("TemplateInstance"), "secret": reference("Secret"),
+            "bindingIDs": ids,
+        }})
+    };
+    let (old, new) =
+        (of("n", json!(null)), of("m", json!(["0ab1c2d3-0000-1111-2222-333344445555"])));
+    let came = came(&request("UPDATE", Kind::BrokerTemplateInstance, &new, &old));
+    assert_eq!((came.asked, patched(&new, &came.allowed)), (None, new));
+}
+
+#[test]
 fn what_a_broker_keeps_is_checked() {
     let good = json!({
         "metadata": {"name": "b"}, "spec": {
