@@ -10,6 +10,9 @@ use tokio::time::Instant;
 /// After this a call has failed; whether it took effect is not known. The client itself waits for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Before what a decoder quotes.
+const EXCERPTS: [&str; 2] = ["error found in #", "bigger context ..."];
+
 /// Why a call failed, as far as those who called make a difference.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
@@ -114,7 +117,7 @@ impl Backoff for Again {
 
 fn failed(error: &kube::Error) -> CallError {
     let kube::Error::Api(status) = error else { return CallError::NoAnswer(error.to_string()) };
-    let said = status.message.clone();
+    let said = without_excerpts(&status.message).to_owned();
     match status.code {
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,
@@ -126,9 +129,25 @@ fn failed(error: &kube::Error) -> CallError {
     }
 }
 
+/// Without what decoders quote of a document: a piece of what somebody sent, cut anywhere, which may be a piece of what is
+/// confidential.
+fn without_excerpts(message: &str) -> &str {
+    let end = EXCERPTS.iter().filter_map(|words| message.find(words)).min();
+    message.get(..end.unwrap_or(message.len())).unwrap_or_default().trim_end_matches([' ', ','])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_documents_are_left_out() {
+        let said = "v1.ConfigMap.Data: ReadString: expects \" or n, but found 1, error found in #10 byte of \
+                    ...|\"data\":{\"b\":1,\"c\":\"y|..., bigger context ...|PLANTED-7f3a-x9Q|...";
+        let expected = "v1.ConfigMap.Data: ReadString: expects \" or n, but found 1";
+        assert_eq!(without_excerpts(said), expected);
+        assert_eq!(without_excerpts("pods \"a\" is forbidden"), "pods \"a\" is forbidden");
+    }
 
     #[test]
     fn pauses_grow_up_to_a_limit_and_begin_anew_when_it_went_well() {

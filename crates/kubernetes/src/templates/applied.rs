@@ -32,9 +32,11 @@ fn encode(secret: &mut Value) {
     let Some(root) = secret.as_object_mut() else { return };
     let written = root.remove("stringData");
     let written = written.as_ref().and_then(Value::as_object).into_iter().flatten();
-    let encoded = written.map(|(key, value)| {
-        let text = value.as_str().unwrap_or_default();
-        (key.clone(), json!(BASE64.encode(text.as_bytes())))
+    let encoded = written.map(|(key, value)| match value {
+        Value::String(text) => (key.clone(), json!(BASE64.encode(text.as_bytes()))),
+        Value::Null => (key.clone(), json!("")),
+        // It is for the API server to refuse.
+        other => (key.clone(), other.clone()),
     });
     let encoded: Map<String, Value> = encoded.collect();
     match root.get_mut("data").and_then(Value::as_object_mut) {
@@ -79,6 +81,16 @@ mod tests {
             "data": {"a": "MQ==", "b": "Mw=="},
         });
         assert_eq!(applied(&object, &json!("u")), expected);
+        let wrong = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {},
+            "stringData": {"number": 1, "list": ["a"], "null": null},
+        });
+        let data = json!({"number": 1, "list": ["a"], "null": ""});
+        assert_eq!(
+            applied(&wrong, &json!("u"))["data"],
+            data,
+            "what is no text does not become empty"
+        );
     }
 
     #[test]

@@ -35,10 +35,14 @@ impl Controller {
         let found = get(client, planned).await.map_err(|error| failed(error.into()))?;
         let Some(found) = found else { return self.make_one(instance, client, planned).await };
         let found = self.ours(instance, planned, found).map_err(failed)?;
-        take_over(client, planned, &found).await.map_err(|error| failed(error.into()))?;
-        let object = match apply(client, planned, &found, false).await {
+        let applied = match take_over(client, planned, &found).await {
+            Ok(()) => apply(client, planned, &found, false).await,
+            Err(error) => Err(error),
+        };
+        let object = match applied {
             Ok(object) => object,
-            Err(CallError::Invalid(why)) if replaces(planned) => {
+            Err(error) if replaces(planned) && cannot_be(&error) => {
+                let why = error.to_string();
                 remove(client, planned, &found).await.map_err(|error| failed(error.into()))?;
                 return Err(failed(Trouble::Passing(format!("it is replaced, for {why}"))));
             }
@@ -168,8 +172,24 @@ async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(),
 /// Why an object does not become what it is to be.
 pub(super) fn unapplied(error: CallError) -> Trouble {
     match error {
-        // A field that its kind does not have: before Kubernetes 1.27 that is said as a failure of the server.
-        CallError::Refused(said) if said.contains("typed patch object") => Trouble::Final(said),
+        CallError::Refused(said) if is_of_shape(&said) => Trouble::Final(said),
         error => error.into(),
     }
+}
+
+/// Whether an object can never become what it is to be, as long as it is this one.
+pub(super) fn cannot_be(error: &CallError) -> bool {
+    match error {
+        CallError::Invalid(_) => true,
+        CallError::Refused(said) => is_of_shape(said),
+        _ => false,
+    }
+}
+
+/// Apply knows what kinds look like, and refuses fields that one does not have, and lists with an entry twice; what is
+/// there already, too. That is said as a failure of the server.
+pub(super) fn is_of_shape(said: &str) -> bool {
+    ["typed patch object", "failed to convert new object", "duplicate entries for key"]
+        .iter()
+        .any(|words| said.contains(words))
 }

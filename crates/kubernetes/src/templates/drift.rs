@@ -6,12 +6,12 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use kube::Client;
 use serde_json::json;
 
 use super::Controller;
-use super::change::apply;
+use super::change::{apply, unapplied};
 use super::differences::differences;
 use super::make::{AT_ONCE, get};
 use super::names::DRIFT;
@@ -21,7 +21,7 @@ use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::{Made, said_of_drift};
 use super::trouble::Trouble;
-use crate::calls::find;
+use crate::calls::{CallError, find};
 
 /// What becomes of objects that are not what was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +93,20 @@ impl Controller {
         let looks = prepared.plan.iter().enumerate();
         let looks: Vec<_> =
             looks.map(|(index, it)| self.look_at(&instance, &client, index, it)).collect();
-        let found: Vec<Option<Drifted<'_>>> =
-            stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
-        let drifted: Vec<Drifted<'_>> = found.into_iter().flatten().collect();
+        let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let mut drifted: Vec<Drifted<'_>> = Vec::new();
+        for look in looks {
+            match look {
+                Ok(found) => drifted.extend(found),
+                Err(Trouble::Old) => return Err(Trouble::Old),
+                // One that cannot be told keeps no other from being looked after.
+                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                    let why = prepared.redactor.redact(&why).into_owned();
+                    let (namespace, name) = (&*key.namespace, &*key.name);
+                    tracing::warn!(namespace, name, why, "whether it has drifted is not known");
+                }
+            }
+        }
         match choice {
             Drift::Repair if !drifted.is_empty() => {
                 self.repair(&instance, &client, &prepared, drifted).await
@@ -137,7 +148,14 @@ impl Controller {
         if !planned.is(&instance.key, &found, &self.seal) {
             return Ok(is("it is not of this instance any more".to_owned()));
         }
-        let would = apply(client, planned, &found, true).await.map_err(|error| of(error.into()))?;
+        let would = match apply(client, planned, &found, true).await {
+            Ok(would) => would,
+            // Somebody has made it what cannot be changed back.
+            Err(CallError::Invalid(why)) => {
+                return Ok(is(format!("it cannot become what was made: {why}")));
+            }
+            Err(error) => return Err(of(unapplied(error))),
+        };
         let places = differences(&found, &would);
         Ok((!places.is_empty()).then(|| is(places.join(", "))).flatten())
     }

@@ -24,6 +24,11 @@ impl Controller {
         let found = self.read_record(&instance.key).await?;
         match found {
             Some(kept) if kept.record.is_withdrawn() => Err(Trouble::Old),
+            // Begun anew it would have another password.
+            None if instance.says_what_was_made() => Err(Trouble::Final(format!(
+                "Secret {}, with what it was begun with, was removed: delete the instance, and order it anew",
+                record::name(&instance.key.uid)
+            ))),
             found => Ok(found),
         }
     }

@@ -1,5 +1,7 @@
 //! The objects of an instance, as they are to be made: named, labelled, owned, and in an order.
 
+use std::collections::HashMap;
+
 use data_encoding::BASE32_NOPAD;
 use kube::discovery::ApiResource;
 use ring::digest::{SHA256, digest};
@@ -56,21 +58,39 @@ pub(super) fn kind(object: &Value) -> (&str, &str) {
     (text("apiVersion"), text("kind"))
 }
 
-/// Plans an object. `index` is its place in the template.
+/// How many objects of one kind there were already whose names are to be generated from the same text.
+#[derive(Default)]
+pub(super) struct Ordinals(HashMap<[String; 3], usize>);
+
+impl Ordinals {
+    /// The next of those that are like this one. Others that come into the template, or leave it, change nothing.
+    pub(super) fn next(&mut self, object: &Value) -> usize {
+        let metadata = &object["metadata"];
+        let parts = [&object["kind"], &metadata["namespace"], &metadata["generateName"]];
+        let parts = parts.map(|part| part.as_str().unwrap_or_default().to_owned());
+        let count = self.0.entry(parts).or_default();
+        let ordinal = *count;
+        *count += 1;
+        ordinal
+    }
+}
+
+/// Plans an object. `ordinal` is that of [`Ordinals`].
 ///
 /// # Errors
 /// If it has no name, or one that cannot be a part of a path; in words that follow the path of the object.
 pub(super) fn plan(
     of: &Key,
-    index: usize,
+    ordinal: usize,
     mut object: Value,
     place: Place,
     seal: &hmac::Key,
 ) -> Result<Planned, String> {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let root = object.as_object_mut().ok_or("has to be a map")?;
     let metadata = root.entry("metadata").or_insert_with(|| json!({}));
     let metadata = metadata.as_object_mut().ok_or("metadata: has to be a map")?;
-    let name = named(of, index, metadata)?;
+    let name = named(of, &kind, ordinal, metadata)?;
     let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     let namespace = match place.is_namespaced {
         false => None,
@@ -115,7 +135,12 @@ fn owner(of: &Key) -> Value {
 
 /// The name of an object. One that is to be generated is derived from the instance: whoever comes after makes no
 /// second.
-fn named(of: &Key, index: usize, metadata: &mut Map<String, Value>) -> Result<String, String> {
+fn named(
+    of: &Key,
+    kind: &str,
+    ordinal: usize,
+    metadata: &mut Map<String, Value>,
+) -> Result<String, String> {
     let text = |metadata: &Map<String, Value>, key: &str| {
         metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
@@ -127,7 +152,7 @@ fn named(of: &Key, index: usize, metadata: &mut Map<String, Value>) -> Result<St
     if prefix.is_empty() {
         return Err("metadata.name: Required value: name or generateName is required".to_owned());
     }
-    let seed = format!("{}/{index}", of.uid);
+    let seed = format!("{}/{kind}/{prefix}/{ordinal}", of.uid);
     let mut suffix = BASE32_NOPAD.encode(digest(&SHA256, seed.as_bytes()).as_ref());
     suffix.truncate(8);
     suffix.make_ascii_lowercase();

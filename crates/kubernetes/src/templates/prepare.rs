@@ -11,7 +11,7 @@ use template::translate::{Translation, translate};
 
 use super::Controller;
 use super::kinds::{Kinds, Place};
-use super::plan::{self, Planned};
+use super::plan::{self, Ordinals, Planned};
 use super::record::{Former, Kept, Record};
 use super::resource::{Instance, Key};
 use super::status::Made;
@@ -167,7 +167,7 @@ pub(super) async fn plan_all(
     seal: &hmac::Key,
 ) -> Result<Vec<Planned>, Trouble> {
     let mut plan: Vec<Planned> = Vec::new();
-    let mut faults = Vec::new();
+    let (mut faults, mut ordinals) = (Vec::new(), Ordinals::default());
     let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
     for (index, object) in objects.into_iter().enumerate() {
         let path = format!("template.objects[{index}]");
@@ -181,7 +181,7 @@ pub(super) async fn plan_all(
                 "{path}: the API server knows no {kind:?} of {api_version:?}"
             )));
         };
-        match plan::plan(of, index, object, place, seal) {
+        match plan::plan(of, ordinals.next(&object), object, place, seal) {
             Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
                 faults.push(format!("{path}: Duplicate value: {}", planned.words()));
             }
@@ -207,13 +207,14 @@ pub(super) async fn planned_of(
     let Ok(template) = template(spec) else { return Ok(Vec::new()) };
     let Ok(processed) = with_values(template, record) else { return Ok(Vec::new()) };
     let objects = translated(of, processed.objects, means);
-    let mut plan = Vec::new();
-    for (index, object) in objects.into_iter().flatten().enumerate() {
+    let (mut plan, mut ordinals) = (Vec::new(), Ordinals::default());
+    for object in objects.into_iter().flatten() {
+        let ordinal = ordinals.next(&object);
         let (api_version, kind) = plan::kind(&object);
         let place = kinds.find_any(api_version, kind).await;
         let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
         let Some(place) = place else { continue };
-        plan.extend(plan::plan(of, index, object, place, seal));
+        plan.extend(plan::plan(of, ordinal, object, place, seal));
     }
     Ok(plan)
 }

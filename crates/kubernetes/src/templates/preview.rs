@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use template::Zeros;
 
 use super::applied::{ITS_OWN, applied};
-use super::change::{apply, is_of_post, replaces, unapplied};
+use super::change::{apply, cannot_be, is_of_post, replaces, unapplied};
 use super::kinds::Kinds;
 use super::make::{AT_ONCE, get, post};
 use super::names::{KEEPS, MARK, OWNER};
@@ -265,7 +265,9 @@ impl Look<'_> {
         let planned = marked(planned, &found);
         let mut would_be = match apply(self.client, &planned, &found, true).await {
             Ok(would_be) => would_be,
-            Err(CallError::Invalid(why)) if replaces(&planned) => return Ok(Fate::Replaced(why)),
+            Err(error) if replaces(&planned) && cannot_be(&error) => {
+                return Ok(Fate::Replaced(error.to_string()));
+            }
             Err(error) => return refused(error),
         };
         let fields = found["metadata"]["managedFields"].as_array();

@@ -67,11 +67,35 @@ impl Controller {
                 return Ok(Came::Later(self.pause(key)));
             }
         }
+        if record.as_ref().is_none_or(|kept| kept.record.is_withdrawn()) {
+            self.tell_what_is_left(instance);
+        }
         self.release_record(key, record.as_deref()).await?;
         let instance = self.known(key)?;
         self.hold(&instance, false).await?;
         tracing::info!(namespace = &*key.namespace, name = &*key.name, "its objects are gone");
         Ok(Came::Idle)
+    }
+
+    /// Without a record nobody's name is known in which objects could be removed: those that Kubernetes does not remove
+    /// are left.
+    fn tell_what_is_left(&self, instance: &Instance) {
+        let key = &instance.key;
+        let made = instance.objects().iter().filter_map(Made::of);
+        let left = made.filter(|made| made.namespace != *key.namespace);
+        let words = |made: Made| match made.namespace.is_empty() {
+            true => format!("{} {}", made.kind, made.name),
+            false => format!("{} {}/{}", made.kind, made.namespace, made.name),
+        };
+        let left: Vec<String> = left.map(words).collect();
+        if !left.is_empty() {
+            let why = format!(
+                "what it was begun with is not known any more; these are left for you to remove: {}",
+                left.join(", ")
+            );
+            tracing::error!(namespace = &*key.namespace, name = &*key.name, why);
+            self.tell_event(instance, "DeletionFailure", &why);
+        }
     }
 
     fn pause(&self, key: &Key) -> Duration {

@@ -143,6 +143,11 @@ impl Instance {
         self.status["objects"].as_array().map_or(&[], Vec::as_slice)
     }
 
+    /// Whether something was made of it, as it says.
+    pub(super) fn says_what_was_made(&self) -> bool {
+        !self.objects().is_empty() || self.status["revision"].is_u64()
+    }
+
     /// Whether all of its objects were made.
     pub(super) fn is_made(&self) -> bool {
         let planned = self.spec["template"]["objects"].as_array().map_or(0, Vec::len);

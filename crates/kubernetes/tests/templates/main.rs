@@ -11,6 +11,7 @@ mod changes;
 mod deaths;
 mod harness;
 mod instances;
+mod pitfalls;
 mod refusals;
 mod shop;
 mod translation;

@@ -25,7 +25,18 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     let instance = format!("/service_instances/{INSTANCE}");
     let put = format!("{instance}?accepts_incomplete=true");
     let order = market.order(&service, parameters());
+    let within = |context: Value| {
+        let mut order = order.clone();
+        order["context"] = context;
+        order
+    };
+    let foundry = within(json!({"platform": "cloudfoundry", "namespace": "a"}));
+    let nowhere = within(json!({}));
+    let misnamed = within(json!({"platform": "kubernetes", "namespace": "a.b"}));
     for (user, path, body, status, words) in [
+        ("editor", &put, &foundry, 400, "context.platform: has to be kubernetes"),
+        ("editor", &put, &nowhere, 400, "context.platform: has to be kubernetes"),
+        ("editor", &put, &misnamed, 400, "context.namespace: has to be the name of a namespace"),
         ("", &put, &order, 400, "couldn't parse X-Broker-API-Originating-Identity header"),
         ("viewer", &put, &order, 403, "\"viewer\" may not create templateinstances"),
         ("editor", &instance, &order, 422, "AsyncRequired"),
@@ -51,6 +62,11 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     let binding = format!("{instance}/service_bindings/{BINDING}");
     let bind = json!({"service_id": service, "plan_id": service});
     assert_eq!(market.send(&server, "", "PUT", &binding, Some(&bind)).status, 400);
+    let mut with_parameters = bind.clone();
+    with_parameters["parameters"] = json!({"NAME": "x"});
+    let refused = market.send(&server, "editor", "PUT", &binding, Some(&with_parameters));
+    assert_eq!(refused.status, 400, "a binding has no parameters: {refused:?}");
+    assert_eq!(market.send(&server, "stranger", "PUT", &binding, Some(&bind)).status, 403);
     let bound = market.send(&server, "editor", "PUT", &binding, Some(&bind));
     assert_eq!(bound.status, 201, "{bound:?}\n{}", server.log());
     let credentials = &bound.body["credentials"];
@@ -95,6 +111,8 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded", "{}", server.log());
     assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 410);
     assert_eq!(market.send(&server, "editor", "GET", &instance, None).status, 404);
+    let gone = market.send(&server, "editor", "DELETE", &unbind, None);
+    assert_eq!(gone.status, 410, "unbind from what is not there: {gone:?}");
     for kind in ["templateinstances", "deployments", "services"] {
         assert_eq!(market.town.count(kind), 0, "{kind}");
     }

@@ -33,8 +33,7 @@ impl TemplateBroker {
     pub(super) async fn change(&self, work: Work) -> Result<Output, Failure> {
         let (name, requester) = (name(&work), requester(&work)?);
         let claim = self.claimed(&name).await?.ok_or_else(|| {
-            let gone = Failure::failed("there is no BrokerTemplateInstance of this instance");
-            Failure { instance_usable: Some(false), update_repeatable: Some(false), ..gone }
+            is_gone("there is no BrokerTemplateInstance of this instance".to_owned())
         })?;
         let client = requester.client(&self.client, claim.namespace());
         let secret = parameters::name_of_change(&name, &work.operation_id);
@@ -70,7 +69,10 @@ impl TemplateBroker {
         let instances = self.instances(client, claim.namespace());
         for _ in 0..ROUNDS {
             let instance = call(instances.get(name)).await;
-            let instance = instance.map_err(|error| failed(&what, error))?;
+            let instance = instance.map_err(|error| match error {
+                CallError::NotFound => is_gone(format!("{what}: it is not there any more")),
+                error => failed(&what, error),
+            })?;
             claim.check("TemplateInstance", &instance.metadata)?;
             if instance.data["spec"]["secret"]["name"] == secret {
                 return Ok(instance);
@@ -88,6 +90,12 @@ impl TemplateBroker {
         }
         Err(transient(format!("{what}: many write it at once")))
     }
+}
+
+/// There is nothing to be changed.
+fn is_gone(why: String) -> Failure {
+    let gone = Failure::failed(why);
+    Failure { instance_usable: Some(false), update_repeatable: Some(false), ..gone }
 }
 
 /// A failure before anything was changed.
