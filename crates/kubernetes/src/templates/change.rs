@@ -30,6 +30,10 @@ impl Controller {
         client: &Client,
         planned: &Planned,
     ) -> Result<Made, Trouble> {
+        // Another may lead by now, and know of a further change.
+        if !self.leads() {
+            return Err(Trouble::Old);
+        }
         let failed =
             |trouble: Trouble| trouble.of(&format!("unable to change {}", planned.words()));
         let found = get(client, planned).await.map_err(|error| failed(error.into()))?;
@@ -64,22 +68,51 @@ impl Controller {
         prepared: &Prepared,
         made: &[Made],
     ) -> Result<(), Trouble> {
+        let redact = |why: String| prepared.redactor.redact(&why).into_owned();
+        let targets = self.all_still(instance, client, prepared, made).await?;
+        if targets.is_empty() {
+            return Ok(());
+        }
+        if !self.leads() {
+            return Err(Trouble::Old);
+        }
+        match self.remove_all(&instance.key, client, &targets).await {
+            Ok(_) => {}
+            Err(Trouble::Passing(why)) => return Err(Trouble::Passing(redact(why))),
+            Err(trouble) => return Err(trouble),
+        }
+        // The instance stays: what somebody has written in the meantime, or may not be removed, does not go with it.
+        let left = self.all_still(instance, client, prepared, made).await?;
+        let words: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
+        self.with(&instance.key, |work| {
+            work.gone.retain(|uid| left.iter().all(|it| it.uid != *uid));
+        });
+        match words.is_empty() {
+            true => Ok(()),
+            false => Err(Trouble::Passing(format!(
+                "unable to delete {}, which left the template: the requester may not, or somebody wrote it just now",
+                words.join(", ")
+            ))),
+        }
+    }
+
+    /// All objects of earlier revisions that are there, and do not go.
+    async fn all_still(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        prepared: &Prepared,
+        made: &[Made],
+    ) -> Result<Vec<Made>, Trouble> {
         let formers = prepared.kept.record.before.iter();
         let looks: Vec<_> = formers.map(|it| self.still(instance, client, it)).collect();
         let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
-        let mut targets = Vec::new();
+        let mut all = Vec::new();
         for found in found {
             // One object may have two names: of two versions of its kind, of two groups.
-            let found = found?.filter(|it| !made.iter().any(|made| made.uid == it.uid));
-            targets.extend(found);
+            all.extend(found?.filter(|it| !made.iter().any(|made| made.uid == it.uid)));
         }
-        let redact = |why: String| prepared.redactor.redact(&why).into_owned();
-        match self.remove_all(&instance.key, client, &targets).await {
-            // Kubernetes sees to the rest.
-            Ok(_) => Ok(()),
-            Err(Trouble::Passing(why)) => Err(Trouble::Passing(redact(why))),
-            Err(trouble) => Err(trouble),
-        }
+        Ok(all)
     }
 
     /// An object of an earlier revision, if it is there, is of the instance, and does not say that it stays.
@@ -94,6 +127,8 @@ impl Controller {
         let found = found.map_err(|error| Trouble::from(error).of(&planned.words()))?;
         let found = found.filter(|it| planned.is(&instance.key, it, &self.seal));
         let found = found.filter(|it| it["metadata"]["annotations"][KEEPS] != "false");
+        // What is going goes.
+        let found = found.filter(|it| it["metadata"]["deletionTimestamp"].is_null());
         Ok(found.map(|found| made(&planned, &found)))
     }
 }

@@ -46,6 +46,17 @@ impl Drift {
     }
 }
 
+/// When one is looked at again in which something was left to do.
+const SOON: Duration = Duration::from_secs(5);
+
+/// What a look came to.
+enum Looked {
+    /// Nothing is left to do.
+    Through,
+    /// Something is, that may go in a moment.
+    InPart,
+}
+
 /// An object that is not what was made.
 struct Drifted<'p> {
     planned: &'p Planned,
@@ -67,26 +78,29 @@ impl Controller {
         if !wait.is_zero() {
             return Ok(Some(wait));
         }
-        self.table().is_due(key, now + every);
-        match self.inspect(key).await {
-            Ok(()) | Err(Trouble::Old) => {}
+        let next = match self.inspect(key).await {
+            Ok(Looked::Through) => every,
+            // One is removed to be made anew, say, or was written in the meantime.
+            Ok(Looked::InPart) | Err(Trouble::Old) => every.min(SOON),
             Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
                 let (namespace, name) = (&*key.namespace, &*key.name);
                 tracing::warn!(namespace, name, why, "whether it has drifted is not known");
+                every
             }
-        }
-        Ok(Some(every))
+        };
+        self.table().is_due(key, now + next);
+        Ok(Some(next))
     }
 
-    async fn inspect(&self, key: &Key) -> Result<(), Trouble> {
-        let Some(instance) = self.read(key).await? else { return Ok(()) };
+    async fn inspect(&self, key: &Key) -> Result<Looked, Trouble> {
+        let Some(instance) = self.read(key).await? else { return Ok(Looked::Through) };
         let choice = instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift);
         let is_idle = instance.is("Ready") && !instance.is_changed() && !instance.deleting;
         if choice == Drift::Ignore || !is_idle {
-            return Ok(());
+            return Ok(Looked::Through);
         }
         let kept = self.read_record(key).await?.filter(|kept| kept.record.is_of(&instance));
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = kept else { return Ok(Looked::Through) };
         let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
         let client = requester.client(&self.client, &key.namespace);
         let prepared = self.prepare(&instance, kept).await?;
@@ -114,7 +128,8 @@ impl Controller {
             _ => {
                 let words = drifted.iter().map(|it| it.words.as_str()).collect::<Vec<_>>();
                 let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
-                self.say_drift(&instance, !drifted.is_empty(), redacted, None).await
+                self.say_drift(&instance, !drifted.is_empty(), redacted, None).await?;
+                Ok(Looked::Through)
             }
         }
     }
@@ -166,9 +181,9 @@ impl Controller {
         client: &Client,
         prepared: &Prepared,
         drifted: Vec<Drifted<'_>>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Looked, Trouble> {
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
-        let (mut repaired, mut left) = (Vec::new(), Vec::new());
+        let (mut repaired, mut left, mut looked) = (Vec::new(), Vec::new(), Looked::Through);
         for Drifted { planned, index, words } in drifted {
             match self.change_one(instance, client, planned).await {
                 Ok(again) => {
@@ -179,7 +194,11 @@ impl Controller {
                     repaired.push(words);
                 }
                 Err(Trouble::Old) => return Err(Trouble::Old),
-                Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                Err(Trouble::Passing(why)) => {
+                    left.push(format!("{words}: {why}"));
+                    looked = Looked::InPart;
+                }
+                Err(Trouble::Doubtful(why) | Trouble::Final(why)) => {
                     left.push(format!("{words}: {why}"));
                 }
             }
@@ -194,7 +213,8 @@ impl Controller {
             left = left.len(),
             "it had drifted"
         );
-        self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await
+        self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await?;
+        Ok(looked)
     }
 
     /// Says that it has drifted, or has not (any more): nothing, where that is no news.
@@ -208,13 +228,22 @@ impl Controller {
         let is_repaired = objects.is_some() && !is_drifted;
         let now = self.now().to_string();
         let said = said_of_drift(instance, is_drifted, is_repaired, &message, &now);
-        let Some(conditions) = said else { return Ok(()) };
-        let mut status = json!({"conditions": conditions});
+        let objects: Option<Vec<_>> = objects.map(|all| all.iter().map(Made::entry).collect());
+        // What is another object now is said in any case: by its uid it is removed.
+        let objects = objects.filter(|objects| objects.as_slice() != instance.objects());
+        let is_news = said.is_some();
+        let mut status = json!({});
+        if let Some(conditions) = said {
+            status["conditions"] = conditions;
+        }
         if let Some(objects) = objects {
-            status["objects"] = objects.iter().map(Made::entry).collect();
+            status["objects"] = objects.into();
+        }
+        if status.as_object().is_some_and(|status| status.is_empty()) {
+            return Ok(());
         }
         self.write_status(instance, &status).await?;
-        if is_drifted {
+        if is_drifted && is_news {
             self.tell_event(instance, "Drifted", &message);
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An instance costs a write for each object and four: that it is held, its values, what was made of it, that it is
-//! ready. What is ready or has failed costs nothing more.
+//! ready. What has failed costs nothing more; whether what is ready is still what was made is looked at from time to time.
 
 pub mod admission;
 mod applied;

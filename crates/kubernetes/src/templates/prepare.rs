@@ -36,9 +36,7 @@ impl Controller {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
         let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
         let processed = with_values(template, &kept.record)?;
-        let means = self.settings.translation.as_ref();
-        let objects = translated(&instance.key, processed.objects, means)?;
-        self.prepared(instance, kept, objects, &public).await
+        self.prepared(instance, kept, processed.objects, &public).await
     }
 
     /// What is ordered and was not recorded. `before` is what was recorded before it.
@@ -60,8 +58,6 @@ impl Controller {
         }
         let Processed { objects, message, parameters, .. } =
             processed(template).map_err(Trouble::Final)?;
-        let means = self.settings.translation.as_ref();
-        let objects = translated(&instance.key, objects, means)?;
         let record = Record::of(instance, &parameters, message, self.now().to_string());
         let kept = match before {
             None => Kept::new(record, spec),
@@ -83,13 +79,12 @@ impl Controller {
     ) -> Result<Prepared, Trouble> {
         let values = &kept.record.parameters;
         let hides = |names: &[&str]| Redactor::new(&secrets(values, public, names));
-        let plan = match plan_all(&self.kinds, &instance.key, objects, &self.seal).await {
-            Ok(plan) => plan,
-            Err(Trouble::Final(why)) => {
-                return Err(Trouble::Final(hides(&[]).redact(&why).into_owned()));
-            }
-            Err(trouble) => return Err(trouble),
+        let means = self.settings.translation.as_ref();
+        let planned = async {
+            let objects = translated(&instance.key, objects, means)?;
+            plan_all(&self.kinds, &instance.key, objects, &self.seal).await
         };
+        let plan = planned.await.map_err(|trouble| trouble.redacted(&hides(&[])))?;
         let names: Vec<&str> = plan.iter().flat_map(Planned::names).collect();
         let redactor = hides(&names);
         Ok(Prepared { plan, kept, redactor })

@@ -13,7 +13,7 @@ use super::await_ready::of_place;
 use super::kinds::Place;
 use super::make::{AT_ONCE, get, made};
 use super::names::OWNER;
-use super::plan::is_owned;
+use super::plan::{Planned, is_owned};
 use super::record::Kept;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
@@ -165,9 +165,10 @@ impl Controller {
             planned.extend(self.former(former).await?);
         }
         let is_whole = instance.is_made() && instance.is("Ready") && kept.record.is_of(instance);
-        if !is_whole {
-            planned.extend(self.planned(instance, kept).await?);
-        }
+        // What nothing owns is looked for in any case: one that was repaired may be another than is said.
+        let is_elsewhere = |it: &Planned| it.namespace.as_deref() != Some(&*instance.key.namespace);
+        let all = self.planned(instance, kept).await?.into_iter();
+        planned.extend(all.filter(|it| !is_whole || is_elsewhere(it)));
         for planned in planned {
             let found = match get(client, &planned).await {
                 Ok(found) => found,

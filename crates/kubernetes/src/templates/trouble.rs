@@ -1,5 +1,7 @@
 //! Why something does not go on, as far as what follows from it differs.
 
+use engine::redact::Redactor;
+
 use crate::calls::CallError;
 
 /// Why it does not go on.
@@ -23,6 +25,19 @@ impl Trouble {
             Self::Passing(why) => Self::Passing(with(why)),
             Self::Doubtful(why) => Self::Doubtful(with(why)),
             Self::Final(why) => Self::Final(with(why)),
+            Self::Old => Self::Old,
+        }
+    }
+}
+
+impl Trouble {
+    /// The same, without what a redactor hides.
+    pub(super) fn redacted(self, redactor: &Redactor) -> Self {
+        let hide = |why: String| redactor.redact(&why).into_owned();
+        match self {
+            Self::Passing(why) => Self::Passing(hide(why)),
+            Self::Doubtful(why) => Self::Doubtful(hide(why)),
+            Self::Final(why) => Self::Final(hide(why)),
             Self::Old => Self::Old,
         }
     }

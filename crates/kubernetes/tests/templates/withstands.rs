@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kubernetes::templates::Drift;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -79,6 +80,56 @@ async fn what_nothing_owns_is_made_and_removed_too() {
     assert!(namespaces.get_opt(&elsewhere).await.unwrap().is_none(), "it is waited for");
     let shown = testkit::cluster::kubectl().args(["get", "clusterrole", &role]).output().unwrap();
     assert!(!shown.status.success(), "it stays");
+    town.remove().await;
+}
+
+/// What is repaired is another object, and goes with its instance all the same, whoever came to say which it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nothing_owns_and_was_repaired_is_removed_too() {
+    let mut town = Town::still("template-wide-drift").await;
+    town.settings.drift = Drift::Repair;
+    town.settings.drift_interval = Duration::from_secs(1);
+    town.start().await;
+    let (user, _wide) = administrator(&town).await;
+    let role = format!("role-{}", town.cluster.namespace);
+    let _more = Wide::of(&[&["clusterrole", &role]]);
+    let cluster_role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": role}, "rules": [],
+    });
+    town.order("i", &user, template(json!([cluster_role]), json!([]))).await;
+    town.ready("i").await;
+    let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
+    let mut uids = Vec::new();
+    for _ in 0..3 {
+        let there = loop {
+            match roles.get_opt(&role).await.unwrap() {
+                Some(there) if !uids.contains(&there.metadata.uid) => break there,
+                _ => sleep(Duration::from_millis(100)).await,
+            }
+        };
+        let uid = json!(there.metadata.uid);
+        let said = |it: &Value| it["status"]["objects"][0]["ref"]["uid"] == uid;
+        town.until("i", "said to have what it has", said).await;
+        uids.push(there.metadata.uid);
+        if uids.len() < 3 {
+            roles.delete(&role, &DeleteParams::default()).await.unwrap();
+        }
+    }
+    town.kill();
+    // As if nobody had come to say so.
+    let other = json!({"status": {"objects": [{
+        "ref": {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": role,
+            "uid": uids[0],
+        },
+        "state": "Created",
+    }]}});
+    town.patch("i", "status", other).await;
+    town.start().await;
+    town.delete("i").await;
+    town.gone("i").await;
+    assert!(roles.get_opt(&role).await.unwrap().is_none(), "it stays");
     town.remove().await;
 }
 

@@ -38,8 +38,8 @@ impl Ids {
     /// The id of a template's service. An annotation that is no UUID says nothing.
     pub(super) fn service(self, of: Named<'_>) -> String {
         let Self::Name = self else { return of.uid.to_owned() };
-        match of.annotation.filter(|said| Uuid::read(said).is_some()) {
-            Some(said) => said.to_owned(),
+        match of.annotation.and_then(Uuid::read) {
+            Some(said) => said.to_string(),
             None => SPACE.named(&format!("{}/{}", of.namespace, of.name)).to_string(),
         }
     }
@@ -111,7 +111,12 @@ mod tests {
             ("the original has no annotation", Ids::Uid, of(UID, "shop", "web", Some(said)), UID),
             ("a name", Ids::Name, of(UID, "shop", "web", None), web),
             ("the same, made anew", Ids::Name, of("uid-2", "shop", "web", None), web),
-            ("an annotation", Ids::Name, of(UID, "shop", "web", Some(said)), said),
+            (
+                "an annotation, in small letters",
+                Ids::Name,
+                of(UID, "shop", "web", Some(said)),
+                &said.to_lowercase(),
+            ),
             ("an annotation that is no id", Ids::Name, of(UID, "shop", "web", Some("web")), web),
             (
                 "dashes elsewhere",

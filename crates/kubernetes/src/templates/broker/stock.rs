@@ -1,6 +1,6 @@
 //! The templates that there are, by the ids of their services: the one map by which they are found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
@@ -123,6 +123,17 @@ impl Stock {
         }
         let place = |namespace: &str| self.namespaces.iter().position(|it| it == namespace);
         offered.sort_by_cached_key(|it| (place(&it.namespace), it.name.clone(), it.uid.clone()));
+        // An annotation may say the id of another's plan, too: one such would keep all from being offered.
+        let mut taken = HashSet::new();
+        offered.retain(|it| {
+            let plan = self.ids.plan(&it.id);
+            let is_free = !taken.contains(&it.id) && !taken.contains(&plan);
+            match is_free {
+                true => taken.extend([it.id.clone(), plan]),
+                false => refused.push(format!("{}: its ids are taken: {}", it.words(), it.id)),
+            }
+            is_free
+        });
         (offered, refused)
     }
 }
@@ -189,6 +200,21 @@ mod tests {
             let (offered, why) = stock.offered();
             assert_eq!((offered.len(), why.len()), (1, 1), "{case}: {why:?}");
             assert!(why[0].starts_with(refused), "{case}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_claims_what_is_anothers_otherwise_written_or_the_id_of_anothers_plan() {
+        let plan = Ids::Name.plan(ID);
+        for (case, claim, refused) in [
+            ("in capitals", ID.to_uppercase(), "its service id is that of template first/a"),
+            ("a plan's", plan, "its ids are taken"),
+        ] {
+            let other = seen("b", "u-2", json!({SERVICE_ID: claim}));
+            let one = seen("a", "u-1", json!({SERVICE_ID: ID}));
+            let (offered, why) = stock(Ids::Name, &[("first", one), ("first", other)]).offered();
+            assert_eq!((offered.len(), offered[0].uid.as_str()), (1, "u-1"), "{case}: {why:?}");
+            assert!(why[0].contains(refused), "{case}: {why:?}");
         }
     }
 
