@@ -239,7 +239,7 @@ impl Controller {
         if let Some(objects) = objects {
             status["objects"] = objects.into();
         }
-        if status.as_object().is_some_and(|status| status.is_empty()) {
+        if status.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(());
         }
         self.write_status(instance, &status).await?;
