@@ -186,6 +186,7 @@ fn instance_status() -> Value {
             ("observedGeneration", described(number(), "What the conditions are of.")),
             ("revision", described(number(), revision)),
             ("change", change),
+            ("binding", object("What workloads are given: a Secret.", [("name", text(""))])),
         ],
     );
     open(status)

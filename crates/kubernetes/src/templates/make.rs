@@ -22,7 +22,7 @@ use super::plan::Planned;
 use super::prepare::Prepared;
 use super::record::Kept;
 use super::resource::Instance;
-use super::review::review;
+use super::review::{needed, review};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
 use super::trouble::Trouble;
@@ -56,7 +56,9 @@ impl Controller {
                 let user = &requester.identity.user;
                 let prepared = self.prepare_new(instance, &client, before.as_deref()).await?;
                 let formers = self.reviewed(&prepared.kept).await?;
-                review(&client, user, &prepared.plan, formers.as_deref()).await?;
+                let binding = self.binding(instance).await?;
+                let needed = needed(&prepared.plan, formers.as_deref(), binding.as_ref());
+                review(&client, user, &needed).await?;
                 match self.begin(instance, prepared).await? {
                     Some(prepared) => prepared,
                     None => return Ok(Came::Later(Duration::ZERO)),

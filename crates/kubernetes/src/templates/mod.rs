@@ -13,11 +13,13 @@
 pub mod admission;
 mod applied;
 mod await_ready;
+mod binding;
 pub mod broker;
 mod change;
 mod definition;
 mod differences;
 mod drift;
+mod exposed;
 mod keep;
 mod kinds;
 mod make;

@@ -23,6 +23,10 @@ pub(super) const KEEPS: &str = "template.manciple.dev/prune";
 /// What becomes of objects that are not what was made: an annotation of an instance (`ignore`, `report`, `repair`), or
 /// of an object (`ignore`).
 pub(super) const DRIFT: &str = "template.manciple.dev/drift";
+/// Of which type an instance is that workloads are bound to (servicebinding.io): an annotation of its template.
+pub(super) const BINDING_TYPE: &str = "template.manciple.dev/binding-type";
+/// Who provides it: the same.
+pub(super) const BINDING_PROVIDER: &str = "template.manciple.dev/binding-provider";
 /// Who writes, in `metadata.managedFields`.
 pub(super) const MANAGER: &str = "manciple-templates";
 

@@ -45,6 +45,12 @@ impl Planned {
         key(self) == key(other)
     }
 
+    /// Whether objects of its kind may expose something.
+    pub(super) fn may_expose(&self) -> bool {
+        let resource = &self.place.resource;
+        template::may_expose(&resource.api_version, &resource.kind)
+    }
+
     /// The resource, with its group.
     pub(super) fn resource(&self) -> String {
         let ApiResource { group, plural, .. } = &self.place.resource;
@@ -124,7 +130,7 @@ pub(super) fn plan(
 }
 
 /// The reference by which Kubernetes removes what is left when the instance is gone.
-fn owner(of: &Key) -> Value {
+pub(super) fn owner(of: &Key) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": Kind::TemplateInstance.name(),

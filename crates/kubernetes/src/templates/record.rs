@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use template::Parameter;
 
-use super::names::{GROUP, HOLDS_RECORD, Kind, VERSION};
+use super::names::HOLDS_RECORD;
 use super::packed::{pack, unpack};
-use super::plan::Planned;
+use super::plan::{Planned, owner};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::verified;
@@ -224,13 +224,7 @@ pub(super) fn secret(of: &Key, kept: &Kept, key: &hmac::Key) -> Value {
             "labels": {MANAGED_BY.0: MANAGED_BY.1},
             // A namespace that goes takes Secrets first: not this one, before what it says is removed.
             "finalizers": [HOLDS_RECORD],
-            "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/{VERSION}"),
-                "kind": Kind::TemplateInstance.name(),
-                "name": &*of.name,
-                "uid": &*of.uid,
-                "controller": true,
-            }],
+            "ownerReferences": [owner(of)],
         },
         "data": kept.data(of, key),
     });

@@ -9,30 +9,51 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use kube::api::{Api, PostParams};
 
+use super::change::replaces;
 use super::make::AT_ONCE;
 use super::plan::Planned;
 use super::trouble::Trouble;
 use crate::calls::call;
 
-/// Asks whether the requester, whose client it is, may make these, and, where something was made before, change them,
-/// and remove the formers: once for each resource and namespace.
+/// What a requester needs the right to: a verb, and an object that it is for.
+pub(super) type Needed<'a> = (&'static str, &'a Planned);
+
+/// What is needed to make a plan; where something was made before (`formers`: what of it has to go) to change it; and
+/// to make the Secret of a `binding` of what is exposed.
+pub(super) fn needed<'a>(
+    plan: &'a [Planned],
+    formers: Option<&'a [Planned]>,
+    binding: Option<&'a Planned>,
+) -> Vec<Needed<'a>> {
+    let none: &[Planned] = &[];
+    let (changed, gone) = formers.map_or((none, none), |formers| (plan, formers));
+    let exposing = plan.iter().filter(|it| binding.is_some() && it.may_expose());
+    let all = |verb: &'static str, of: &'a [Planned]| of.iter().map(move |it| (verb, it));
+    all("create", plan)
+        .chain(all("get", changed))
+        .chain(all("patch", changed))
+        .chain(changed.iter().filter(|it| replaces(it)).map(|it| ("delete", it)))
+        .chain(all("get", gone))
+        .chain(all("delete", gone))
+        .chain(exposing.map(|it| ("get", it)))
+        .chain(binding.map(|it| ("create", it)))
+        .collect()
+}
+
+/// Asks whether the requester, whose client it is, may do all that is needed: once for each verb, resource and
+/// namespace.
 ///
 /// # Errors
 /// If not: all that is missing.
 pub(super) async fn review(
     client: &Client,
     user: &str,
-    plan: &[Planned],
-    changes: Option<&[Planned]>,
+    needed: &[Needed<'_>],
 ) -> Result<(), Trouble> {
-    let none: &[Planned] = &[];
-    let (changed, removed) = changes.map_or((none, none), |formers| (plan, formers));
     let mut asked: BTreeMap<(&str, String, Option<&str>), &Planned> = BTreeMap::new();
-    for (verb, planned) in [("create", plan), ("patch", changed), ("delete", removed)] {
-        for planned in planned {
-            let key = (verb, planned.resource(), planned.namespace.as_deref());
-            asked.entry(key).or_insert(planned);
-        }
+    for (verb, planned) in needed {
+        let key = (*verb, planned.resource(), planned.namespace.as_deref());
+        asked.entry(key).or_insert(planned);
     }
     let asked = asked.into_iter().map(|((verb, ..), planned)| async move {
         Ok::<_, Trouble>(match may(client, verb, planned).await? {
@@ -79,4 +100,53 @@ async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, Tro
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let answered = call(api.create(&PostParams::default(), &review)).await?;
     Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::discovery::ApiResource;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::templates::kinds::Place;
+
+    fn planned(kind: &str, object: Value) -> Planned {
+        let resource = ApiResource {
+            group: String::new(),
+            version: "v1".into(),
+            api_version: "v1".into(),
+            kind: kind.into(),
+            plural: format!("{}s", kind.to_lowercase()),
+        };
+        let place = Place { resource, is_namespaced: true };
+        Planned { place, name: "a".into(), namespace: Some("n".into()), rank: 0, object }
+    }
+
+    #[test]
+    fn rights_are_those_that_will_be_needed() {
+        let replaced =
+            json!({"metadata": {"annotations": {"template.manciple.dev/on-change": "replace"}}});
+        let plan = [planned("Pod", replaced), planned("Secret", json!({}))];
+        let gone = [planned("Service", Value::Null)];
+        let binding = planned("Secret", Value::Null);
+        let words = |formers, binding| -> Vec<String> {
+            let needed = needed(&plan, formers, binding);
+            needed.iter().map(|(verb, it)| format!("{verb} {}", it.resource())).collect()
+        };
+        assert_eq!(words(None, None), ["create pods", "create secrets"]);
+        let bound = ["create pods", "create secrets", "get secrets", "create secrets"];
+        assert_eq!(words(None, Some(&binding)), bound, "what exposes is read");
+        let changed = [
+            "create pods",
+            "create secrets",
+            "get pods",
+            "get secrets",
+            "patch pods",
+            "patch secrets",
+            "delete pods",
+            "get services",
+            "delete services",
+        ];
+        assert_eq!(words(Some(&gone), None), changed);
+    }
 }

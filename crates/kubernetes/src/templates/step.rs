@@ -61,10 +61,10 @@ impl Controller {
                     Came::Later(pause) => return Ok(Some(pause)),
                     // What follows from it is up to this: the event of it is no news.
                     Came::Stands(stand, objects) => {
-                        match self.say(&instance, &stand, objects).await {
+                        match self.conclude(&instance, &stand, objects).await {
                             Ok(true) => return Ok(Some(Duration::ZERO)),
                             Ok(false) => return Ok(Some(STILL)),
-                            Err(trouble) => Some(trouble),
+                            Err(trouble) => Some(self.doubted(key, trouble)),
                         }
                     }
                 }
@@ -75,6 +75,23 @@ impl Controller {
             None => Ok(None),
             Some(trouble) => self.troubled(&instance, trouble).await,
         }
+    }
+
+    /// Says how it stands; once it is ready, with what workloads are given.
+    async fn conclude(
+        &self,
+        instance: &Instance,
+        stand: &Stand,
+        objects: Option<Vec<Made>>,
+    ) -> Result<bool, Trouble> {
+        let Some(made) = objects.as_ref().filter(|_| *stand == Stand::Ready) else {
+            return self.say(instance, stand, objects).await;
+        };
+        let binding = self.bind(instance, made).await?;
+        self.with(&instance.key, |work| work.binding.clone_from(&binding));
+        let said = self.say(instance, stand, objects).await?;
+        self.unbind(instance, binding.as_deref()).await;
+        Ok(said)
     }
 
     async fn troubled(
@@ -202,6 +219,13 @@ impl Controller {
             let revision = self.with(key, |work| work.record.as_ref().map(|it| it.record.revision));
             if let Some(revision) = revision.flatten() {
                 said["revision"] = json!(revision);
+            }
+        }
+        if *stand == Stand::Ready {
+            let binding = self.with(key, |work| work.binding.clone()).flatten();
+            let before = &instance.status()["binding"];
+            if binding.is_some() || !before.is_null() {
+                said["binding"] = binding.map_or(Value::Null, |name| json!({"name": name}));
             }
         }
         if *stand == Stand::Changing {

@@ -40,6 +40,8 @@ pub(super) struct Work {
     pub(super) made: BTreeMap<usize, Made>,
     /// Objects that were changed, by their uids, and to which version: what is older is not what was changed.
     pub(super) changed: HashMap<String, String>,
+    /// The Secret that workloads are given.
+    pub(super) binding: Option<String>,
     /// How often it seemed not to go, and since when.
     pub(super) doubts: Option<(u32, Instant)>,
     /// When a call was last not answered that may have made something.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt as _;
+use kube::api::ListParams;
 use kubernetes::Client;
 use serde_json::{Value, json};
 use testkit::proxy::{Plan, Proxy};
@@ -44,6 +46,26 @@ async fn is_whole(town: &Town, name: &str, instance: &Value) {
     let made = town.secret(name, "password").await.unwrap();
     let map = town.object("v1", "ConfigMap", name).await.unwrap();
     assert_eq!(map["data"]["twice"], json!(made), "{name}: one password");
+    let given = instance["status"]["binding"]["name"].as_str().unwrap();
+    assert_eq!(town.secret(given, "password").await.unwrap(), made, "{name}: what is given is it");
+    assert_eq!(bindings(town, name).await, [given], "{name}: and nothing else");
+}
+
+/// The Secrets for workloads that an instance has.
+async fn bindings(town: &Town, name: &str) -> Vec<String> {
+    let secrets = town.objects("v1", "Secret").list(&ListParams::default()).await.unwrap();
+    let secrets = secrets.into_iter().map(|secret| secret.name_any());
+    secrets.filter(|secret| secret.starts_with(&format!("{name}-binding-"))).collect()
+}
+
+/// A template with a password that workloads are given.
+fn bindable(name: &str) -> Value {
+    let mut template = password();
+    template["parameters"][0]["value"] = json!(name);
+    template["metadata"]["annotations"] = json!({"template.manciple.dev/binding-type": "sample"});
+    template["objects"][0]["metadata"]["annotations"] =
+        json!({"template.openshift.io/expose-password": "{.data['password']}"});
+    template
 }
 
 /// Dies once while it makes, and once while it removes; whoever comes after ends what it has begun.
@@ -51,12 +73,10 @@ async fn is_whole(town: &Town, name: &str, instance: &Value) {
 async fn whoever_dies_at_any_call_makes_no_second_password_and_leaves_nothing() {
     let mut town = Town::still("template-deaths").await;
     let (mut made, mut removed) = (0, 0);
-    for call in 1..=24 {
+    for call in 1..=28 {
         let name = format!("i{call}");
-        let mut template = password();
-        template["parameters"][0]["value"] = json!(name);
         let proxy = mortal(&mut town, call).await;
-        town.order(&name, "editor", template).await;
+        town.order(&name, "editor", bindable(&name)).await;
         made += u64::from(dies_first(&proxy, town.ready(&name)).await);
         town.start().await;
         let instance = town.ready(&name).await;

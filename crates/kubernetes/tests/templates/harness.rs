@@ -241,6 +241,15 @@ impl Town {
         found.map(|found| serde_json::to_value(found).unwrap())
     }
 
+    /// Waits until an object is gone.
+    pub(crate) async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
+        let begin = Instant::now();
+        while self.object(api_version, kind, name).await.is_some() {
+            assert!(begin.elapsed() < PATIENCE, "{kind} {name} stays");
+            sleep(LOOK).await;
+        }
+    }
+
     pub(crate) fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let plural = format!("{}s", kind.to_lowercase());

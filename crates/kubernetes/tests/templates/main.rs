@@ -6,6 +6,7 @@ mod calls;
 mod support;
 
 mod admission;
+mod bindings;
 mod broker;
 mod changes;
 mod deaths;

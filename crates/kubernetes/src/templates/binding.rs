@@ -1,0 +1,167 @@
+//! What a workload is given to use an instance: a Provisioned Service (servicebinding.io, "Provisioned Service").
+//!
+//! Where its template says of which type it is, an instance that is ready names a Secret in `status.binding.name`: what
+//! its objects expose, with the type and, if it is said, the provider. The Secret is made in the requester's name, owned
+//! by the instance, and has another name for other content: what was read of one does not change.
+
+use std::collections::BTreeMap;
+
+use data_encoding::HEXLOWER;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, DeleteParams, PostParams};
+use ring::hmac;
+use serde_json::{Value, json};
+
+use super::Controller;
+use super::exposed::{Unexposed, exposed};
+use super::names::{BINDING_PROVIDER, BINDING_TYPE};
+use super::plan::{Planned, is_owned, owner};
+use super::record::Values;
+use super::requester::Requester;
+use super::resource::{Instance, Key};
+use super::status::Made;
+use super::trouble::Trouble;
+use crate::calls::{CallError, call, find};
+use crate::names::MANAGED_BY;
+
+/// How much of an instance's name the name of its Secret has: `-binding-` and 8 digits come after it.
+const NAME: usize = 236;
+
+/// What the template of an instance says of its binding.
+fn said<'a>(instance: &'a Instance, name: &str) -> Option<&'a str> {
+    let annotations = &instance.spec()["template"]["metadata"]["annotations"];
+    annotations[name].as_str().filter(|text| !text.is_empty())
+}
+
+impl Controller {
+    /// The Secret that will be made, for whoever asks whether it may be.
+    pub(super) async fn binding(&self, instance: &Instance) -> Result<Option<Planned>, Trouble> {
+        if said(instance, BINDING_TYPE).is_none() {
+            return Ok(None);
+        }
+        let place = self.kinds.find("v1", "Secret").await?;
+        Ok(place.map(|place| Planned {
+            place,
+            namespace: Some(instance.key.namespace.to_string()),
+            name: format!("{}-binding", instance.key.name),
+            rank: 0,
+            object: Value::Null,
+        }))
+    }
+
+    /// Makes the Secret of an instance whose objects are ready; its name, if the template wants one.
+    pub(super) async fn bind(
+        &self,
+        instance: &Instance,
+        made: &[Made],
+    ) -> Result<Option<String>, Trouble> {
+        let Some(of_type) = said(instance, BINDING_TYPE) else { return Ok(None) };
+        let client = self.of_requester(&instance.key).await?;
+        let mut entries: Values =
+            exposed(&client, &self.kinds, made.iter().cloned()).await.map_err(unbound)?;
+        let of = [("type", Some(of_type)), ("provider", said(instance, BINDING_PROVIDER))];
+        for (entry, value) in of.into_iter().filter_map(|(entry, value)| Some((entry, value?))) {
+            entries.entry(entry.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        let secret = secret(&instance.key, of_type, &entries, &self.seal);
+        let name = secret["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let unable =
+            |trouble: Trouble| trouble.of(&format!("unable to create secrets, Name={name}"));
+        let secrets: Api<Secret> = Api::namespaced(client, &instance.key.namespace);
+        let secret = serde_json::from_value(secret);
+        let secret: Secret = secret.map_err(|error| Trouble::Final(error.to_string()))?;
+        match call(secrets.create(&PostParams::default(), &secret)).await {
+            Ok(_) => {}
+            Err(CallError::Exists) => {
+                let found = find(secrets.get_metadata(&name)).await;
+                let found = found.map_err(|error| unable(error.into()))?;
+                let found = json!({"metadata": found.map(|found| found.metadata)});
+                if !is_owned(&instance.key, &found) {
+                    let why = "it exists, and is not of this instance: it is left as it is";
+                    return Err(unable(Trouble::Final(why.to_owned())));
+                }
+            }
+            Err(error) => return Err(unable(error.into())),
+        }
+        Ok(Some(name))
+    }
+
+    /// Removes the Secret that an instance had before, if it has another now: nobody is pointed to it any more.
+    pub(super) async fn unbind(&self, instance: &Instance, now: Option<&str>) {
+        let Some(before) = instance.status()["binding"]["name"].as_str() else { return };
+        if now == Some(before) {
+            return;
+        }
+        let Ok(client) = self.of_requester(&instance.key).await else { return };
+        let secrets: Api<Secret> = Api::namespaced(client, &instance.key.namespace);
+        // What cannot be removed goes with the instance.
+        if let Ok(Some(found)) = find(secrets.get_metadata(before)).await
+            && is_owned(&instance.key, &json!({"metadata": found.metadata}))
+        {
+            let _ = find(secrets.delete(before, &DeleteParams::default())).await;
+        }
+    }
+
+    async fn of_requester(&self, key: &Key) -> Result<Client, Trouble> {
+        let known = self.with(key, |work| work.record.clone()).flatten();
+        let kept = match known {
+            Some(kept) => Some(kept),
+            None => self.read_record(key).await?,
+        };
+        let gone = || Trouble::Final("what it was begun with was removed".to_owned());
+        let requester = Requester::of(&kept.ok_or_else(gone)?.record.requester);
+        Ok(requester.map_err(Trouble::Final)?.client(&self.client, &key.namespace))
+    }
+}
+
+fn unbound(why: Unexposed) -> Trouble {
+    match why {
+        Unexposed::Unread(what, error) => Trouble::from(error).of(&what),
+        Unexposed::Gone(what) => Trouble::Doubtful(format!("{what}: it is not there any more")),
+        Unexposed::Wrong(why) => Trouble::Final(why),
+    }
+}
+
+/// Its name says which content it has, and with a key of ours: nobody can try what the content might be.
+fn secret(of: &Key, of_type: &str, entries: &BTreeMap<String, String>, key: &hmac::Key) -> Value {
+    let content = json!([&*of.uid, of_type, entries]).to_string();
+    let content = hmac::sign(key, content.as_bytes());
+    let content = HEXLOWER.encode(content.as_ref().get(..4).unwrap_or_default());
+    let name: String = of.name.chars().take(NAME).collect();
+    let name = name.trim_end_matches(['.', '-']);
+    json!({
+        "metadata": {
+            "name": format!("{name}-binding-{content}"),
+            "labels": {MANAGED_BY.0: MANAGED_BY.1},
+            "ownerReferences": [owner(of)],
+        },
+        "type": format!("servicebinding.io/{of_type}"),
+        "stringData": entries,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_content_has_another_name() {
+        let of = Key { namespace: "n".into(), name: "db".into(), uid: "u".into() };
+        let made = |of: &Key, password: &str, key: &[u8]| {
+            let entries = Values::from([("password".to_owned(), password.to_owned())]);
+            secret(of, "postgresql", &entries, &hmac::Key::new(hmac::HMAC_SHA256, key))
+        };
+        let name = |of: &Key, password: &str, key: &[u8]| {
+            made(of, password, key)["metadata"]["name"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(made(&of, "1", b"ours")["type"], "servicebinding.io/postgresql");
+        assert_eq!(name(&of, "1", b"ours"), name(&of, "1", b"ours"));
+        assert_ne!(name(&of, "1", b"ours"), name(&of, "2", b"ours"));
+        assert_ne!(name(&of, "1", b"ours"), name(&of, "1", b"another"), "nobody can try contents");
+        let long = Key { name: "x".repeat(253).into(), ..of.clone() };
+        assert!(name(&long, "1", b"ours").len() <= 253);
+        let dotted = Key { name: format!("{}.{}", "x".repeat(235), "y".repeat(17)).into(), ..of };
+        assert!(name(&dotted, "1", b"ours").starts_with(&format!("{}-binding-", "x".repeat(235))));
+    }
+}

@@ -1,0 +1,59 @@
+//! What the objects of an instance expose, read in somebody's name.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use kube::Client;
+use serde_json::{Value, json};
+use template::{expose, may_expose};
+
+use super::await_ready::of_place;
+use super::kinds::Kinds;
+use super::make::AT_ONCE;
+use super::status::Made;
+use crate::calls::{CallError, find};
+
+/// Why it is not known.
+#[derive(Debug)]
+pub(super) enum Unexposed {
+    /// An object cannot be read: which, and why.
+    Unread(String, CallError),
+    /// An object is not there any more, or is another: which.
+    Gone(String),
+    /// An annotation, or what it refers to, cannot be told. Nothing of it is quoted.
+    Wrong(String),
+}
+
+/// What these objects expose, by the keys of their annotations.
+pub(super) async fn exposed(
+    client: &Client,
+    kinds: &Kinds,
+    made: impl Iterator<Item = Made>,
+) -> Result<BTreeMap<String, String>, Unexposed> {
+    let exposing: Vec<Made> =
+        made.filter(|made| may_expose(&made.api_version, &made.kind)).collect();
+    let reads: Vec<_> = exposing.iter().map(|made| read(client, kinds, made)).collect();
+    let read: Vec<Value> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+    let mut exposed = BTreeMap::new();
+    for object in &read {
+        expose(object, &mut exposed).map_err(|why| Unexposed::Wrong(why.to_string()))?;
+    }
+    Ok(exposed)
+}
+
+/// An object that was made, if it is still that one.
+async fn read(client: &Client, kinds: &Kinds, made: &Made) -> Result<Value, Unexposed> {
+    let words = format!("{} {}", made.kind, made.name);
+    let unread = |error| Unexposed::Unread(words.clone(), error);
+    let gone = || Unexposed::Gone(words.clone());
+    let place = kinds.find(&made.api_version, &made.kind).await;
+    let place = place.map_err(unread)?.ok_or_else(gone)?;
+    let found = find(of_place(client, &place, &made.namespace).get(&made.name)).await;
+    let found = found.map_err(unread)?;
+    let found = found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid));
+    let mut found = serde_json::to_value(found.ok_or_else(gone)?).unwrap_or_default();
+    // Of one that was read alone the server may leave it out.
+    found["apiVersion"] = json!(made.api_version);
+    found["kind"] = json!(made.kind);
+    Ok(found)
+}
