@@ -15,6 +15,7 @@
 
 mod admin;
 mod admit;
+mod adopt;
 mod answer;
 mod backend;
 pub mod contract;

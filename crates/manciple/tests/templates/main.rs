@@ -7,3 +7,4 @@ mod support;
 mod changes;
 mod market;
 mod orders;
+mod switch;

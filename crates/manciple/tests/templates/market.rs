@@ -61,12 +61,17 @@ impl Market {
 
     /// A server that has read the templates.
     pub(crate) fn serve(&self) -> Served {
+        self.serve_offering(2)
+    }
+
+    /// The same, of so many templates.
+    pub(crate) fn serve_offering(&self, templates: usize) -> Served {
         let mut command = self.command();
         let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
         order::ready(&server);
         let offered = || {
             let catalog = self.send(&server, "", "GET", "/catalog", None).body;
-            (catalog["services"].as_array().map(Vec::len) == Some(2)).then_some(())
+            (catalog["services"].as_array().map(Vec::len) == Some(templates)).then_some(())
         };
         assert!(within(20, offered).is_some(), "no catalog\n{}", server.log());
         server
@@ -100,6 +105,24 @@ impl Market {
         let path = format!("{ROOT}{path}");
         let body = body.map(ToOwned::to_owned);
         http::send_with(&server.address, method, &path, body.as_ref(), &header).unwrap()
+    }
+
+    /// Says how an instance stands, as its controller would.
+    pub(crate) fn status(&self, instance: &str, status: &Value) {
+        let mut there = self.town.get(&format!("templateinstance/{instance}"));
+        there["status"] = status.clone();
+        let file = self.town.site.write("status.json", &there.to_string());
+        let path = format!(
+            "/apis/template.openshift.io/v1/namespaces/{}/templateinstances/{instance}/status",
+            self.town.namespace
+        );
+        self.town.kubectl(&["replace", "--raw", &path, "-f", file.to_str().unwrap()]);
+    }
+
+    /// Makes an object of the whole cluster.
+    pub(crate) fn make_global(&self, object: &Value) {
+        let file = self.town.site.write("global.json", &object.to_string());
+        self.town.kubectl(&["apply", "-f", file.to_str().unwrap()]);
     }
 
     /// The id of a template's service.

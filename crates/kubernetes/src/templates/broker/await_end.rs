@@ -36,7 +36,7 @@ pub(super) fn timeout(instance: &DynamicObject) -> Duration {
 
 /// How an instance stands.
 #[derive(Debug, PartialEq, Eq)]
-enum Stands {
+pub(super) enum Stands {
     /// Nothing is said of it yet, or that it goes on.
     GoesOn(Option<String>),
     Ready,
@@ -44,7 +44,7 @@ enum Stands {
 }
 
 /// How the spec of a generation stands, and nothing of one before it.
-fn stands(object: &DynamicObject, generation: i64) -> Stands {
+pub(super) fn stands(object: &DynamicObject, generation: i64) -> Stands {
     let status = &object.data["status"];
     if status["observedGeneration"].as_i64().unwrap_or_default() < generation {
         return Stands::GoesOn(None);

@@ -1,8 +1,10 @@
 //! A binding is what the objects of an instance expose; it changes none of them.
 
+use kube::Client;
 use osb::{BindingBody, Failure, Output, Work};
 use serde_json::{Map, Value, json};
 
+use super::claim::Claim;
 use super::life::name;
 use super::{TemplateBroker, failed, requester};
 use crate::calls::call;
@@ -15,22 +17,30 @@ impl TemplateBroker {
         let (name, requester) = (name(&work), requester(&work)?);
         let missing = || Failure::failed("there is no BrokerTemplateInstance of this instance");
         let claim = self.claimed(&name).await?.ok_or_else(missing)?;
-        let namespace = claim.namespace();
-        let client = requester.client(&self.client, namespace);
-        let instance = call(self.instances(&client, namespace).get(&name)).await;
-        let instance =
-            instance.map_err(|error| failed(&format!("TemplateInstance {name}"), error))?;
-        let objects = instance.data["status"]["objects"].as_array().cloned().unwrap_or_default();
-        let made = objects.iter().filter_map(Made::of);
-        let credentials = exposed(&client, &self.kinds, made).await.map_err(unbound)?;
-        let credentials: Map<String, Value> =
-            credentials.into_iter().map(|(key, value)| (key, json!(value))).collect();
+        let client = requester.client(&self.client, claim.namespace());
+        let credentials = self.credentials(&client, &claim).await?;
         if let Some(binding) = &work.binding_id {
             self.note(&name, binding.as_str(), true).await?;
         }
         let binding =
             BindingBody { credentials: Some(credentials.into()), ..BindingBody::default() };
         Ok(Output { binding: Some(binding), ..Output::default() })
+    }
+
+    /// What the objects of a claimed instance expose, to whoever the client is of.
+    pub(super) async fn credentials(
+        &self,
+        client: &Client,
+        claim: &Claim,
+    ) -> Result<Map<String, Value>, Failure> {
+        let name = claim.name();
+        let instance = call(self.instances(client, claim.namespace()).get(name)).await;
+        let instance =
+            instance.map_err(|error| failed(&format!("TemplateInstance {name}"), error))?;
+        let objects = instance.data["status"]["objects"].as_array().cloned().unwrap_or_default();
+        let made = objects.iter().filter_map(Made::of);
+        let credentials = exposed(client, &self.kinds, made).await.map_err(unbound)?;
+        Ok(credentials.into_iter().map(|(key, value)| (key, json!(value))).collect())
     }
 
     /// Notes that somebody is not bound any longer.

@@ -58,6 +58,17 @@ impl Claim {
         self.object.data["spec"]["secret"]["name"].as_str().unwrap_or_default()
     }
 
+    /// Whether it is being removed.
+    pub(super) fn is_going(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether a binding is noted in it. The ids are UUIDs, in either case.
+    pub(super) fn binds(&self, binding: &str) -> bool {
+        let mut ids = self.object.data["spec"]["bindingIDs"].as_array().into_iter().flatten();
+        ids.any(|id| id.as_str().is_some_and(|id| id.eq_ignore_ascii_case(binding)))
+    }
+
     /// Whether an object was made for it.
     pub(super) fn owns(&self, object: &ObjectMeta) -> bool {
         let uid = self.object.metadata.uid.as_deref();
@@ -98,7 +109,7 @@ impl TemplateBroker {
             made => made,
         };
         let claim = Claim { object: object.map_err(|error| failed(&what, error))? };
-        if claim.object.metadata.deletion_timestamp.is_some() {
+        if claim.is_going() {
             return Err(transient(format!("{what}: the one before is still being removed")));
         }
         match claim.namespace() == namespace {

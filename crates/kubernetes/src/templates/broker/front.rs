@@ -21,6 +21,8 @@ use osb::{
 };
 use quick_cache::sync::Cache;
 
+use super::adopt::{Asked, Unready};
+use super::ids::is_uuid;
 use super::life;
 use super::{TemplateBroker, asked, identity};
 use crate::access::Identity;
@@ -48,8 +50,8 @@ struct Right {
 
 /// The engine of templates, behind what is asked before it.
 pub(super) struct Front {
-    engine: Engine,
-    broker: TemplateBroker,
+    pub(super) engine: Engine,
+    pub(super) broker: TemplateBroker,
     allowed: Cache<(Identity, Right), (Instant, bool)>,
 }
 
@@ -107,7 +109,7 @@ impl Front {
 
     /// What was ordered of an instance that there is; of any other the engine says what there is to say. What is not
     /// known of here is asked for: it may be that somebody else has just ordered it.
-    async fn ordered(&self, instance: &InstanceId) -> Result<Option<Ordered>, Error> {
+    pub(super) async fn ordered(&self, instance: &InstanceId) -> Result<Option<Ordered>, Error> {
         let (store, key) = (self.engine.store(), Key::Instance(instance.clone()));
         let unknown = |error| {
             tracing::warn!(%error, "whose an instance is cannot be read");
@@ -254,10 +256,7 @@ fn creation_of_secrets(namespace: String) -> Right {
 
 /// Ids become names and `bindingIDs`.
 fn uuid(member: &str, id: &str) -> Result<(), Error> {
-    let groups: Vec<&str> = id.split('-').collect();
-    let hex = |part: &&str| part.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
-    let lengths = groups.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
-    match lengths && groups.iter().all(hex) {
+    match is_uuid(id) {
         true => Ok(()),
         false => Err(Error::bad_request(format!("{member}: has to be a UUID, in small letters"))),
     }
@@ -310,9 +309,15 @@ impl Backend for Front {
         let instances = of_group("create", "templateinstances", namespace.clone(), String::new());
         self.check(&requester, instances).await?;
         self.check(&requester, creation_of_secrets(namespace)).await?;
-        // What is not known of here is no reason to ask: it is an order like most.
-        let known = self.engine.store().glance(&Key::Instance(instance.clone())).await;
-        let known = known.ok().flatten().as_ref().and_then(ordered);
+        let key = Key::Instance(instance.clone());
+        let known = self.engine.store().glance(&key).await.ok().flatten();
+        if known.is_none() {
+            let place = Some((request.organization_guid.clone(), request.space_guid.clone()));
+            let asked = Asked::of(&request.service_id, &request.plan_id);
+            let asked = Asked { place, unready: Unready::Leave, ..asked };
+            self.adopt_claimed(instance, asked).await?;
+        }
+        let known = known.as_ref().and_then(ordered);
         if known.is_some_and(|it| namespace_of(&it) != of("namespace")) {
             let words = "the id is taken by an instance in another namespace";
             return Err(Error::new(ErrorKind::Conflict, words));
@@ -326,6 +331,7 @@ impl Backend for Front {
         instance: &InstanceId,
         mut request: UpdateRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
+        self.adopt(instance, Asked::default()).await?;
         self.may_change(call, instance, &mut request).await?;
         self.engine.update(call, instance, request).await
     }
@@ -336,11 +342,14 @@ impl Backend for Front {
         instance: &InstanceId,
         request: DeprovisionRequest,
     ) -> Result<Reply<()>, Error> {
+        let asked = Asked::of(&request.service_id, &request.plan_id);
+        self.adopt(instance, Asked { unready: Unready::Adopt, ..asked }).await?;
         self.may_remove(call, instance).await?;
         self.engine.deprovision(call, instance, request).await
     }
 
     async fn instance(&self, call: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
+        self.adopt(instance, Asked::default()).await?;
         self.may_read(call, instance).await?;
         self.engine.instance(call, instance).await
     }
@@ -351,6 +360,7 @@ impl Backend for Front {
         instance: &InstanceId,
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
+        self.adopt(instance, Asked::default()).await?;
         self.may_see(call, instance).await?;
         self.engine.instance_last_operation(call, instance, query).await
     }
@@ -363,7 +373,10 @@ impl Backend for Front {
         request: BindRequest,
     ) -> Result<Reply<BindingBody>, Error> {
         uuid("binding_id", binding.as_str())?;
+        let sold = request.service_id.clone().zip(request.plan_id.clone());
+        self.adopt(instance, Asked { sold, ..Asked::default() }).await?;
         self.may_read(call, instance).await?;
+        self.adopt_binding(call, (instance, binding), Some(&request), true).await?;
         self.engine.bind(call, instance, binding, request).await
     }
 
@@ -374,7 +387,9 @@ impl Backend for Front {
         binding: &BindingId,
         request: UnbindRequest,
     ) -> Result<Reply<()>, Error> {
+        self.adopt(instance, Asked::of(&request.service_id, &request.plan_id)).await?;
         self.may_remove(call, instance).await?;
+        self.adopt_binding(call, (instance, binding), None, false).await?;
         self.engine.unbind(call, instance, binding, request).await
     }
 
@@ -384,7 +399,9 @@ impl Backend for Front {
         instance: &InstanceId,
         binding: &BindingId,
     ) -> Result<BindingView, Error> {
+        self.adopt(instance, Asked::default()).await?;
         self.may_read(call, instance).await?;
+        self.adopt_binding(call, (instance, binding), None, true).await?;
         self.engine.binding(call, instance, binding).await
     }
 
@@ -395,6 +412,7 @@ impl Backend for Front {
         binding: &BindingId,
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
+        self.adopt(instance, Asked::default()).await?;
         self.may_see(call, instance).await?;
         self.engine.binding_last_operation(call, instance, binding, query).await
     }

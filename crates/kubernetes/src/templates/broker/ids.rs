@@ -1,6 +1,7 @@
 //! The ids by which platforms know a template's service and its plan.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
+use serde_json::Value;
 
 /// What a service's id is made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,6 +35,19 @@ pub(super) struct Named<'t> {
     pub(super) annotation: Option<&'t str>,
 }
 
+impl<'t> Named<'t> {
+    /// What the metadata of a template says.
+    pub(super) fn of(metadata: &'t Value) -> Self {
+        let text = |value: &'t Value| value.as_str().unwrap_or_default();
+        Self {
+            uid: text(&metadata["uid"]),
+            namespace: text(&metadata["namespace"]),
+            name: text(&metadata["name"]),
+            annotation: metadata["annotations"][SERVICE_ID].as_str(),
+        }
+    }
+}
+
 impl Ids {
     /// The id of a template's service. An annotation that is no UUID says nothing.
     pub(super) fn service(self, of: Named<'_>) -> String {
@@ -51,6 +65,11 @@ impl Ids {
             _ => service.to_owned(),
         }
     }
+}
+
+/// Whether a text is a UUID, in small letters.
+pub(super) fn is_uuid(text: &str) -> bool {
+    Uuid::read(text).is_some_and(|uuid| uuid.to_string() == text)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 //! What OSB asks of a broker is the engine's: idempotency, conflicts, `last_operation`, tombstones. Here is what
 //! becomes of templates, in the words and names of the original, so that what it made is known here.
 
+mod adopt;
 mod asked;
 mod await_end;
 mod bind;

@@ -64,6 +64,11 @@ impl Templates {
         self.stock.read().unwrap_or_else(PoisonError::into_inner).get(service).cloned()
     }
 
+    /// What the ids of services are made of.
+    pub(super) fn ids(&self) -> Ids {
+        self.ids
+    }
+
     /// What is offered now; `None` until all namespaces were listed.
     pub(super) fn offer(&self) -> Option<Offer> {
         if self.changed.borrow().0 < self.namespaces.len() {
