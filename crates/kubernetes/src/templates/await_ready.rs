@@ -26,7 +26,7 @@ use super::status::{self, Made, Stand, State};
 use super::step::Came;
 use super::table::{Work, is_newer};
 use super::trouble::Trouble;
-use super::values::secrets;
+use super::values::{defaults, secrets};
 use crate::calls::{Again, call, find};
 
 /// How often what is waited for is asked for, beside the watch.
@@ -170,10 +170,7 @@ impl Controller {
         }
         let names: Vec<&str> = made.iter().flat_map(|it| [&*it.name, &*it.namespace]).collect();
         self.with(key, |work| {
-            let template = &instance.spec()["template"]["parameters"];
-            let public = template.as_array().into_iter().flatten();
-            let public = public.filter_map(|it| it["value"].as_str().map(str::to_owned));
-            let public: Vec<String> = public.collect();
+            let public = defaults(&instance.spec()["template"]);
             let values = work.record.as_ref().map(|it| it.record.parameters.clone());
             let secrets = secrets(&values.unwrap_or_default(), &public, &names);
             let redactor = Redactor::new(&secrets);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use engine::redact::Redactor;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use ring::hmac;
 use serde_json::Value;
@@ -11,12 +13,17 @@ use template::translate::{Translation, translate};
 
 use super::Controller;
 use super::kinds::{Kinds, Place};
+use super::make::{AT_ONCE, get};
 use super::plan::{self, Ordinals, Planned};
 use super::record::{Former, Kept, Record};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
-use super::values::{given, processed, secrets, stay, template};
+use super::values::{defaults, given, processed, secrets, stay, template};
+use crate::calls::CallError;
+
+/// For how long a call that was not answered may take effect.
+const LATE: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is to be made.
 pub(super) struct Prepared {
@@ -34,9 +41,10 @@ impl Controller {
         kept: Arc<Kept>,
     ) -> Result<Prepared, Trouble> {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
-        let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
+        let public = defaults(&instance.spec()["template"]);
         let processed = with_values(template, &kept.record)?;
-        self.prepared(instance, kept, processed.objects, &public).await
+        let (plan, redactor) = self.plan(instance, &kept, processed.objects, &public).await?;
+        Ok(Prepared { plan, kept, redactor })
     }
 
     /// What is ordered and was not recorded. `before` is what was recorded before it.
@@ -48,7 +56,7 @@ impl Controller {
     ) -> Result<Prepared, Trouble> {
         let spec = instance.spec();
         let mut template = template(spec).map_err(Trouble::Final)?;
-        let public: Vec<String> = template.parameters.iter().map(|it| it.value.clone()).collect();
+        let public = defaults(&spec["template"]);
         let given = given(instance, client, self.now().as_second()).await?;
         for (name, value) in &given {
             template.set(name, value);
@@ -59,26 +67,32 @@ impl Controller {
         let Processed { objects, message, parameters, .. } =
             processed(template).map_err(Trouble::Final)?;
         let record = Record::of(instance, &parameters, message, self.now().to_string());
-        let kept = match before {
+        let mut kept = match before {
             None => Kept::new(record, spec),
             Some(before) => before.next(record, spec, &instance.key, &self.seal),
         };
-        let mut prepared = self.prepared(instance, Arc::new(kept), objects, &public).await?;
-        if let (Some(before), Some(kept)) = (before, Arc::get_mut(&mut prepared.kept)) {
-            kept.record.before = self.formers(instance, before, &prepared.plan).await?;
+        let (plan, redactor) = self.plan(instance, &kept, objects, &public).await?;
+        if let Some(before) = before {
+            kept.record.before = self.formers(instance, client, before, &plan).await?;
         }
-        Ok(prepared)
+        Ok(Prepared { plan, kept: Arc::new(kept), redactor })
     }
 
-    async fn prepared(
+    /// The objects as they are to be, and what hides values: those of the revision before too, for what is there has
+    /// them.
+    async fn plan(
         &self,
         instance: &Instance,
-        kept: Arc<Kept>,
+        kept: &Kept,
         objects: Vec<Value>,
         public: &[String],
-    ) -> Result<Prepared, Trouble> {
-        let values = &kept.record.parameters;
-        let hides = |names: &[&str]| Redactor::new(&secrets(values, public, names));
+    ) -> Result<(Vec<Planned>, Redactor), Trouble> {
+        let before = kept.values_before();
+        let hides = |names: &[&str]| {
+            let mut hidden = secrets(&kept.record.parameters, public, names);
+            hidden.extend(secrets(&before, public, names));
+            Redactor::new(&hidden)
+        };
         let means = self.settings.translation.as_ref();
         let planned = async {
             let objects = translated(&instance.key, objects, means)?;
@@ -87,27 +101,56 @@ impl Controller {
         let plan = planned.await.map_err(|trouble| trouble.redacted(&hides(&[])))?;
         let names: Vec<&str> = plan.iter().flat_map(Planned::names).collect();
         let redactor = hides(&names);
-        Ok(Prepared { plan, kept, redactor })
+        Ok((plan, redactor))
     }
 
     /// What was made before, as far as it can be told, and is not to be made now.
     async fn formers(
         &self,
         instance: &Instance,
+        client: &Client,
         before: &Kept,
         plan: &[Planned],
     ) -> Result<Vec<Former>, Trouble> {
+        let carried = self.left(instance, client, &before.record).await?;
         let said = instance.objects().iter().filter_map(Made::of).map(Former::from);
         let planned = self.planned(instance, before).await?;
         let planned = planned.iter().map(Former::from);
         let mut formers: Vec<Former> = Vec::new();
-        for former in before.record.before.iter().cloned().chain(planned).chain(said) {
+        for former in carried.into_iter().chain(planned).chain(said) {
             let is_now = plan.iter().any(|planned| former.is_of(planned));
             if !is_now && !formers.contains(&former) {
                 formers.push(former);
             }
         }
         Ok(formers)
+    }
+
+    /// Those that had to go with the revision before, and are still there: what is gone is not looked for for ever. A
+    /// call that was not answered may yet make one, so nothing is forgotten soon.
+    async fn left(
+        &self,
+        instance: &Instance,
+        client: &Client,
+        before: &Record,
+    ) -> Result<Vec<Former>, Trouble> {
+        let recorded_at: Option<Timestamp> = before.recorded_at.parse().ok();
+        let is_late = recorded_at.is_some_and(|at| self.now().duration_since(at) > LATE);
+        if !is_late {
+            return Ok(before.before.clone());
+        }
+        let looks = before.before.iter().map(|former| async move {
+            let Some(planned) = self.former(former).await? else { return Ok(Some(former)) };
+            let is_it = match get(client, &planned).await {
+                Ok(found) => found.is_some_and(|it| planned.is(&instance.key, &it, &self.seal)),
+                Err(CallError::Forbidden(_)) => true,
+                Err(error) => return Err(Trouble::from(error).of(&planned.words())),
+            };
+            Ok(is_it.then_some(former))
+        });
+        let looks: Vec<_> = looks.collect();
+        let left: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        Ok(left.into_iter().flatten().cloned().collect())
     }
 
     /// What a template that was begun with may have become, for whoever has to find what was made of it: what cannot be

@@ -169,6 +169,13 @@ impl Kept {
         unpack(&self.packed).filter(|spec| self.record.is_of_spec(spec))
     }
 
+    /// The values of the revision before; none, if there is none.
+    pub(super) fn values_before(&self) -> Values {
+        let before = self.older.first().map(|(_, [record, ..])| record.as_slice());
+        let read = before.and_then(|record| serde_json::from_slice::<Record>(record).ok());
+        read.map(|record| record.parameters).unwrap_or_default()
+    }
+
     /// The one that comes after it.
     pub(super) fn next(&self, mut record: Record, spec: &Value, of: &Key, key: &hmac::Key) -> Self {
         record.revision = self.record.revision.saturating_add(1);

@@ -106,7 +106,9 @@ impl Table {
 
     /// Another leads: what is known here of what was begun will be old.
     pub(super) fn give_up(&mut self) {
-        self.entries.values_mut().for_each(|entry| entry.work = Work::default());
+        for entry in self.entries.values_mut() {
+            (entry.work, entry.due) = (Work::default(), None);
+        }
     }
 
     /// When it is looked whether one has drifted: then, if nobody has said otherwise. `None` for one that is not there.

@@ -194,6 +194,20 @@ fn revisions_are_kept_as_long_as_there_is_room_and_ten_of_them() {
 }
 
 #[test]
+fn values_of_the_revision_before_are_known() {
+    let (first, second) = (ordered("1"), ordered("2"));
+    let mut record = Record::of(&first, &[], String::new(), String::new());
+    record.parameters.insert("PASSWORD".into(), "before".into());
+    let kept = Kept::new(record, first.spec());
+    assert!(kept.values_before().is_empty());
+    let record = Record::of(&second, &[], String::new(), String::new());
+    let next = kept.next(record, second.spec(), &of(), &key());
+    assert_eq!(next.values_before()["PASSWORD"], "before");
+    let read = record::read(&of(), &kept_as(&next), &key()).unwrap();
+    assert_eq!(read.values_before()["PASSWORD"], "before", "whoever comes after knows them");
+}
+
+#[test]
 fn drift_is_said_when_it_is_news() {
     let with = |condition: Value| {
         Instance::of(&seen("1", &json!({"status": {"conditions": [condition]}}))).unwrap()

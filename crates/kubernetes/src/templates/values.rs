@@ -79,6 +79,12 @@ pub(super) async fn given(
     data.map(text).collect()
 }
 
+/// The values that a template says itself: they are everybody's business.
+pub(super) fn defaults(template: &Value) -> Vec<String> {
+    let parameters = template["parameters"].as_array().into_iter().flatten();
+    parameters.filter_map(|it| it["value"].as_str().map(str::to_owned)).collect()
+}
+
 /// Values that are nobody's business: not those that the template says, and not what names an object.
 pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Secrets {
     let named = |value: &str| names.iter().any(|name| name.contains(value));

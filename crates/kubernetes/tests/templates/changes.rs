@@ -417,3 +417,40 @@ async fn how_long_it_may_take_is_counted_anew_for_a_change() {
     town.ready_again("i").await;
     town.remove().await;
 }
+
+/// What is remembered of revisions before, as the record of the instance has it.
+async fn remembered(town: &Town, name: &str) -> Vec<String> {
+    let uid = town.get(name).await["metadata"]["uid"].as_str().unwrap().to_owned();
+    let record = town.secret(&format!("template-instance-{uid}"), "record").await.unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let before = record["before"].as_array().cloned().unwrap_or_default();
+    before.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_gone_is_remembered_for_a_minute_and_what_stays_for_ever() {
+    let town = Town::new("template-remembers").await;
+    let mut stays = map("stays", json!({}));
+    stays["metadata"]["annotations"] = json!({"template.manciple.dev/prune": "false"});
+    let revision = |number: u32, more: &[&Value]| {
+        let own = map("own", json!({"of": number.to_string()}));
+        let objects: Vec<Value> = more.iter().map(|it| (*it).clone()).chain([own]).collect();
+        template(json!(objects), json!([]))
+    };
+    town.order("i", "editor", revision(1, &[&stays, &map("leaves", json!({}))])).await;
+    town.ready("i").await;
+    for number in 2..=3 {
+        town.change("i", "editor", revision(number, &[])).await;
+        town.ready_again("i").await;
+        assert_eq!(remembered(&town, "i").await, ["stays", "leaves"], "revision {number}");
+    }
+    // So long may a call take effect that was not answered.
+    sleep(Duration::from_secs(62)).await;
+    town.change("i", "editor", revision(4, &[])).await;
+    town.ready_again("i").await;
+    assert_eq!(remembered(&town, "i").await, ["stays"]);
+    town.delete("i").await;
+    town.gone("i").await;
+    assert_eq!(town.object("v1", "ConfigMap", "stays").await, None);
+    town.remove().await;
+}
