@@ -8,6 +8,10 @@ pub const SHELL_IMAGE: &str = "manciple.test/busybox:1";
 /// The image that runs get the agent from, once `cargo xtask images` has loaded it.
 pub const AGENT_IMAGE: &str = "manciple.test/agent:1";
 
+/// An image of a PostgreSQL server, once `cargo xtask images dev` has loaded it. It takes what the usual image takes:
+/// POSTGRES_USER, POSTGRES_PASSWORD, POSTGRES_DB and PGDATA, and runs as user 999.
+pub const POSTGRES_IMAGE: &str = "manciple.test/postgres:15";
+
 /// What the keys of a ConfigMap hold together, in bytes.
 pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
 

@@ -16,12 +16,17 @@ use serde_json::{Value, json};
 /// The user and the group of programs in pods, where nothing else is said.
 const NOBODY: u32 = 65532;
 
+/// What an archive says of its images, and by which annotation it names them.
+const INDEX: &str = "index.json";
+const NAME: &str = "io.containerd.image.name";
+
 /// An image that is being put together.
 pub(crate) struct Image {
     name: String,
     entries: Vec<(String, Entry)>,
     command: Vec<String>,
     user: String,
+    stop: Option<String>,
 }
 
 enum Entry {
@@ -35,7 +40,7 @@ impl Image {
     /// An empty image; `name` with its tag.
     pub(crate) fn new(name: &str) -> Self {
         let (entries, command, user) = (Vec::new(), Vec::new(), String::new());
-        Self { name: name.to_owned(), entries, command, user }
+        Self { name: name.to_owned(), entries, command, user, stop: None }
     }
 
     /// Adds an executable of this machine.
@@ -77,8 +82,19 @@ impl Image {
     }
 
     /// It is run without rights, unless something else is asked for.
-    pub(crate) fn unprivileged(mut self) -> Self {
-        self.user = format!("{NOBODY}:{NOBODY}");
+    pub(crate) fn unprivileged(self) -> Self {
+        self.user(NOBODY)
+    }
+
+    /// It is run as this user, of the group of the same number, unless something else is asked for.
+    pub(crate) fn user(mut self, number: u32) -> Self {
+        self.user = format!("{number}:{number}");
+        self
+    }
+
+    /// The signal that ends it, in the place of SIGTERM.
+    pub(crate) fn stopped_by(mut self, signal: &str) -> Self {
+        self.stop = Some(signal.to_owned());
         self
     }
 
@@ -88,15 +104,18 @@ impl Image {
         self
     }
 
+    /// Takes the place of what was added at the same path.
     fn entry(mut self, path: &str, entry: Entry) -> Self {
-        self.entries.push((path.trim_start_matches('/').to_owned(), entry));
+        let path = path.trim_start_matches('/');
+        self.entries.retain(|(there, _)| there != path);
+        self.entries.push((path.to_owned(), entry));
         self
     }
 
     /// Writes the archive.
     pub(crate) fn write(&self, archive: &Path) -> anyhow::Result<()> {
         let layer = self.layer()?;
-        let config = json!({
+        let mut config = json!({
             "architecture": architecture(),
             "os": "linux",
             "config": {
@@ -106,8 +125,11 @@ impl Image {
                 "WorkingDir": "/",
             },
             "rootfs": {"type": "layers", "diff_ids": [of(&layer)]},
-        })
-        .to_string();
+        });
+        if let Some(signal) = &self.stop {
+            config["config"]["StopSignal"] = json!(signal);
+        }
+        let config = config.to_string();
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -119,13 +141,13 @@ impl Image {
         // A name without a registry is one of Docker's, for whoever asks for it.
         let registry = if self.name.contains('/') { "" } else { "docker.io/library/" };
         entry["annotations"] = json!({
-            "io.containerd.image.name": format!("{registry}{}", self.name),
+            NAME: format!("{registry}{}", self.name),
             "org.opencontainers.image.ref.name": self.name,
         });
         let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
         let mut tar = tar::Builder::new(File::create(archive)?);
         put(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
-        put(&mut tar, "index.json", index.as_bytes(), 0o644)?;
+        put(&mut tar, INDEX, index.as_bytes(), 0o644)?;
         for blob in [config.as_bytes(), manifest.as_bytes(), &layer] {
             put(&mut tar, &format!("blobs/{}", of(blob).replace(':', "/")), blob, 0o644)?;
         }
@@ -156,6 +178,24 @@ impl Image {
         }
         Ok(tar.into_inner()?)
     }
+}
+
+/// The name by which containerd has an image that was written, and the digest of its manifest.
+pub(crate) fn written(archive: &Path) -> anyhow::Result<(String, String)> {
+    let no_image = || format!("{} is no image of ours", archive.display());
+    let mut tar = tar::Archive::new(File::open(archive).with_context(no_image)?);
+    for entry in tar.entries()? {
+        let mut entry = entry?;
+        if entry.path_bytes().as_ref() == INDEX.as_bytes() {
+            let mut text = String::new();
+            entry.read_to_string(&mut text)?;
+            let index: Value = serde_json::from_str(&text)?;
+            let manifest = &index["manifests"][0];
+            let word = |value: &Value| value.as_str().map(ToOwned::to_owned).with_context(no_image);
+            return Ok((word(&manifest["annotations"][NAME])?, word(&manifest["digest"])?));
+        }
+    }
+    anyhow::bail!(no_image())
 }
 
 /// An image with busybox and a link for each of its tools.
@@ -217,5 +257,32 @@ fn architecture() -> &'static str {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Image, described, written};
+
+    #[test]
+    fn what_is_written_is_named_and_told_from_another() {
+        let folder = std::env::temp_dir().join(format!("manciple-image-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let write = |name: &str, image: Image| {
+            let archive = folder.join(name);
+            image.write(&archive).unwrap();
+            written(&archive).unwrap()
+        };
+        let image = || Image::new("manciple.test/one:1").bytes("/etc/one", b"one", 0o644);
+        let (name, digest) = write("one", image());
+        assert_eq!(name, "manciple.test/one:1");
+        assert_eq!(write("again", image()).1, digest);
+        assert_ne!(write("stopped", image().stopped_by("SIGINT")).1, digest);
+        let replaced = Image::new("manciple.test/one:1").bytes("/etc/one", b"two", 0o644);
+        assert_eq!(write("replaced", replaced.bytes("/etc/one", b"one", 0o644)).1, digest);
+        assert_eq!(write("short", Image::new("one:1")).0, "docker.io/library/one:1");
+        std::fs::write(folder.join("none"), described("config", b"").to_string()).unwrap();
+        assert!(written(&folder.join("none")).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

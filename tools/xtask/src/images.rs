@@ -1,5 +1,7 @@
 //! The container images, as archives that `docker load` and its like read.
 
+mod database;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -26,10 +28,12 @@ pub(crate) enum Kind {
 /// All of them.
 pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
     match kind {
-        Kind::Dist => crate::dist()?,
-        Kind::Dev => crate::run(crate::cargo().args(["build", "-p", "manciple"]))?,
+        Kind::Dist => crate::dist().and_then(|()| agent())?,
+        Kind::Dev => {
+            crate::run(crate::cargo().args(["build", "-p", "manciple"]))?;
+            for_tests()?;
+        }
     }
-    agent()?;
     deployment(kind)
 }
 
@@ -40,6 +44,14 @@ pub(crate) fn agent() -> anyhow::Result<()> {
         .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
         .command(&["/manciple-agent"]);
     write("agent", &image)
+}
+
+/// The images that tests on a cluster need beside that of a deployment.
+pub(crate) fn for_tests() -> anyhow::Result<()> {
+    agent()?;
+    let archive = database::archive(&busybox()?)?;
+    eprintln!("{}", archive.display());
+    cluster::load(&archive)
 }
 
 /// The images of a deployment, of programs that are built.

@@ -30,7 +30,7 @@ usage: cargo xtask <command>
   bench            every bench, with its figures
   dist             the program as it is given away: static, into target/dist
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
-                   dev: of the program as it is built for tests, in seconds
+                   dev: of the program as it is built for tests, and what tests order, in seconds
   walk             the deployment on the cluster for tests: rights, overlays, an instance's life,
                    QuarksJobs
   manifests        deploy/ and the chart's definitions, from the chart and the program
@@ -97,7 +97,7 @@ fn test() -> anyhow::Result<()> {
     packages::install_for_tests()?;
     lint()?;
     let (kubeconfig, ours) = cluster::for_tests()?;
-    let result = images::agent().and_then(|()| tests(&kubeconfig));
+    let result = images::for_tests().and_then(|()| tests(&kubeconfig));
     if ours {
         cluster::down()?;
     }

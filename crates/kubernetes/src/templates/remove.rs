@@ -24,7 +24,7 @@ use crate::calls::{CallError, call, find};
 
 /// How soon objects that are going are looked at again; doubled up to the longest.
 const LOOK: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(5);
 /// For how long a kind is not to be found before it is taken to be gone, with its objects.
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// For how long a call that was not answered may take effect: so long does an API server work on one.

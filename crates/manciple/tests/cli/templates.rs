@@ -422,6 +422,33 @@ fn the_examples_have_no_faults_and_are_processed() {
 }
 
 #[test]
+fn the_pods_of_the_examples_are_as_restricted_as_kubernetes_asks() {
+    for name in ["web.yaml", "database.yaml"] {
+        let list = printed(&["process", "-f", &example(name), "-o", "json"], "");
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let objects = list["items"].as_array().unwrap().iter();
+        let pods: Vec<_> =
+            objects.filter_map(|object| object.pointer("/spec/template/spec")).collect();
+        assert!(!pods.is_empty(), "{name}");
+        for pod in pods {
+            // What a container does not say its pod says.
+            let (of_pod, container) = (&pod["securityContext"], &pod["containers"][0]);
+            let own = &container["securityContext"];
+            let said = |key: &str| own.get(key).unwrap_or(&of_pod[key]);
+            assert_eq!(pod["containers"].as_array().unwrap().len(), 1, "{name}");
+            assert_eq!(said("runAsNonRoot"), true, "{name}");
+            assert!(said("runAsUser").as_u64().is_some_and(|user| user > 0), "{name}");
+            assert_eq!(said("seccompProfile")["type"], "RuntimeDefault", "{name}");
+            assert_eq!(own["allowPrivilegeEscalation"], false, "{name}");
+            assert_eq!(own["capabilities"], serde_json::json!({"drop": ["ALL"]}), "{name}");
+            for refused in ["hostNetwork", "hostPID", "hostIPC"] {
+                assert!(pod.get(refused).is_none(), "{name}: {refused}");
+            }
+        }
+    }
+}
+
+#[test]
 fn faults_are_a_line_each_and_questions_are_no_failure() {
     let questionable = said(&["lint", "-"], TEMPLATE);
     assert_eq!(questionable.status.code(), Some(0), "{}", text(&questionable.stderr));

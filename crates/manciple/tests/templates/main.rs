@@ -5,6 +5,7 @@
 mod support;
 
 mod changes;
+mod database;
 mod market;
 mod orders;
 mod switch;

@@ -4,7 +4,7 @@ use super::market::Market;
 use super::support::{http, within};
 
 const INSTANCE: &str = "11111111-2222-4333-8444-555555555555";
-const DATABASE: &str = "33333333-2222-4333-8444-555555555555";
+const WITHDRAWN: &str = "33333333-2222-4333-8444-555555555555";
 const BINDING: &str = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee";
 
 fn parameters() -> Value {
@@ -164,12 +164,12 @@ fn what_is_ordered_survives_kill_9_with_one_password() {
 }
 
 #[test]
-fn a_database_is_ordered_bound_and_removed_with_its_data() {
+fn what_is_not_ready_yet_is_in_progress_and_may_be_removed() {
     let market = Market::new();
     let server = market.serve();
     let service = market.service("database");
-    let instance = format!("/service_instances/{DATABASE}");
-    // In place of a database something that is ready as soon as it runs.
+    let instance = format!("/service_instances/{WITHDRAWN}");
+    // It never runs: nobody makes its volume.
     let order =
         market.order(&service, json!({"NAME": "db", "IMAGE": testkit::cluster::SHELL_IMAGE}));
     let put = format!("{instance}?accepts_incomplete=true");
@@ -185,7 +185,7 @@ fn a_database_is_ordered_bound_and_removed_with_its_data() {
     let remove =
         format!("{instance}?service_id={service}&plan_id={service}&accepts_incomplete=true");
     assert_eq!(market.send(&server, "editor", "DELETE", &remove, None).status, 202);
-    let settled = market.settled(&server, DATABASE);
+    let settled = market.settled(&server, WITHDRAWN);
     assert_eq!(settled["state"], "succeeded", "{settled}\n{}", server.log());
     for kind in ["templateinstances", "statefulsets", "services"] {
         assert_eq!(market.town.count(kind), 0, "{kind}");

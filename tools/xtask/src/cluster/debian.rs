@@ -10,14 +10,14 @@ use anyhow::{Context, ensure};
 const RELEASE: &str = "bookworm";
 
 /// A private view of the archive: apt's own settings and lists are left alone.
-pub(super) struct Archive {
+pub(crate) struct Archive {
     folder: PathBuf,
     options: Vec<String>,
 }
 
 impl Archive {
     /// Reads the archive's lists into a folder.
-    pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(folder: &Path) -> anyhow::Result<Self> {
         for part in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(folder.join(part))?;
         }
@@ -41,7 +41,7 @@ impl Archive {
     }
 
     /// Unpacks packages over a folder.
-    pub(super) fn unpack(&self, packages: &[&str], root: &Path) -> anyhow::Result<()> {
+    pub(crate) fn unpack(&self, packages: &[&str], root: &Path) -> anyhow::Result<()> {
         let folder = self.folder.join("debs");
         fs::create_dir_all(&folder)?;
         fs::create_dir_all(root)?;
@@ -53,7 +53,7 @@ impl Archive {
     }
 
     /// Unpacks the original source of a package, without Debian's changes, into a folder.
-    pub(super) fn unpack_source(&self, package: &str, into: &Path) -> anyhow::Result<()> {
+    pub(crate) fn unpack_source(&self, package: &str, into: &Path) -> anyhow::Result<()> {
         let folder = self.folder.join("source");
         fs::create_dir_all(&folder)?;
         fs::create_dir_all(into)?;
