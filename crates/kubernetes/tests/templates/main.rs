@@ -6,7 +6,7 @@ mod calls;
 mod support;
 
 mod admission;
-mod bindings;
+
 mod broker;
 mod changes;
 mod deaths;
@@ -18,3 +18,4 @@ mod shop;
 mod translation;
 mod webhook;
 mod withstands;
+mod workloads;
