@@ -16,7 +16,7 @@ use template::ready::{Readiness, readiness};
 use tokio::task::JoinSet;
 
 use super::Controller;
-use super::kinds::Place;
+use super::kinds::{Kinds, Place};
 use super::make::AT_ONCE;
 use super::names::OWNER;
 use super::record::Record;
@@ -27,7 +27,7 @@ use super::step::Came;
 use super::table::{Work, is_newer};
 use super::trouble::Trouble;
 use super::values::{defaults, secrets};
-use crate::calls::{Again, call, find};
+use crate::calls::{Again, CallError, call, find};
 
 /// How often what is waited for is asked for, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
@@ -194,21 +194,29 @@ impl Controller {
     ) -> Result<HashMap<String, Option<Readiness>>, Trouble> {
         let waiting = made.iter().filter(|made| made.state == State::Waiting);
         let looks = waiting.map(|made| async move {
-            let place = self.kinds.find_any(&made.api_version, &made.kind).await?;
-            let found = match place {
-                Some(place) => {
-                    find(of_place(client, &place, &made.namespace).get(&made.name)).await?
-                }
-                None => None,
-            };
+            let found = get_made(&self.kinds, client, made).await?;
             let gone = || Readiness::Failed("it was removed".to_owned());
-            let found = found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid));
             let readiness = found.map_or_else(gone, |found| readiness(&whole(&found)));
             Ok::<_, Trouble>((made.uid.clone(), Some(readiness)))
         });
         let looks: Vec<_> = looks.collect();
         stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
     }
+}
+
+/// An object that was made, if it is still that one; its kind may be there in another version by now.
+pub(super) async fn get_made(
+    kinds: &Kinds,
+    client: &Client,
+    made: &Made,
+) -> Result<Option<DynamicObject>, CallError> {
+    while let Some(place) = kinds.find_any(&made.api_version, &made.kind).await? {
+        let found = find(of_place(client, &place, &made.namespace).get(&made.name)).await?;
+        if found.is_some() || kinds.still(&place).await? {
+            return Ok(found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid)));
+        }
+    }
+    Ok(None)
 }
 
 /// Where objects of a kind are.

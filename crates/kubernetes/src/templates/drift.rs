@@ -156,7 +156,13 @@ impl Controller {
             return Ok(None);
         }
         let found = get(client, planned).await.map_err(|error| of(error.into()))?;
-        let Some(found) = found else { return Ok(is("it is gone".to_owned())) };
+        let Some(found) = found else {
+            let still = self.kinds.still(&planned.place).await;
+            return match still.map_err(|error| of(error.into()))? {
+                true => Ok(is("it is gone".to_owned())),
+                false => Err(of(Trouble::Doubtful("its version is gone".to_owned()))),
+            };
+        };
         if !found["metadata"]["deletionTimestamp"].is_null() {
             return Ok(is("it is being removed".to_owned()));
         }
@@ -184,9 +190,11 @@ impl Controller {
     ) -> Result<Looked, Trouble> {
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let (mut repaired, mut left, mut looked) = (Vec::new(), Vec::new(), Looked::Through);
+        let mut just_made = Vec::new();
         for Drifted { planned, index, words } in drifted {
             match self.change_one(instance, client, planned).await {
                 Ok(again) => {
+                    just_made.push(again.clone());
                     // What is another object now is said to be it.
                     if let Some(there) = made.get_mut(index).filter(|it| it.is_at(&again)) {
                         there.uid = again.uid;
@@ -213,8 +221,12 @@ impl Controller {
             left = left.len(),
             "it had drifted"
         );
-        self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await?;
-        Ok(looked)
+        let said = self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await;
+        // Another may lead by now, and may have removed it.
+        if !self.leads() || said == Err(Trouble::Old) {
+            self.leave(instance, just_made).await;
+        }
+        said.map(|()| looked)
     }
 
     /// Says that it has drifted, or has not (any more): nothing, where that is no news.

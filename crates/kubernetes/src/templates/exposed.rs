@@ -7,11 +7,11 @@ use kube::Client;
 use serde_json::{Value, json};
 use template::{expose, may_expose};
 
-use super::await_ready::of_place;
+use super::await_ready::get_made;
 use super::kinds::Kinds;
 use super::make::AT_ONCE;
 use super::status::Made;
-use crate::calls::{CallError, find};
+use crate::calls::CallError;
 
 /// Why it is not known.
 #[derive(Debug)]
@@ -46,11 +46,7 @@ async fn read(client: &Client, kinds: &Kinds, made: &Made) -> Result<Value, Unex
     let words = format!("{} {}", made.kind, made.name);
     let unread = |error| Unexposed::Unread(words.clone(), error);
     let gone = || Unexposed::Gone(words.clone());
-    let place = kinds.find(&made.api_version, &made.kind).await;
-    let place = place.map_err(unread)?.ok_or_else(gone)?;
-    let found = find(of_place(client, &place, &made.namespace).get(&made.name)).await;
-    let found = found.map_err(unread)?;
-    let found = found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid));
+    let found = get_made(kinds, client, made).await.map_err(unread)?;
     let mut found = serde_json::to_value(found.ok_or_else(gone)?).unwrap_or_default();
     // Of one that was read alone the server may leave it out.
     found["apiVersion"] = json!(made.api_version);

@@ -58,10 +58,7 @@ impl Kinds {
         }
         let places = self.ask(api_version).await?;
         let found = among(&places);
-        if !places.is_empty() {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(api_version.to_owned(), (Instant::now(), places));
-        }
+        self.learn(api_version, places);
         Ok(found)
     }
 
@@ -85,9 +82,32 @@ impl Kinds {
         Ok(None)
     }
 
+    /// Whether objects of a kind are still where they were, asked again unless that was a moment ago: what is not found
+    /// there may be in another version, for this one may be gone.
+    pub(super) async fn still(&self, place: &Place) -> Result<bool, CallError> {
+        let api_version = &place.resource.api_version;
+        let known = self.known(api_version).filter(|(asked, _)| asked.elapsed() < MISSING_HOLDS);
+        if let Some((_, places)) = known {
+            return Ok(places.contains(place));
+        }
+        let places = self.ask(api_version).await?;
+        let is_there = places.contains(place);
+        self.learn(api_version, places);
+        Ok(is_there)
+    }
+
     /// What was known of it does not hold: an object of it could not be found.
     pub(super) fn forget(&self, api_version: &str) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(api_version);
+    }
+
+    /// A version without kinds is not served.
+    fn learn(&self, api_version: &str, places: Arc<[Place]>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match places.is_empty() {
+            true => known.remove(api_version),
+            false => known.insert(api_version.to_owned(), (Instant::now(), places)),
+        };
     }
 
     fn known(&self, api_version: &str) -> Option<Known> {

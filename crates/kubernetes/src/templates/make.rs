@@ -122,7 +122,7 @@ impl Controller {
         let mut ranks: Vec<u8> = plan.iter().map(|planned| planned.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
-        let mut troubles = Vec::new();
+        let (mut troubles, mut just_made) = (Vec::new(), Vec::new());
         for rank in ranks {
             let is_made = |index: &usize| {
                 let known = self.with(&instance.key, |work| work.made.contains_key(index));
@@ -142,13 +142,15 @@ impl Controller {
             while let Some((index, made)) = calls.next().await {
                 match made {
                     Ok(made) => {
+                        just_made.push(made.clone());
                         self.with(&instance.key, |work| work.made.insert(index, made));
                     }
                     Err(trouble) => troubles.push((index, trouble)),
                 }
             }
-            // Another may lead by now.
-            if !self.leads() {
+            // Another may lead by now, and may have removed it.
+            if !self.leads() || self.with(&instance.key, |_| ()).is_none() {
+                self.leave(instance, just_made).await;
                 return Ok(Came::Idle);
             }
         }

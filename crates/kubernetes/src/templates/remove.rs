@@ -171,7 +171,15 @@ impl Controller {
         planned.extend(all.filter(|it| !is_whole || is_elsewhere(it)));
         for planned in planned {
             let found = match get(client, &planned).await {
-                Ok(found) => found,
+                Ok(Some(found)) => Some(found),
+                Ok(None) => {
+                    let still = self.kinds.still(&planned.place).await;
+                    if !still.map_err(|error| Trouble::from(error).of(&planned.words()))? {
+                        let why = "its version is gone: it is looked for in another";
+                        return Err(Trouble::Passing(why.to_owned()).of(&planned.words()));
+                    }
+                    None
+                }
                 // What cannot be asked for was never made.
                 Err(CallError::Invalid(_)) => None,
                 // Who may not read it any more leaves it to Kubernetes.
@@ -214,34 +222,68 @@ impl Controller {
         let api = of_place(client, &place, &made.namespace);
         let in_place = made.namespace == *key.namespace;
         match delete(key, &api, made, in_place, propagation(&place)).await {
-            Ok(left) => Ok(left),
+            Ok(Some(left)) => Ok(left),
+            // Where its version is gone it is looked for in another.
+            Ok(None) => match self.kinds.still(&place).await.map_err(failed)? {
+                true => Ok(Left::Nothing),
+                false => Ok(Left::Going),
+            },
             // Who may not any more leaves it to Kubernetes, where it is owned.
             Err(CallError::Forbidden(_)) if in_place => Ok(Left::Nothing),
             Err(error) => Err(failed(error)),
         }
     }
 
+    /// Another leads by now, or the instance is gone, and it may be that nobody else knows of what was just made. Where the
+    /// instance goes, or has gone, that goes too.
+    pub(super) async fn leave(&self, instance: &Instance, made: Vec<Made>) {
+        for _ in 0..UNDOES {
+            if let Ok(is_there) = self.refresh(&instance.key).await {
+                let known = self.table().instance(&instance.key);
+                if !is_there {
+                    self.undo(instance, made).await;
+                } else if known.is_some_and(|known| known.deleting) {
+                    self.take_back(instance, made).await;
+                }
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        let name = &*instance.key.name;
+        tracing::error!(
+            name,
+            "whether an instance is gone is not known; if so, these may be left: {made:?}"
+        );
+    }
+
     /// The instance has gone while its objects were made: what nothing owns goes, too.
     pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
+        for _ in 0..UNDOES {
+            if self.release_record(&instance.key, None).await.is_ok() {
+                return self.take_back(instance, made).await;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        let name = &*instance.key.name;
+        tracing::error!(name, "objects of an instance that is gone may be left: {made:?}");
+    }
+
+    /// Removes what nothing owns of what was made.
+    async fn take_back(&self, instance: &Instance, made: Vec<Made>) {
         let left: Vec<Made> =
             made.into_iter().filter(|made| made.namespace != *instance.key.namespace).collect();
+        let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
+            return;
+        };
+        let client = requester.client(&self.client, &instance.key.namespace);
         for _ in 0..UNDOES {
-            if self.undone(instance, &left).await.is_ok() {
+            if self.remove_all(&instance.key, &client, &left).await.is_ok() {
                 return;
             }
             tokio::time::sleep(LOOK).await;
         }
         let name = &*instance.key.name;
         tracing::error!(name, "objects of an instance that is gone may be left: {left:?}");
-    }
-
-    async fn undone(&self, instance: &Instance, left: &[Made]) -> Result<(), Trouble> {
-        self.release_record(&instance.key, None).await?;
-        let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
-            return Ok(());
-        };
-        let client = requester.client(&self.client, &instance.key.namespace);
-        self.remove_all(&instance.key, &client, left).await.map(drop)
     }
 }
 
@@ -269,24 +311,25 @@ fn propagation(place: &Place) -> PropagationPolicy {
     }
 }
 
-/// Deletes an object, if it is the one that was made, and nobody has made it something else since.
+/// Deletes an object, if it is the one that was made, and nobody has made it something else since; `None` if there is
+/// none of its name.
 async fn delete(
     key: &Key,
     api: &Api<DynamicObject>,
     made: &Made,
     in_place: bool,
     propagation: PropagationPolicy,
-) -> Result<Left, CallError> {
-    let Some(found) = find(api.get_metadata(&made.name)).await? else { return Ok(Left::Nothing) };
+) -> Result<Option<Left>, CallError> {
+    let Some(found) = find(api.get_metadata(&made.name)).await? else { return Ok(None) };
     let metadata = json!({"metadata": found.metadata});
     let is_it = found.metadata.uid.as_deref() == Some(&made.uid);
     let is_labelled = metadata["metadata"]["labels"][OWNER] == *key.uid;
     // `kubectl delete --cascade=orphan` takes the owner away: it is to stay.
     if !is_it || !is_labelled || (in_place && !is_owned(key, &metadata)) {
-        return Ok(Left::Nothing);
+        return Ok(Some(Left::Nothing));
     }
     if found.metadata.deletion_timestamp.is_some() {
-        return Ok(Left::Going);
+        return Ok(Some(Left::Going));
     }
     let params = DeleteParams {
         propagation_policy: Some(propagation),
@@ -298,10 +341,10 @@ async fn delete(
     };
     match call(api.delete(&made.name, &params)).await {
         // Marked, or gone at once.
-        Ok(either) if either.is_right() => Ok(Left::Nothing),
+        Ok(either) if either.is_right() => Ok(Some(Left::Nothing)),
         // Written in the meantime: it is looked at again.
-        Ok(_) | Err(CallError::Conflict) => Ok(Left::Going),
-        Err(CallError::NotFound) => Ok(Left::Nothing),
+        Ok(_) | Err(CallError::Conflict) => Ok(Some(Left::Going)),
+        Err(CallError::NotFound) => Ok(Some(Left::Nothing)),
         Err(error) => Err(error),
     }
 }

@@ -177,6 +177,15 @@ impl Town {
         serde_json::to_value(self.instances().get(name).await.unwrap()).unwrap()
     }
 
+    /// Waits until it is there.
+    pub(crate) async fn appears(&self, name: &str) {
+        let begin = Instant::now();
+        while self.instances().get_opt(name).await.unwrap().is_none() {
+            assert!(begin.elapsed() < PATIENCE, "{name} is never there");
+            sleep(LOOK).await;
+        }
+    }
+
     /// Waits until it is so.
     pub(crate) async fn until(
         &self,

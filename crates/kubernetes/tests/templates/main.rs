@@ -5,15 +5,26 @@ mod calls;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod account;
 mod admission;
-
+mod awaited;
+mod bindings;
 mod broker;
 mod changes;
+mod counter;
 mod deaths;
 mod harness;
 mod instances;
+mod leaders;
+mod leaving;
+mod namespaces;
+mod orders;
+mod parameters;
 mod pitfalls;
 mod refusals;
+mod removals;
+mod requests;
+mod rights;
 mod shop;
 mod translation;
 mod webhook;

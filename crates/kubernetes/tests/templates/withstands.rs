@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::harness::{Town, template};
 
 /// What is of the whole cluster, removed when the test is over however it ends.
-struct Wide(Vec<Vec<String>>);
+pub(crate) struct Wide(Vec<Vec<String>>);
 
 impl Drop for Wide {
     fn drop(&mut self) {
@@ -23,14 +23,14 @@ impl Drop for Wide {
 }
 
 impl Wide {
-    fn of(all: &[&[&str]]) -> Self {
+    pub(crate) fn of(all: &[&[&str]]) -> Self {
         let owned = |one: &&[&str]| one.iter().map(|it| (*it).to_owned()).collect();
         Self(all.iter().map(owned).collect())
     }
 }
 
 /// Somebody who may do everything, by a name of this test's own.
-async fn administrator(town: &Town) -> (String, Wide) {
+pub(crate) async fn administrator(town: &Town) -> (String, Wide) {
     let name = format!("administrator-{}", town.cluster.namespace);
     let binding: ClusterRoleBinding = serde_json::from_value(json!({
         "metadata": {"name": name},

@@ -229,6 +229,6 @@ fn unread(failure: Failure) -> Error {
         FailureKind::Transient => {
             Error::new(ErrorKind::Unavailable, failure.description).retry_after(AGAIN)
         }
-        _ => Error::new(ErrorKind::Unprocessable, failure.description),
+        _ => Error::bad_request(failure.description),
     }
 }

@@ -1,7 +1,7 @@
 //! A binding is what the objects of an instance expose; it changes none of them.
 
 use kube::Client;
-use osb::{BindingBody, Failure, Output, Work};
+use osb::{BindingBody, Failure, FailureKind, Output, Work};
 use serde_json::{Map, Value, json};
 
 use super::claim::Claim;
@@ -15,10 +15,13 @@ impl TemplateBroker {
     /// Reads what is exposed, in the requester's name, and notes who is bound.
     pub(super) async fn expose(&self, work: Work) -> Result<Output, Failure> {
         let (name, requester) = (name(&work), requester(&work)?);
-        let missing = || Failure::failed("there is no BrokerTemplateInstance of this instance");
+        let missing = || {
+            let why = "there is no BrokerTemplateInstance of this instance";
+            Failure::new(FailureKind::Invalid, why)
+        };
         let claim = self.claimed(&name).await?.ok_or_else(missing)?;
         let client = requester.client(&self.client, claim.namespace());
-        let credentials = self.credentials(&client, &claim).await?;
+        let credentials = self.credentials(&client, &claim).await.map_err(nothing_was_made)?;
         if let Some(binding) = &work.binding_id {
             self.note(&name, binding.as_str(), true).await?;
         }
@@ -57,5 +60,13 @@ fn unbound(why: Unexposed) -> Failure {
         Unexposed::Unread(what, error) => failed(&what, error),
         Unexposed::Gone(what) => Failure::failed(format!("{what}: it is not there any more")),
         Unexposed::Wrong(why) => Failure::failed(why),
+    }
+}
+
+/// A binding that cannot be had changes nothing: there is nothing to be removed again, as there would be after a 500.
+fn nothing_was_made(failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::Failed => Failure { kind: FailureKind::Invalid, ..failure },
+        _ => failure,
     }
 }

@@ -16,7 +16,7 @@ use osb::catalog::PlanEntry;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, CompiledCatalog,
     DeprovisionRequest, Error, ErrorKind, InstanceId, InstanceView, LastOperation,
-    LastOperationQuery, ProvisionRequest, ProvisionedBody, Reply, ServiceId, UnbindRequest,
+    LastOperationQuery, Object, ProvisionRequest, ProvisionedBody, Reply, ServiceId, UnbindRequest,
     UpdateRequest,
 };
 use quick_cache::sync::Cache;
@@ -262,6 +262,23 @@ fn uuid(member: &str, id: &str) -> Result<(), Error> {
     }
 }
 
+/// The namespace that an order's context names.
+///
+/// # Errors
+/// 400, if it is not of Kubernetes, or names none.
+fn place(context: Option<&Object>) -> Result<&str, Error> {
+    let of = |member: &str| {
+        context.and_then(|context| context.get(member)?.as_str()).unwrap_or_default()
+    };
+    if of("platform") != "kubernetes" {
+        return Err(Error::bad_request("context.platform: has to be kubernetes"));
+    }
+    match of("namespace") {
+        namespace if is_namespace(namespace) => Ok(namespace),
+        _ => Err(Error::bad_request("context.namespace: has to be the name of a namespace")),
+    }
+}
+
 /// A label of DNS, as the names of namespaces are.
 fn is_namespace(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -289,17 +306,7 @@ impl Backend for Front {
         request: ProvisionRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
         uuid("instance_id", instance.as_str())?;
-        let context = request.context.as_ref().map(osb::Sensitive::expose);
-        let of = |member: &str| {
-            context.and_then(|context| context.get(member)?.as_str()).unwrap_or_default()
-        };
-        if of("platform") != "kubernetes" {
-            return Err(Error::bad_request("context.platform: has to be kubernetes"));
-        }
-        if !is_namespace(of("namespace")) {
-            return Err(Error::bad_request("context.namespace: has to be the name of a namespace"));
-        }
-        let namespace = of("namespace").to_owned();
+        let namespace = place(request.context.as_ref().map(osb::Sensitive::expose))?.to_owned();
         if !self.broker.watched.is_empty() && !self.broker.watched.contains(&namespace) {
             let words = format!("context.namespace: instances are not made in {namespace:?}");
             return Err(Error::bad_request(words));
@@ -308,7 +315,7 @@ impl Backend for Front {
         self.may_use(&requester, &request.service_id).await?;
         let instances = of_group("create", "templateinstances", namespace.clone(), String::new());
         self.check(&requester, instances).await?;
-        self.check(&requester, creation_of_secrets(namespace)).await?;
+        self.check(&requester, creation_of_secrets(namespace.clone())).await?;
         let key = Key::Instance(instance.clone());
         let known = self.engine.store().glance(&key).await.ok().flatten();
         if known.is_none() {
@@ -318,7 +325,7 @@ impl Backend for Front {
             self.adopt_claimed(instance, asked).await?;
         }
         let known = known.as_ref().and_then(ordered);
-        if known.is_some_and(|it| namespace_of(&it) != of("namespace")) {
+        if known.is_some_and(|it| namespace_of(&it) != namespace) {
             let words = "the id is taken by an instance in another namespace";
             return Err(Error::new(ErrorKind::Conflict, words));
         }
@@ -415,5 +422,79 @@ impl Backend for Front {
         self.adopt(instance, Asked::default()).await?;
         self.may_see(call, instance).await?;
         self.engine.binding_last_operation(call, instance, binding, query).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn ids_are_uuids_in_small_letters() {
+        for (case, id, expected) in [
+            ("a UUID", "11111111-2222-4333-8444-5555555555ef", true),
+            ("capital letters", "11111111-2222-4333-8444-5555555555EF", false),
+            ("no UUID", "my-instance", false),
+            ("too short", "11111111-2222-4333-8444-5555555555e", false),
+            ("too long", "11111111-2222-4333-8444-5555555555eff", false),
+            ("another group", "11111111-2222-4333-8444-5555-55555555", false),
+            ("other letters", "11111111-2222-4333-8444-5555555555eg", false),
+            ("without hyphens", "1111111122224333844455555555555f", false),
+            ("nothing", "", false),
+        ] {
+            let found = uuid("instance_id", id).map_err(|error| error.description.into_owned());
+            let why = "instance_id: has to be a UUID, in small letters".to_owned();
+            assert_eq!(found, if expected { Ok(()) } else { Err(why) }, "{case}");
+        }
+    }
+
+    fn place_of(context: Value) -> Result<String, (ErrorKind, String)> {
+        place(context.as_object())
+            .map(str::to_owned)
+            .map_err(|error| (error.kind, error.description.into_owned()))
+    }
+
+    #[test]
+    fn orders_are_of_kubernetes_alone() {
+        let refused =
+            || Err((ErrorKind::BadRequest, "context.platform: has to be kubernetes".to_owned()));
+        for (case, context, expected) in [
+            ("of Kubernetes", json!({"platform": "kubernetes", "namespace": "a"}), Ok("a".into())),
+            ("of another", json!({"platform": "cloudfoundry", "namespace": "a"}), refused()),
+            ("in other letters", json!({"platform": "Kubernetes", "namespace": "a"}), refused()),
+            ("no text", json!({"platform": 1, "namespace": "a"}), refused()),
+            ("of none", json!({"namespace": "a"}), refused()),
+            ("no context", json!(null), refused()),
+        ] {
+            assert_eq!(place_of(context), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn an_order_names_a_namespace() {
+        let longest = "a".repeat(63);
+        for (case, namespace, is_one) in [
+            ("a name", json!("shop-1"), true),
+            ("the longest", json!(longest), true),
+            ("too long", json!(format!("{longest}a")), false),
+            ("with a dot", json!("a.b"), false),
+            ("capital letters", json!("Shop"), false),
+            ("with a slash", json!("a/b"), false),
+            ("a hyphen before", json!("-a"), false),
+            ("a hyphen behind", json!("a-"), false),
+            ("empty", json!(""), false),
+            ("no text", json!(["a"]), false),
+            ("none", json!(null), false),
+        ] {
+            let found = place_of(json!({"platform": "kubernetes", "namespace": namespace}));
+            let refused = "context.namespace: has to be the name of a namespace".to_owned();
+            let expected = match is_one {
+                true => Ok(namespace.as_str().unwrap().to_owned()),
+                false => Err((ErrorKind::BadRequest, refused)),
+            };
+            assert_eq!(found, expected, "{case}");
+        }
     }
 }
