@@ -3,6 +3,7 @@
 mod admin;
 mod cli;
 mod controller;
+mod counts;
 mod job;
 mod serve;
 mod template;

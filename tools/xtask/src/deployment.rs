@@ -1,6 +1,7 @@
 //! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, the
-//! rights are those that are written down and no more, an instance lives through `examples/kubernetes`, and
-//! the jobs of `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
+//! rights are those that are written down and no more, an instance lives through `examples/kubernetes`, another,
+//! of a template, through `examples/templates`, and the jobs of `examples/quarks-jobs` run, under the controller's
+//! rights everywhere and in one namespace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,13 +21,14 @@ pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
     images::deployment(Kind::Dev)?;
     let cluster = Cluster::of(kubeconfig);
     cluster.run(&["apply", "-k", "deploy/crds"])?;
-    cluster.run(&["apply", "-k", "deploy/templates", "--dry-run=server"])?;
     let namespace = format!("manciple-deployment-{}", std::process::id());
     cluster.run(&["create", "namespace", &namespace])?;
     let result = overlays(&cluster, &namespace).and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
     crate::run(&mut cluster.command("examples/kubernetes/walk.sh"))?;
+    let mut templates = cluster.command("examples/templates/walk.sh");
+    crate::run(templates.env("IMAGE", testkit::cluster::SHELL_IMAGE))?;
     quarks_jobs(&cluster)
 }
 
@@ -70,6 +72,7 @@ fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         ("ha", json!({"antiAffinity": true, "podDisruptionBudget": {"enabled": true}})),
         ("monitoring", json!({"serviceMonitor": {"enabled": true}})),
         ("controller", controller(&json!({}))),
+        ("templates", manifests::of_templates()),
     ] {
         let made = cluster.run(&["kustomize", &format!("deploy/overlays/{overlay}")])?;
         let made = by_name(manifests::objects(&made)?);
@@ -91,6 +94,14 @@ fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         "auth": access(),
     });
     cluster.takes(namespace, objects_of(&all)?.into_iter())?;
+    for webhook in [
+        json!({"caBundle": "QQ==", "apiServers": ["10.0.0.1/32"]}),
+        json!({"certManager": {"enabled": true}}),
+    ] {
+        let templates = json!({"enabled": true, "webhook": webhook});
+        let values = json!({"templates": templates, "controller": {"enabled": true}});
+        cluster.takes(namespace, objects_of(&values)?.into_iter())?;
+    }
     let several = json!({"brokers": "apart", "jobNamespaces": ["jobs-a", "jobs-b"]});
     let several = objects_of(&several)?;
     let roles = several.iter().filter(|object| object["kind"] == "Role").count();
@@ -111,9 +122,14 @@ fn objects_of(values: &Value) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Objects by kind and name; variables in order of their names, for the order is no matter.
+/// Objects by kind and name; variables in order of their names, for the order is no matter, and without what is said to
+/// Helm alone.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let named = objects.into_iter().map(|mut object| {
+        if object["kind"] == "CustomResourceDefinition" {
+            let metadata = object["metadata"].as_object_mut();
+            metadata.and_then(|metadata| metadata.remove("annotations"));
+        }
         let variables = object.pointer_mut("/spec/template/spec/containers/0/env");
         if let Some(variables) = variables.and_then(Value::as_array_mut) {
             variables.sort_by_key(|variable| variable["name"].to_string());
@@ -127,15 +143,18 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
 /// What the service accounts may do is what their roles say, and what every service account may: with the
 /// defaults, and with all that is by choice.
 fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
-    let compare = |account: &str, values: &Value| {
-        rights::compare(cluster, namespace, account, objects_of(values)?)
-    };
-    let result = compare("manciple", &json!({}))
-        .and_then(|()| compare("manciple", &json!({"auth": access()})))
-        .and_then(|()| compare("manciple-controller", &controller(&json!({}))));
-    for kind in ["clusterrole", "clusterrolebinding"] {
+    for (account, values) in [
+        ("manciple", json!({})),
+        ("manciple", json!({"auth": access()})),
+        ("manciple", manifests::of_templates()),
+        ("manciple-controller", controller(&json!({}))),
+        ("manciple-controller", manifests::of_templates()),
+    ] {
+        let result = rights::compare(cluster, namespace, account, objects_of(&values)?);
         let label = format!("{OF_TEST}={namespace}");
-        cluster.run(&["delete", kind, "-l", &label])?;
+        cluster.run(&["delete", "clusterrole,clusterrolebinding", "-l", &label])?;
+        cluster.run(&["-n", namespace, "delete", "role,rolebinding", "--all"])?;
+        result?;
     }
-    result
+    Ok(())
 }

@@ -12,7 +12,10 @@ use crate::{cluster, manifests};
 /// A label of what is not of a test's namespace: that namespace.
 pub(crate) const OF_TEST: &str = "manciple.test/namespace";
 /// What a cluster may not know: `policy/v1` before 1.21, and what an operator installs.
-const NOT_EVERYWHERE: [&str; 2] = ["PodDisruptionBudget", "ServiceMonitor"];
+const NOT_EVERYWHERE: [&str; 4] =
+    ["PodDisruptionBudget", "ServiceMonitor", "Certificate", "Issuer"];
+/// What is of the whole cluster, beside what is called so.
+const OF_CLUSTER: [&str; 2] = ["CustomResourceDefinition", "MutatingWebhookConfiguration"];
 
 /// The cluster.
 pub(crate) struct Cluster {
@@ -71,9 +74,8 @@ impl Cluster {
         flags: &[&str],
     ) -> anyhow::Result<()> {
         let moved = objects.map(|mut object| {
-            let everywhere =
-                object["kind"].as_str().is_some_and(|kind| kind.starts_with("Cluster"));
-            if everywhere {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            if kind.starts_with("Cluster") || OF_CLUSTER.contains(&kind) {
                 object["metadata"]["labels"][OF_TEST] = json!(namespace);
             } else {
                 object["metadata"]["namespace"] = json!(namespace);

@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::ensure;
 
 /// A program, and the package that has it.
-const NEEDED: [(&str, &str); 3] = [("cc", "gcc"), ("psql", "postgresql"), ("curl", "curl")];
+const NEEDED: [(&str, &str); 4] =
+    [("cc", "gcc"), ("psql", "postgresql"), ("curl", "curl"), ("openssl", "openssl")];
 
 /// Installs what the tests need and is missing, and says what it installs.
 pub(crate) fn install_for_tests() -> anyhow::Result<()> {

@@ -7,13 +7,10 @@ use serde_json::Value;
 
 use crate::kubectl::Cluster;
 
-const KINDS: [&str; 5] =
-    ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
-
 /// What may be done: verbs, by what it is done to.
 type Rights = BTreeMap<String, BTreeSet<String>>;
 
-/// Makes what of these objects is about rights, and insists that the account has the rights that they name, those
+/// Makes what of these objects is about the rights of an account, and insists that it has those that they name, those
 /// that every account has, and no others.
 pub(crate) fn compare(
     cluster: &Cluster,
@@ -21,7 +18,16 @@ pub(crate) fn compare(
     account: &str,
     mut objects: Vec<Value>,
 ) -> anyhow::Result<()> {
-    objects.retain(|object| KINDS.iter().any(|kind| object["kind"] == *kind));
+    let roles: Vec<Value> = bindings(&objects, account).map(|it| it["roleRef"].clone()).collect();
+    let is_bound = |object: &Value| {
+        let mut roles = roles.iter();
+        roles.any(|it| it["kind"] == object["kind"] && it["name"] == object["metadata"]["name"])
+    };
+    objects.retain(|object| {
+        let is_account =
+            object["kind"] == "ServiceAccount" && object["metadata"]["name"] == account;
+        is_account || is_bound(object) || binds(object, account)
+    });
     let said = joined(objects.iter().flat_map(rules));
     cluster.apply(namespace, objects.into_iter(), &[])?;
     let list = |account: &str| -> anyhow::Result<Rights> {
@@ -34,6 +40,15 @@ pub(crate) fn compare(
     ours.retain(|what, verbs| everybody.get(what) != Some(verbs));
     ensure!(ours == said, "{account} may {ours:?}, and its roles say {said:?}");
     Ok(())
+}
+
+fn bindings<'o>(objects: &'o [Value], account: &'o str) -> impl Iterator<Item = &'o Value> {
+    objects.iter().filter(move |object| binds(object, account))
+}
+
+/// Whether it binds a role to an account.
+fn binds(object: &Value, account: &str) -> bool {
+    object["subjects"].as_array().into_iter().flatten().any(|subject| subject["name"] == account)
 }
 
 /// Two rules about one thing are one.

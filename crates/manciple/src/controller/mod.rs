@@ -22,7 +22,7 @@ pub(crate) use args::ControllerArgs;
 use args::Which;
 use http::Controllers;
 
-use crate::serve::{identity, log, told_to_end};
+use crate::serve::{LINGER, identity, log, told_to_end};
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
@@ -83,11 +83,15 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         }
         osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
         tracing::info!("told to end; Jobs go on, and another replica takes over");
-        if let Some(webhook) = webhook {
-            webhook.end().await;
-        }
         tasks.shutdown().await;
         lead.give_back().await;
+        if let Some(webhook) = webhook {
+            // In a pod: without an answer what people order is refused.
+            if cluster.kubeconfig.is_none() {
+                tokio::time::sleep(LINGER).await;
+            }
+            webhook.end().await;
+        }
         anyhow::Ok(())
     })
 }

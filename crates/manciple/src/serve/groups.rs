@@ -19,6 +19,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use kubernetes::brokers::{Registry, Share};
 use kubernetes::own;
+use kubernetes::templates::Counts;
 use osb::server::Authentication;
 use osb::{Backend, Error};
 use tokio::task::JoinSet;
@@ -26,6 +27,7 @@ use tower_service::Service;
 
 use super::cluster::Connected;
 use super::place::Place;
+use super::templates::Market;
 use crate::admin::refusal::unwelcome;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
@@ -41,7 +43,7 @@ pub(crate) enum Serving {
     /// What is asked for under the name of a broker.
     Apart(Arc<Groups>),
     /// Templates, beside what else there is.
-    Templates(Engine, Option<Box<Self>>),
+    Templates(Market, Option<Box<Self>>),
 }
 
 impl Serving {
@@ -50,9 +52,9 @@ impl Serving {
         match self {
             Self::One(engine) => vec![engine.clone()],
             Self::Apart(groups) => groups.engines(),
-            Self::Templates(engine, beside) => {
+            Self::Templates(market, beside) => {
                 let others = beside.as_ref().map(|beside| beside.engines());
-                others.into_iter().flatten().chain([engine.clone()]).collect()
+                others.into_iter().flatten().chain([market.engine.clone()]).collect()
             }
         }
     }
@@ -62,9 +64,17 @@ impl Serving {
         match self {
             Self::One(engine) => engine.catalog().is_some(),
             Self::Apart(_) => true,
-            Self::Templates(engine, beside) => {
-                engine.catalog().is_some() && beside.as_ref().is_none_or(|it| it.is_ready())
+            Self::Templates(market, beside) => {
+                market.engine.catalog().is_some() && beside.as_ref().is_none_or(|it| it.is_ready())
             }
+        }
+    }
+
+    /// How TemplateInstances stand, where they are made here.
+    pub(crate) fn instances(&self) -> Option<Counts> {
+        match self {
+            Self::Templates(market, _) => market.controller.as_ref().map(|it| it.counts()),
+            Self::One(_) | Self::Apart(_) => None,
         }
     }
 

@@ -5,15 +5,18 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use engine::record::{Phase, Record};
+use kubernetes::templates::Counts;
 use osb::server::{Exchange, Observer};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::counts;
 
 /// From 0.1 ms, an answer from memory, to 50 s, a held bind.
 const REQUEST_BUCKETS: [f64; 12] =
@@ -94,15 +97,23 @@ impl Metrics {
         })
     }
 
-    /// The text that Prometheus reads.
-    pub(crate) fn text(&self, in_progress: usize) -> String {
+    /// The text that Prometheus reads; `instances` is how TemplateInstances stand, where they are made here.
+    pub(crate) fn text(&self, in_progress: usize, instances: Option<&Counts>) -> String {
         self.in_progress.set(i64::try_from(in_progress).unwrap_or(i64::MAX));
         let mut text = String::new();
-        if encode(&mut text, &self.registry).is_err() {
+        if self.write(&mut text, instances).is_err() {
             text.clear();
             let _ = writeln!(text, "# the metrics could not be written");
         }
         text
+    }
+
+    fn write(&self, text: &mut String, instances: Option<&Counts>) -> std::fmt::Result {
+        encode_registry(text, &self.registry)?;
+        if let Some(counts) = instances {
+            counts::write(text, counts)?;
+        }
+        encode_eof(text)
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) use cluster::{AgentDelivery, Cluster, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
 pub(crate) use offer::{Drift, Requesters, Translate};
 pub(crate) use secrets::random_text;
-pub(crate) use start::{log, told_to_end};
+pub(crate) use start::{LINGER, log, told_to_end};
 pub(crate) use tls::Certificate;
 
 use config::Config;

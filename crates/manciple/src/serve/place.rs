@@ -12,7 +12,7 @@ use engine::ports::{Clock, Runner, Store};
 use engine::record::Record;
 use engine::{Engine, Observer, SystemClock};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
-use kubernetes::templates::broker::TemplateBroker;
+use kubernetes::templates::broker::{self as templates, TemplateBroker};
 use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
 use osb::{Error, ErrorKind};
 use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
@@ -41,6 +41,8 @@ pub(crate) struct Place {
     pub(crate) leadership: Option<Leadership>,
     /// Where several brokers share the catalog.
     group: Option<Grouped>,
+    /// What operations are counted by where no `Broker` says it; empty, which is as none, where there is but one broker.
+    name: &'static str,
 }
 
 /// The `Broker`s that are served as one.
@@ -71,10 +73,13 @@ impl Place {
         }
     }
 
-    /// The name of the `Broker` that a record is of; empty where there is but one broker.
+    /// The name of the `Broker` that a record is of; that of the place where no `Broker` is served.
     pub(crate) fn broker(&self) -> Arc<dyn Fn(&Record) -> String + Send + Sync> {
         match &self.group {
-            None => Arc::new(|_| String::new()),
+            None => {
+                let name = self.name;
+                Arc::new(move |_| name.to_owned())
+            }
             Some(Grouped { share: Share::One(name), .. }) => {
                 let name = name.clone();
                 Arc::new(move |_| name.clone())
@@ -137,6 +142,7 @@ impl Place {
             refusing: Arc::new(move || asked.refusing().map(str::to_owned)),
             leadership: None,
             group: None,
+            name: "",
         })
     }
 
@@ -160,6 +166,7 @@ impl Place {
             refusing: Arc::new(|| None),
             leadership: Some(Leadership { store, lead: Arc::clone(&cluster.lead) }),
             group,
+            name: "",
         })
     }
 }
@@ -183,6 +190,7 @@ impl Place {
             refusing: Arc::new(|| None),
             leadership: Some(Leadership { store, lead: Arc::clone(lead) }),
             group: None,
+            name: templates::NAME,
         })
     }
 }

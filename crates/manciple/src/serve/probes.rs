@@ -55,6 +55,7 @@ async fn metrics(State(probes): State<Probes>, request: Parts) -> Response {
         return unwelcome(error, authentication);
     }
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = probes.metrics.text(probes.serving.in_progress());
+    let serving = &probes.serving;
+    let text = probes.metrics.text(serving.in_progress(), serving.instances().as_ref());
     ([(header::CONTENT_TYPE, format)], text).into_response()
 }

@@ -32,7 +32,7 @@ use crate::admin::routes::{self, Admin};
 const LOOK_AT_FILES: Duration = Duration::from_secs(10);
 /// How long a pod that is to go still takes what comes: so long may it be sent something by those who have
 /// not heard yet.
-const LINGER: Duration = Duration::from_secs(5);
+pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often the catalog is read again, unless said otherwise.
 const REFRESH: Duration = Duration::from_secs(600);
 
@@ -67,10 +67,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let known = Known::open(&config.auth, first, access)?;
         let metrics = Metrics::new();
         let parts = Parts { config: config.clone(), policy, known, metrics };
-        let (serving, lead, router) = match machine {
+        let Served { serving, lead, refusing, router } = match machine {
             Some(store) => parts.one(Place::machine(config, &data_dir, store).await?).await?,
             None => parts.cluster().await?,
         };
+        let router = router.merge(parts.probes(serving.clone(), &refusing));
         let resumed = match &serving {
             Serving::One(engine) if engine.drives() => engine.resume().await?,
             _ => 0,
@@ -134,8 +135,16 @@ pub(crate) struct Parts {
     metrics: Arc<Metrics>,
 }
 
-/// What serves, who leads among several, and the routes.
-type Served = (Serving, Option<Arc<Lead>>, Router);
+/// What serves.
+struct Served {
+    serving: Serving,
+    /// Who leads among several.
+    lead: Option<Arc<Lead>>,
+    /// Why the store takes no writes, if it takes none.
+    refusing: Refusing,
+    /// The routes, but for the probes.
+    router: Router,
+}
 
 impl Parts {
     /// One broker, or several as one.
@@ -153,10 +162,8 @@ impl Parts {
             tokio::spawn(leadership.take_part(&engine));
             leadership.stand()
         });
-        let serving = Serving::One(engine.clone());
-        let router =
-            self.probes(serving.clone(), &place.refusing).merge(self.routes(&engine, &place));
-        Ok((serving, lead, router))
+        let router = self.routes(&engine, &place);
+        Ok(Served { serving: Serving::One(engine), lead, refusing: place.refusing, router })
     }
 
     /// On a cluster.
@@ -170,21 +177,21 @@ impl Parts {
             let keeps = Arc::clone(&lead);
             tokio::spawn(async move { keeps.keep().await });
             let ground = Ground { client, namespace, lead: Arc::clone(&lead) };
-            let (engine, routes) = templates::open(self, of, ground).await?;
-            let serving = Serving::Templates(engine, None);
-            let refusing: Refusing = Arc::new(|| None);
+            let (market, routes) = templates::open(self, of, ground).await?;
+            let serving = Serving::Templates(market, None);
             // There is no other: it is at the root, too.
-            let router = self.probes(serving.clone(), &refusing).merge(routes.clone());
-            return Ok((serving, Some(lead), router.merge(templates::nested(routes))));
+            let router = routes.clone().merge(templates::nested(routes));
+            return Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router });
         }
         let connected = cluster.connect(&self.config, &self.policy.broker).await?;
         let (client, namespace) = (connected.client.clone(), connected.namespace().to_owned());
         let ground = Ground { client, namespace, lead: Arc::clone(&connected.lead) };
-        let (serving, lead, router) = self.brokers(&cluster, connected).await?;
-        let Some(of) = &cluster.templates else { return Ok((serving, lead, router)) };
-        let (engine, routes) = templates::open(self, of, ground).await?;
-        let serving = Serving::Templates(engine, Some(Box::new(serving)));
-        Ok((serving, lead, router.merge(templates::nested(routes))))
+        let served = self.brokers(&cluster, connected).await?;
+        let Some(of) = &cluster.templates else { return Ok(served) };
+        let (market, routes) = templates::open(self, of, ground).await?;
+        let serving = Serving::Templates(market, Some(Box::new(served.serving)));
+        let router = served.router.merge(templates::nested(routes));
+        Ok(Served { serving, router, ..served })
     }
 
     /// On a cluster, what is not of templates.
@@ -214,10 +221,8 @@ impl Parts {
         let stands = Arc::clone(&lead);
         tokio::spawn(async move { stands.keep().await });
         let serving = Serving::Apart(Arc::clone(&groups));
-        let refusing: Refusing = Arc::new(|| None);
-        let router = self.probes(serving.clone(), &refusing);
-        let router = router.merge(groups::routes(groups, self.known.authentication()));
-        Ok((serving, Some(lead), router))
+        let router = groups::routes(groups, self.known.authentication());
+        Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
     }
 
     pub(crate) fn engine(&self, place: &Place, policy: engine::Policy) -> Engine {
@@ -273,6 +278,11 @@ impl Parts {
         };
         routes::routes(admin).merge(osb::server::router(backend, settings))
     }
+}
+
+/// Of resources: the API server says so of each write.
+fn nothing_refuses() -> Refusing {
+    Arc::new(|| None)
 }
 
 /// Takes up changed passwords, tokens and certificates, and the catalog on SIGHUP.

@@ -30,12 +30,20 @@ pub(crate) struct Ground {
     pub(crate) lead: Arc<Lead>,
 }
 
+/// What serves templates.
+#[derive(Clone)]
+pub(crate) struct Market {
+    pub(crate) engine: Engine,
+    /// Who makes instances, where it is done here.
+    pub(crate) controller: Option<Arc<Controller>>,
+}
+
 /// Begins to serve templates.
 pub(crate) async fn open(
     parts: &Parts,
     of: &Templates,
     ground: Ground,
-) -> anyhow::Result<(Engine, Router)> {
+) -> anyhow::Result<(Market, Router)> {
     let Ground { client, namespace, lead } = ground;
     let seal = templates::seal_key(client.clone(), &namespace, templates::NAME).await?;
     let settings = broker::Settings {
@@ -54,7 +62,7 @@ pub(crate) async fn open(
     if let Some(leadership) = &place.leadership {
         tokio::spawn(leadership.take_part(&engine));
     }
-    if of.controller {
+    let controller = if of.controller {
         let settings = Settings {
             namespace,
             name: templates::NAME.to_owned(),
@@ -65,11 +73,15 @@ pub(crate) async fn open(
             drift_interval: of.drift_interval.map_or(DRIFT_INTERVAL, |it| it.0),
             translation: of.translate.clone().map(Into::into),
         };
-        tokio::spawn(Controller::open(client, settings).await?.run(lead));
-    }
+        let controller = Controller::open(client, settings).await?;
+        tokio::spawn(Arc::clone(&controller).run(lead));
+        Some(controller)
+    } else {
+        None
+    };
     let front = broker.backend(engine.clone());
     let router = parts.routes_of(front, &engine, &place);
-    Ok((engine, router))
+    Ok((Market { engine, controller }, router))
 }
 
 /// Where the routes of templates are, beside those of others.

@@ -152,9 +152,13 @@ impl Market {
 
 impl Drop for Market {
     fn drop(&mut self) {
-        let name = format!("manciple-templates-{}", self.town.namespace);
-        for kind in ["clusterrolebinding", "clusterrole"] {
-            let _ = testkit::cluster::kubectl().args(["delete", kind, &name]).output();
+        for of in
+            ["requesters", "requesters-broker", "requesters-controller", "broker", "controller"]
+        {
+            let name = format!("{}-{of}", of_cluster(&self.town.namespace));
+            let what = [format!("clusterrolebinding/{name}"), format!("clusterrole/{name}")];
+            let delete = ["delete", "--ignore-not-found", &what[0], &what[1]];
+            let _ = testkit::cluster::kubectl().args(delete).output();
         }
         let instances = testkit::cluster::kubectl()
             .args(["-n", &self.town.namespace, "get", "templateinstances,secrets", "-o", "name"])
@@ -169,16 +173,25 @@ impl Drop for Market {
     }
 }
 
-/// The kubeconfig of an account with the rights that are written down for operators, and no others.
+/// How the names begin of what is of the whole cluster, and not that of another test.
+fn of_cluster(namespace: &str) -> String {
+    format!("manciple-templates-{namespace}")
+}
+
+/// The kubeconfig of an account with the rights that are written down for operators, those of the broker and of the
+/// controller, and no others.
 fn account(town: &Town) -> std::path::PathBuf {
     let (_, token) = town.account("manciple", "");
     let namespace = &town.namespace;
-    for file in ["deploy/base/role.yaml", "deploy/templates/manciple.yaml"] {
+    for file in ["deploy/base/role.yaml", "deploy/overlays/templates/templates-role.yaml"] {
         let text = std::fs::read_to_string(format!("{ROOT_FOLDER}{file}")).unwrap();
         let text = text
             .replace("namespace: manciple", &format!("namespace: {namespace}"))
-            // What is of the whole cluster is not that of another test.
-            .replace("name: manciple-templates", &format!("name: manciple-templates-{namespace}"));
+            .replace(
+                "name: manciple-manciple-templates",
+                &format!("name: {}", of_cluster(namespace)),
+            )
+            .replace("    name: manciple-controller\n", "    name: manciple\n");
         let file = town.site.write("rights.yaml", &text);
         town.kubectl(&["apply", "-f", file.to_str().unwrap()]);
     }

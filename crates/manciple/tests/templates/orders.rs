@@ -58,6 +58,14 @@ fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     let made = market.town.get(&format!("templateinstance/{INSTANCE}"));
     assert_eq!(made["spec"]["requester"]["username"], "editor");
     assert_eq!(made["status"]["conditions"][0]["type"], "Ready");
+    let metrics = http::get(&server.address, "/metrics").unwrap();
+    for line in [
+        "manciple_template_instances 1\n",
+        "openshift_template_instance_completed_total{condition=\"Ready\"} 1\n",
+        "manciple_operations_total{action=\"provision\",outcome=\"succeeded\",broker=\"template.openshift.io\"} 1\n",
+    ] {
+        assert!(metrics.body.as_str().unwrap().contains(line), "{line}: {metrics:?}");
+    }
 
     let binding = format!("{instance}/service_bindings/{BINDING}");
     let bind = json!({"service_id": service, "plan_id": service});

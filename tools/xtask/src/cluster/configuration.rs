@@ -134,6 +134,8 @@ pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
                 flag("service-cluster-ip-range", SERVICES),
                 flag("authorization-mode", "Node,RBAC"),
                 "--allow-privileged".into(),
+                // There is no proxy for services: webhooks are asked at the addresses of their pods.
+                flag("enable-aggregator-routing", "true"),
                 flag("client-ca-file", &certificate("ca.crt")),
                 flag("tls-cert-file", &certificate("apiserver.crt")),
                 flag("tls-private-key-file", &certificate("apiserver.key")),

@@ -1,7 +1,7 @@
 //! Pods on a bridge, and one rule by which they find the API server.
 //!
 //! There is no proxy for services: pods reach the API server by its service address through one rule of
-//! address translation, and the machine reaches pods by their own addresses.
+//! address translation, and the machine reaches pods by their own addresses, the API server too.
 
 use std::process::Command;
 

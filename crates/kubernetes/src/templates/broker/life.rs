@@ -96,19 +96,28 @@ impl TemplateBroker {
         .map_err(|error| Failure::failed(error.to_string()))
     }
 
-    /// Withdraws an instance in the requester's name, and waits until all of it is gone.
+    /// Withdraws an instance, and waits until all of it is gone: in the name of whoever asks for it; where that is
+    /// nobody, as when an operator deletes the record, in the name of whom it is made for.
     pub(super) async fn withdraw(&self, work: Work) -> Result<Output, Failure> {
         let name = name(&work);
         let Some(claim) = self.claimed(&name).await? else { return Ok(Output::default()) };
         let namespace = claim.namespace().to_owned();
-        let requester = requester(&work)?;
-        let client = requester.client(&self.client, &namespace);
         // Ours to look: where the namespace is gone, so are the requester's rights in it.
         let ours = self.instances(&self.client, &namespace);
         let what = format!("TemplateInstance {name}");
         let found = find(ours.get(&name)).await.map_err(|error| failed(&what, error))?;
-        if let Some(found) = found.filter(|found| claim.owns(&found.metadata)) {
-            self.remove(&client, &namespace, &name, &found).await?;
+        let found = found.filter(|found| claim.owns(&found.metadata));
+        let requester = match (&work.originating_identity, &found) {
+            (Some(_), _) => Some(requester(&work)?),
+            (None, Some(found)) => Some(
+                Requester::of(&found.data["spec"]["requester"])
+                    .map_err(|why| Failure::failed(format!("{what}: {why}")))?,
+            ),
+            (None, None) => None,
+        };
+        let client = requester.map(|requester| requester.client(&self.client, &namespace));
+        if let (Some(client), Some(found)) = (&client, found) {
+            self.remove(client, &namespace, &name, &found).await?;
             while let Some(there) =
                 find(ours.get(&name)).await.map_err(|error| failed(&what, error))?
             {
@@ -121,7 +130,10 @@ impl TemplateBroker {
                 tokio::time::sleep(LOOK).await;
             }
         }
-        parameters::forget(&client, &claim, &BTreeSet::new()).await;
+        // Without anybody in whose name it could be done they go with their owner.
+        if let Some(client) = &client {
+            parameters::forget(client, &claim, &BTreeSet::new()).await;
+        }
         self.unclaim(&name).await?;
         Ok(Output::default())
     }
