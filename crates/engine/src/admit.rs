@@ -53,11 +53,13 @@ fn joins(record: &Record, action: Action, hash: &str) -> bool {
 /// The attributes by which a repeated creation is told from a different one. The context is not
 /// among them: platforms change it under the same order.
 pub(crate) fn same_order(one: &Ordered, other: &Ordered) -> bool {
+    // Of what was ordered elsewhere it is not known for whom.
+    let agree = |known: &Option<String>, asked: &Option<String>| known.is_none() || known == asked;
     one.service_id == other.service_id
         && one.plan_id == other.plan_id
         && one.parameters == other.parameters
-        && one.organization_guid == other.organization_guid
-        && one.space_guid == other.space_guid
+        && agree(&one.organization_guid, &other.organization_guid)
+        && agree(&one.space_guid, &other.space_guid)
         && one.bind_resource == other.bind_resource
         && one.predecessor_binding_id == other.predecessor_binding_id
 }

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Client, ResourceExt as _};
 use ring::hmac;
 use serde_json::{Value, json};
 
 use super::Controller;
 use super::exposed::{Unexposed, exposed};
-use super::names::{BINDING_PROVIDER, BINDING_TYPE};
+use super::names::{BINDING_OF, BINDING_PROVIDER, BINDING_TYPE};
 use super::plan::{Planned, is_owned, owner};
 use super::record::Values;
 use super::requester::Requester;
@@ -25,8 +25,8 @@ use super::trouble::Trouble;
 use crate::calls::{CallError, call, find};
 use crate::names::MANAGED_BY;
 
-/// How much of an instance's name the name of its Secret has: `-binding-` and 8 digits come after it.
-const NAME: usize = 236;
+/// How much of an instance's name the name of its Secret has: `-binding-` and 16 digits come after it.
+const NAME: usize = 228;
 
 /// What the template of an instance says of its binding.
 fn said<'a>(instance: &'a Instance, name: &str) -> Option<&'a str> {
@@ -62,7 +62,7 @@ impl Controller {
             exposed(&client, &self.kinds, made.iter().cloned()).await.map_err(unbound)?;
         let of = [("type", Some(of_type)), ("provider", said(instance, BINDING_PROVIDER))];
         for (entry, value) in of.into_iter().filter_map(|(entry, value)| Some((entry, value?))) {
-            entries.entry(entry.to_owned()).or_insert_with(|| value.to_owned());
+            entries.insert(entry.to_owned(), value.to_owned());
         }
         let secret = secret(&instance.key, of_type, &entries, &self.seal);
         let name = secret["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -76,8 +76,11 @@ impl Controller {
             Err(CallError::Exists) => {
                 let found = find(secrets.get_metadata(&name)).await;
                 let found = found.map_err(|error| unable(error.into()))?;
-                let found = json!({"metadata": found.map(|found| found.metadata)});
-                if !is_owned(&instance.key, &found) {
+                let found = found.filter(|found| found.metadata.deletion_timestamp.is_none());
+                let Some(found) = found else {
+                    return Err(unable(Trouble::Passing("it existed, and goes".to_owned())));
+                };
+                if !is_owned(&instance.key, &json!({"metadata": found.metadata})) {
                     let why = "it exists, and is not of this instance: it is left as it is";
                     return Err(unable(Trouble::Final(why.to_owned())));
                 }
@@ -87,19 +90,43 @@ impl Controller {
         Ok(Some(name))
     }
 
-    /// Removes the Secret that an instance had before, if it has another now: nobody is pointed to it any more.
+    /// Has an instance that is ready name a Secret of what is exposed now: what is exposed may change, and the Secret may
+    /// have been removed.
+    pub(super) async fn bind_again(&self, instance: &Instance) -> Result<(), Trouble> {
+        let made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
+        let binding = self.bind(instance, &made).await?;
+        if binding.as_deref() != instance.status()["binding"]["name"].as_str() {
+            let said = json!({"binding": binding.as_ref().map(|name| json!({"name": name}))});
+            self.write_status(instance, &said).await?;
+        }
+        self.unbind(instance, binding.as_deref()).await;
+        Ok(())
+    }
+
+    /// Removes the Secrets that an instance had before the one that it has now: nobody is pointed to them any more. What
+    /// cannot be removed goes with the instance.
     pub(super) async fn unbind(&self, instance: &Instance, now: Option<&str>) {
-        let Some(before) = instance.status()["binding"]["name"].as_str() else { return };
-        if now == Some(before) {
+        let had = instance.status()["binding"]["name"].is_string();
+        if !had && now.is_none() {
             return;
         }
         let Ok(client) = self.of_requester(&instance.key).await else { return };
         let secrets: Api<Secret> = Api::namespaced(client, &instance.key.namespace);
-        // What cannot be removed goes with the instance.
-        if let Ok(Some(found)) = find(secrets.get_metadata(before)).await
-            && is_owned(&instance.key, &json!({"metadata": found.metadata}))
-        {
-            let _ = find(secrets.delete(before, &DeleteParams::default())).await;
+        let of_it = ListParams::default().labels(&format!("{BINDING_OF}={}", instance.key.uid));
+        let listed = call(secrets.list_metadata(&of_it)).await;
+        for found in listed.map(|listed| listed.items).unwrap_or_default() {
+            let name = found.name_any();
+            if now == Some(&*name) || !is_owned(&instance.key, &json!({"metadata": found.metadata}))
+            {
+                continue;
+            }
+            let params = DeleteParams {
+                preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }),
+                ..DeleteParams::default()
+            };
+            if let Err(error) = find(secrets.delete(&name, &params)).await {
+                tracing::debug!(name, %error, "a Secret of a binding stays until its instance goes");
+            }
         }
     }
 
@@ -127,16 +154,17 @@ fn unbound(why: Unexposed) -> Trouble {
 fn secret(of: &Key, of_type: &str, entries: &BTreeMap<String, String>, key: &hmac::Key) -> Value {
     let content = json!([&*of.uid, of_type, entries]).to_string();
     let content = hmac::sign(key, content.as_bytes());
-    let content = HEXLOWER.encode(content.as_ref().get(..4).unwrap_or_default());
+    let content = HEXLOWER.encode(content.as_ref().get(..8).unwrap_or_default());
     let name: String = of.name.chars().take(NAME).collect();
     let name = name.trim_end_matches(['.', '-']);
     json!({
         "metadata": {
             "name": format!("{name}-binding-{content}"),
-            "labels": {MANAGED_BY.0: MANAGED_BY.1},
+            "labels": {MANAGED_BY.0: MANAGED_BY.1, BINDING_OF: &*of.uid},
             "ownerReferences": [owner(of)],
         },
         "type": format!("servicebinding.io/{of_type}"),
+        "immutable": true,
         "stringData": entries,
     })
 }
@@ -161,7 +189,7 @@ mod tests {
         assert_ne!(name(&of, "1", b"ours"), name(&of, "1", b"another"), "nobody can try contents");
         let long = Key { name: "x".repeat(253).into(), ..of.clone() };
         assert!(name(&long, "1", b"ours").len() <= 253);
-        let dotted = Key { name: format!("{}.{}", "x".repeat(235), "y".repeat(17)).into(), ..of };
-        assert!(name(&dotted, "1", b"ours").starts_with(&format!("{}-binding-", "x".repeat(235))));
+        let dotted = Key { name: format!("{}.{}", "x".repeat(227), "y".repeat(25)).into(), ..of };
+        assert!(name(&dotted, "1", b"ours").starts_with(&format!("{}-binding-", "x".repeat(227))));
     }
 }

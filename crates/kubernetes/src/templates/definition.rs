@@ -24,10 +24,15 @@ pub fn definition(kind: Kind) -> Value {
     if kind == Kind::TemplateInstance {
         version["subresources"] = json!({"status": {}});
     }
+    let mut metadata = json!({"name": format!("{plural}.{GROUP}")});
+    if kind == Kind::TemplateInstance {
+        // For whoever binds workloads: servicebinding.io, "Provisioned Service".
+        metadata["labels"] = json!({"servicebinding.io/provisioned-service": "true"});
+    }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{GROUP}")},
+        "metadata": metadata,
         "spec": {
             "group": GROUP,
             "scope": scope,

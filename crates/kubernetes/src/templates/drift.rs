@@ -121,6 +121,15 @@ impl Controller {
                 }
             }
         }
+        match self.bind_again(&instance).await {
+            Ok(()) => {}
+            Err(Trouble::Old) => return Err(Trouble::Old),
+            Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                let why = prepared.redactor.redact(&why).into_owned();
+                let (namespace, name) = (&*key.namespace, &*key.name);
+                tracing::warn!(namespace, name, why, "its binding is as it was");
+            }
+        }
         match choice {
             Drift::Repair if !drifted.is_empty() => {
                 self.repair(&instance, &client, &prepared, drifted).await

@@ -27,6 +27,8 @@ pub(super) const DRIFT: &str = "template.manciple.dev/drift";
 pub(super) const BINDING_TYPE: &str = "template.manciple.dev/binding-type";
 /// Who provides it: the same.
 pub(super) const BINDING_PROVIDER: &str = "template.manciple.dev/binding-provider";
+/// Of which instance the Secret of a binding is, by its uid: a label.
+pub(super) const BINDING_OF: &str = "template.manciple.dev/binding-of";
 /// Who writes, in `metadata.managedFields`.
 pub(super) const MANAGER: &str = "manciple-templates";
 

@@ -12,7 +12,7 @@ use super::Controller;
 use super::await_ready::of_place;
 use super::kinds::Place;
 use super::make::{AT_ONCE, get, made};
-use super::names::OWNER;
+use super::names::{OWNER, VERIFIED};
 use super::plan::{Planned, is_owned};
 use super::record::Kept;
 use super::requester::Requester;
@@ -78,11 +78,12 @@ impl Controller {
     }
 
     /// Without a record nobody's name is known in which objects could be removed: those that Kubernetes does not remove
-    /// are left.
+    /// are left. What another controller made in the namespace may have no owner.
     fn tell_what_is_left(&self, instance: &Instance) {
         let key = &instance.key;
         let made = instance.objects().iter().filter_map(Made::of);
-        let left = made.filter(|made| made.namespace != *key.namespace);
+        let is_ours = instance.annotation(VERIFIED).is_some();
+        let left = made.filter(|made| made.namespace != *key.namespace || !is_ours);
         let words = |made: Made| match made.namespace.is_empty() {
             true => format!("{} {}", made.kind, made.name),
             false => format!("{} {}/{}", made.kind, made.namespace, made.name),

@@ -67,8 +67,12 @@ fn key_id(key: &hmac::Key) -> String {
 
 /// Whether an instance is another Manciple's: who verified it has another key. It is let be, whatever becomes of it.
 pub(super) fn is_of_another(instance: &Instance, key: &hmac::Key) -> bool {
-    let said = instance.annotation(VERIFIED).and_then(read);
-    said.is_some_and(|said| said.key != key_id(key))
+    instance.annotation(VERIFIED).is_some_and(|said| is_with_another_key(said, key))
+}
+
+/// Whether an annotation was made with another key.
+pub(super) fn is_with_another_key(annotation: &str, key: &hmac::Key) -> bool {
+    read(annotation).is_some_and(|said| said.key != key_id(key))
 }
 
 /// Checks that the requester of an instance is who ordered it.

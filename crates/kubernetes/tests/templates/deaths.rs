@@ -124,8 +124,9 @@ async fn whoever_dies_while_it_changes_something_is_followed_by_who_ends_it() {
     let mut died = 0;
     for call in 1..=30 {
         let name = format!("i{call}");
-        let mut template = password();
-        template["parameters"][0]["value"] = json!(name);
+        let mut template = bindable(&name);
+        template["objects"][2]["metadata"]["annotations"] =
+            json!({"template.openshift.io/expose-port": "{.spec.ports[0].port}"});
         town.start().await;
         town.order(&name, "editor", template.clone()).await;
         town.ready(&name).await;
@@ -146,6 +147,8 @@ async fn whoever_dies_while_it_changes_something_is_followed_by_who_ends_it() {
         assert_eq!(map["data"]["twice"], json!(made), "{name}");
         let service = town.object("v1", "Service", &name).await.unwrap();
         assert_eq!(service["spec"]["ports"][0]["port"], 9090, "{name}");
+        let given = instance["status"]["binding"]["name"].as_str().unwrap();
+        assert_eq!(town.secret(given, "port").await.unwrap(), "9090", "{name}");
         town.delete(&name).await;
         town.gone(&name).await;
         for (kind, name) in [("ConfigMap", format!("{name}-b")), ("Service", name)] {

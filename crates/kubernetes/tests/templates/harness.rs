@@ -250,6 +250,15 @@ impl Town {
         found.map(|found| serde_json::to_value(found).unwrap())
     }
 
+    /// Waits until an object is there.
+    pub(crate) async fn until_there(&self, api_version: &str, kind: &str, name: &str) {
+        let begin = Instant::now();
+        while self.object(api_version, kind, name).await.is_none() {
+            assert!(begin.elapsed() < PATIENCE, "{kind} {name} is never there");
+            sleep(LOOK).await;
+        }
+    }
+
     /// Waits until an object is gone.
     pub(crate) async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
         let begin = Instant::now();

@@ -1,6 +1,9 @@
 //! Workloads are bound as servicebinding.io has it.
 
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kubernetes::templates::Drift;
 use serde_json::{Value, json};
+use tokio::time::Duration;
 
 use super::harness::{Town, password};
 
@@ -46,6 +49,30 @@ async fn an_instance_that_is_ready_names_a_secret_for_workloads() {
     let without = town.ready_again("i").await;
     assert_eq!(without["status"].get("binding"), None);
     town.until_gone("v1", "Secret", other).await;
+    town.delete("i").await;
+    town.gone("i").await;
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_exposed_now_is_given_now_and_a_secret_that_somebody_removed_is_made_again() {
+    let mut town = Town::still("template-binding-drift").await;
+    (town.settings.drift, town.settings.drift_interval) = (Drift::Report, Duration::from_secs(1));
+    town.start().await;
+    town.order("i", "editor", database("5432")).await;
+    let instance = town.ready("i").await;
+    let name = instance["status"]["binding"]["name"].as_str().unwrap().to_owned();
+    let secrets = town.objects("v1", "Secret");
+    secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+    town.until_there("v1", "Secret", &name).await;
+    // Somebody changes what is exposed, and nobody repairs it.
+    let merge = Patch::Merge(json!({"stringData": {"password": "rotated"}}));
+    secrets.patch("sample", &PatchParams::default(), &merge).await.unwrap();
+    let other =
+        town.until("i", "it names another", |it| it["status"]["binding"]["name"] != name.as_str());
+    let other = other.await["status"]["binding"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(town.secret(&other, "password").await.as_deref(), Some("rotated"));
+    town.until_gone("v1", "Secret", &name).await;
     town.delete("i").await;
     town.gone("i").await;
     town.remove().await;

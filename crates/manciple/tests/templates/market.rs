@@ -59,6 +59,21 @@ impl Market {
         Self { town, kubeconfig }
     }
 
+    /// Servers sell, and somebody else makes instances.
+    pub(crate) fn makes_nothing(&mut self) {
+        self.set("controller", json!(false));
+    }
+
+    pub(crate) fn has_the_status_codes_of_the_original(&mut self) {
+        self.set("status_codes", json!("original"));
+    }
+
+    fn set(&mut self, member: &str, value: Value) {
+        let mut settings: Value = serde_json::from_str(&self.town.site.settings).unwrap();
+        settings["kubernetes"]["templates"][member] = value;
+        self.town.site.settings = settings.to_string();
+    }
+
     /// A server that has read the templates.
     pub(crate) fn serve(&self) -> Served {
         self.serve_offering(2)
@@ -158,6 +173,20 @@ impl Drop for Market {
             let name = format!("{}-{of}", of_cluster(&self.town.namespace));
             let what = [format!("clusterrolebinding/{name}"), format!("clusterrole/{name}")];
             let delete = ["delete", "--ignore-not-found", &what[0], &what[1]];
+            let _ = testkit::cluster::kubectl().args(delete).output();
+        }
+        // Of the whole cluster.
+        let of_it = |claim: &&Value| {
+            claim["spec"]["templateInstance"]["namespace"] == self.town.namespace.as_str()
+        };
+        let claims = testkit::cluster::kubectl()
+            .args(["get", "brokertemplateinstances", "-o", "json"])
+            .output()
+            .map(|output| serde_json::from_slice(&output.stdout).unwrap_or(Value::Null));
+        let claims = claims.unwrap_or_default();
+        for claim in claims["items"].as_array().into_iter().flatten().filter(of_it) {
+            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            let delete = ["delete", "--wait=false", "brokertemplateinstance", name];
             let _ = testkit::cluster::kubectl().args(delete).output();
         }
         let instances = testkit::cluster::kubectl()

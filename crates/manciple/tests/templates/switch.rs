@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 
 use super::market::Market;
-use super::support::Served;
+use super::support::{Served, within};
 
 /// Of the whole cluster: one for each test.
 const INSTANCE: &str = "44444444-2222-4333-8444-555555555555";
+const CLAIMED: &str = "44444444-2222-4333-8444-888888888888";
+const STRICT: &str = "44444444-2222-4333-8444-999999999999";
 const FAILED: &str = "44444444-2222-4333-8444-777777777777";
 const REMOVED: &str = "44444444-2222-4333-8444-666666666666";
 const BOUND: &str = "44444444-bbbb-4ccc-8ddd-000000000001";
@@ -22,18 +24,13 @@ fn reference(kind: &str, name: &str, uid: &str) -> Value {
     json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid})
 }
 
-/// What there is of an instance that was ordered before, and bound once.
-fn ordered_before(market: &Market, id: &str, failure: Option<&str>) {
-    let namespace = &market.town.namespace;
-    let of = |kind: &str| json!({"kind": kind, "name": id, "namespace": namespace});
-    market.make_global(&json!({
-        "apiVersion": "template.openshift.io/v1", "kind": "BrokerTemplateInstance",
-        "metadata": {"name": id},
-        "spec": {
-            "templateInstance": of("TemplateInstance"), "secret": of("Secret"), "bindingIDs": [BOUND],
-        },
-    }));
-    let claim = uid(market, &format!("brokertemplateinstance/{id}"));
+/// A market where somebody else makes instances, and one that was ordered before and bound once. The test plays their
+/// controller, which owns nothing that it makes.
+fn ordered_before(id: &str) -> Market {
+    let mut market = Market::new();
+    market.makes_nothing();
+    claimed(&market, id);
+    let claim = uid(&market, &format!("brokertemplateinstance/{id}"));
     let owners = json!([reference("BrokerTemplateInstance", id, &claim)]);
     market.town.make(&json!({
         "apiVersion": "v1", "kind": "Secret",
@@ -49,20 +46,36 @@ fn ordered_before(market: &Market, id: &str, failure: Option<&str>) {
             "finalizers": ["template.openshift.io/finalizer"],
             "annotations": {"openservicebroker.openshift.io/instance-external-id": id},
         },
-        "spec": {
-            "template": template, "secret": {"name": id}, "requester": {"username": "editor"},
-        },
+        "spec": {"template": template, "secret": {"name": id}, "requester": {"username": "editor"}},
     }));
-    let instance = uid(market, &format!("templateinstance/{id}"));
+    let instance = uid(&market, &format!("templateinstance/{id}"));
     market.town.make(&json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {
             "name": "page", "labels": {"template.openshift.io/template-instance-owner": instance},
             "annotations": {"template.openshift.io/expose-password": "{.data['password']}"},
-            "ownerReferences": [reference("TemplateInstance", id, &instance)],
         },
         "stringData": {"password": PASSWORD},
     }));
+    market
+}
+
+/// What the broker makes first.
+fn claimed(market: &Market, id: &str) {
+    let namespace = &market.town.namespace;
+    let of = |kind: &str| json!({"kind": kind, "name": id, "namespace": namespace});
+    market.make_global(&json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "BrokerTemplateInstance",
+        "metadata": {"name": id},
+        "spec": {
+            "templateInstance": of("TemplateInstance"), "secret": of("Secret"), "bindingIDs": [BOUND],
+        },
+    }));
+}
+
+/// What their controller says.
+fn ended(market: &Market, id: &str, failure: Option<&str>) {
+    let namespace = &market.town.namespace;
     let mut object = reference("Secret", "page", &uid(market, "secret/page"));
     object["namespace"] = json!(namespace);
     let conditions = match failure {
@@ -74,6 +87,23 @@ fn ordered_before(market: &Market, id: &str, failure: Option<&str>) {
         ]),
     };
     market.status(id, &json!({"conditions": conditions, "objects": [{"ref": object}]}));
+}
+
+/// What their controller does when an instance is to go.
+fn removed(market: &Market, server: &Served, id: &str) {
+    let instance = format!("templateinstance/{id}");
+    let is_going = || {
+        let there = market.town.get(&instance);
+        there["metadata"]["deletionTimestamp"].is_string().then_some(())
+    };
+    assert!(within(30, is_going).is_some(), "nobody removes it\n{}", server.log());
+    market.town.kubectl(&["delete", "--ignore-not-found", "secret", "page"]);
+    let patch = r#"{"metadata":{"finalizers":null}}"#;
+    market.town.kubectl(&["patch", &instance, "--type=merge", "-p", patch]);
+    assert_eq!(market.settled(server, id)["state"], "succeeded", "{}", server.log());
+    assert_eq!(market.town.count("templateinstances"), 0);
+    let claims = market.town.get("brokertemplateinstances")["items"].to_string();
+    assert!(!claims.contains(id), "{claims}");
 }
 
 fn send(
@@ -88,60 +118,80 @@ fn send(
 
 #[test]
 fn what_the_broker_of_openshift_ordered_is_fetched_bound_unbound_and_removed() {
-    let market = Market::new();
-    ordered_before(&market, INSTANCE, None);
+    let market = ordered_before(INSTANCE);
     let service = market.service("web");
     let server = market.serve();
     let instance = format!("/service_instances/{INSTANCE}");
+    let of = format!("?service_id={service}&plan_id={service}");
+    let remove = format!("{instance}{of}&accepts_incomplete=true");
+    // Nothing is recorded for those who may not.
+    for (user, method, path, expected) in [
+        ("", "GET", instance.clone(), 400),
+        ("stranger", "GET", instance.clone(), 403),
+        ("stranger", "GET", format!("{instance}/last_operation"), 403),
+        ("viewer", "DELETE", remove.clone(), 403),
+        ("editor", "DELETE", remove.replace(&service, "other"), 400),
+    ] {
+        let answer = market.send(&server, user, method, &path, None);
+        assert_eq!(answer.status, expected, "{user} {method}: {answer:?}");
+        assert_eq!(market.town.count("serviceinstances"), 0, "{user} {method}");
+    }
+    // It is still being made; then it is there.
+    let last = format!("{instance}/last_operation");
+    let (status, going) = send(&market, &server, ("GET", &last), None);
+    assert_eq!((status, &going["state"]), (200, &json!("in progress")), "{going}");
+    assert_eq!(send(&market, &server, ("GET", &instance), None).0, 503);
+    ended(&market, INSTANCE, None);
+    assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded");
+
+    let (status, view) = send(&market, &server, ("GET", &instance), None);
+    assert_eq!(status, 200, "{view}\n{}", server.log());
+    assert_eq!((&view["service_id"], &view["plan_id"]), (&json!(service), &json!(service)));
+    assert_eq!(view["parameters"], json!({"NAME": "page"}));
     let put = format!("{instance}?accepts_incomplete=true");
     for (name, expected) in [("page", 200), ("other", 409)] {
         let order = market.order(&service, json!({"NAME": name}));
         let (status, again) = send(&market, &server, ("PUT", &put), Some(&order));
         assert_eq!(status, expected, "{name}: {again}\n{}", server.log());
     }
-    let refused = market.send(&server, "viewer", "GET", &instance, None);
-    assert_eq!(refused.status, 403, "{refused:?}");
-    let (status, view) = send(&market, &server, ("GET", &instance), None);
-    assert_eq!(status, 200, "{view}\n{}", server.log());
-    assert_eq!((&view["service_id"], &view["plan_id"]), (&json!(service), &json!(service)));
-    assert_eq!(view["parameters"], json!({"NAME": "page"}));
+    assert_eq!(market.send(&server, "viewer", "GET", &instance, None).status, 403);
+    bindings(&market, &server, &service);
+    let claim = market.town.get(&format!("brokertemplateinstance/{INSTANCE}"));
+    assert_eq!(claim["spec"]["bindingIDs"], json!([]));
 
-    let bind = json!({"service_id": service, "plan_id": service});
-    let binding = |id: &str| format!("{instance}/service_bindings/{id}");
+    assert_eq!(send(&market, &server, ("DELETE", &remove), None).0, 202);
+    removed(&market, &server, INSTANCE);
+    assert_eq!(send(&market, &server, ("DELETE", &remove), None).0, 410);
+    assert!(!server.log().contains(PASSWORD), "a password is in the log");
+}
+
+/// One that was bound before, and one that is bound now.
+fn bindings(market: &Market, server: &Served, service: &str) {
+    let bind =
+        json!({"service_id": service, "plan_id": service, "bind_resource": {"app_guid": "a"}});
+    let binding = |id: &str| format!("/service_instances/{INSTANCE}/service_bindings/{id}");
     for (method, id, body, expected) in [
         ("GET", BOUND, None, 200),
         ("PUT", BOUND, Some(&bind), 200),
         ("PUT", OTHER, Some(&bind), 201),
     ] {
-        let (status, bound) = send(&market, &server, (method, &binding(id)), body);
+        let (status, bound) = send(market, server, (method, &binding(id)), body);
         assert_eq!(status, expected, "{method} {id}: {bound}\n{}", server.log());
         assert_eq!(bound["credentials"], json!({"password": PASSWORD}), "{method} {id}");
     }
     let unknown = "44444444-bbbb-4ccc-8ddd-00000000000f";
-    assert_eq!(send(&market, &server, ("GET", &binding(unknown)), None).0, 404);
+    assert_eq!(send(market, server, ("GET", &binding(unknown)), None).0, 404);
     let of = format!("?service_id={service}&plan_id={service}");
     for (id, expected) in [(BOUND, 200), (BOUND, 410), (OTHER, 200), (unknown, 410)] {
-        let (status, unbound) = send(&market, &server, ("DELETE", &(binding(id) + &of)), None);
+        let (status, unbound) = send(market, server, ("DELETE", &(binding(id) + &of)), None);
         assert_eq!(status, expected, "{id}: {unbound}");
     }
-    let claim = market.town.get(&format!("brokertemplateinstance/{INSTANCE}"));
-    assert_eq!(claim["spec"]["bindingIDs"], json!([]));
-
-    let remove = format!("{instance}{of}&accepts_incomplete=true");
-    assert_eq!(send(&market, &server, ("DELETE", &remove), None).0, 202);
-    let settled = market.settled(&server, INSTANCE);
-    assert_eq!(settled["state"], "succeeded", "{settled}\n{}", server.log());
-    assert_eq!(send(&market, &server, ("DELETE", &remove), None).0, 410);
-    assert_eq!(market.town.count("templateinstances"), 0);
-    let claims = market.town.get("brokertemplateinstances")["items"].to_string();
-    assert!(!claims.contains(INSTANCE), "{claims}");
-    assert!(!server.log().contains(PASSWORD), "a password is in the log");
 }
 
 #[test]
 fn what_was_ordered_elsewhere_is_unbound_and_removed_by_who_names_it_first() {
-    let market = Market::new();
-    ordered_before(&market, REMOVED, None);
+    let market = ordered_before(REMOVED);
+    ended(&market, REMOVED, None);
     let service = market.service("web");
     // The template is gone, and is nobody's service any more; so is the instance's object.
     market.town.kubectl(&["delete", "templates.template.openshift.io", "web"]);
@@ -149,21 +199,18 @@ fn what_was_ordered_elsewhere_is_unbound_and_removed_by_who_names_it_first() {
     let server = market.serve_offering(1);
     let instance = format!("/service_instances/{REMOVED}");
     let of = format!("?service_id={service}&plan_id={service}");
-    let wrong = format!("{instance}?service_id=other&plan_id=other&accepts_incomplete=true");
-    assert_eq!(send(&market, &server, ("DELETE", &wrong), None).0, 400);
     let unbind = format!("{instance}/service_bindings/{BOUND}{of}");
     let (status, unbound) = send(&market, &server, ("DELETE", &unbind), None);
     assert_eq!(status, 200, "{unbound}\n{}", server.log());
     let remove = format!("{instance}{of}&accepts_incomplete=true");
     assert_eq!(send(&market, &server, ("DELETE", &remove), None).0, 202, "{}", server.log());
-    assert_eq!(market.settled(&server, REMOVED)["state"], "succeeded", "{}", server.log());
-    assert_eq!(market.town.count("templateinstances"), 0);
+    removed(&market, &server, REMOVED);
 }
 
 #[test]
 fn what_failed_elsewhere_has_failed_here() {
-    let market = Market::new();
-    ordered_before(&market, FAILED, Some("no room"));
+    let market = ordered_before(FAILED);
+    ended(&market, FAILED, Some("no room"));
     let service = market.service("web");
     let server = market.serve();
     let settled = market.settled(&server, FAILED);
@@ -175,6 +222,48 @@ fn what_failed_elsewhere_has_failed_here() {
     assert!((400..500).contains(&status), "{status} {bound}");
     let of = format!("?service_id={service}&plan_id={service}&accepts_incomplete=true");
     assert_eq!(send(&market, &server, ("DELETE", &(instance + &of)), None).0, 202);
-    assert_eq!(market.settled(&server, FAILED)["state"], "succeeded", "{}", server.log());
-    assert_eq!(market.town.count("templateinstances"), 0);
+    removed(&market, &server, FAILED);
+}
+
+#[test]
+fn an_order_that_was_interrupted_is_carried_out_when_it_is_repeated() {
+    let mut market = Market::new();
+    market.makes_nothing();
+    claimed(&market, CLAIMED);
+    let service = market.service("web");
+    let server = market.serve();
+    let instance = format!("/service_instances/{CLAIMED}");
+    assert_eq!(send(&market, &server, ("GET", &instance), None).0, 404);
+    let put = format!("{instance}?accepts_incomplete=true");
+    let order = market.order(&service, json!({"NAME": "page"}));
+    assert_eq!(send(&market, &server, ("PUT", &put), Some(&order)).0, 202, "{}", server.log());
+    let is_there = || (market.town.count("templateinstances") == 1).then_some(());
+    assert!(within(30, is_there).is_some(), "nothing is made\n{}", server.log());
+    let made = market.town.get(&format!("templateinstance/{CLAIMED}"));
+    assert_eq!(made["spec"]["requester"]["username"], "editor");
+}
+
+/// Platforms that go by the original's status codes have ordered most of it.
+#[test]
+fn what_was_ordered_elsewhere_is_known_by_the_status_codes_of_the_original() {
+    let mut market = ordered_before(STRICT);
+    market.has_the_status_codes_of_the_original();
+    ended(&market, STRICT, None);
+    let service = market.service("web");
+    let server = market.serve();
+    let instance = format!("/service_instances/{STRICT}");
+    let of = format!("?service_id={service}&plan_id={service}");
+    let last = format!("{instance}/last_operation?operation=provisioning");
+    let (status, stands) = send(&market, &server, ("GET", &last), None);
+    assert_eq!((status, &stands["state"]), (200, &json!("succeeded")), "{stands}");
+    let bind = json!({"service_id": service, "plan_id": service});
+    let binding = format!("{instance}/service_bindings/{BOUND}");
+    let (status, bound) = send(&market, &server, ("PUT", &binding), Some(&bind));
+    assert_eq!((status, &bound["credentials"]["password"]), (200, &json!(PASSWORD)), "{bound}");
+    assert_eq!(send(&market, &server, ("DELETE", &(binding + &of)), None).0, 200);
+    let remove = format!("{instance}{of}&accepts_incomplete=true");
+    assert_eq!(send(&market, &server, ("DELETE", &remove), None).0, 202);
+    let going = format!("{instance}/last_operation?operation=deprovisioning");
+    let (status, stands) = send(&market, &server, ("GET", &going), None);
+    assert_eq!((status, &stands["state"]), (200, &json!("in progress")), "{stands}");
 }

@@ -2,191 +2,304 @@
 //! the claim and what it names; and those whose record was lost. They are recorded when a platform first names one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::record::{Key, Made, Ordered};
+use engine::record::{Key, Lifecycle, Made, Ordered, Record};
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject};
 use osb::{
-    BindRequest, BindingBody, BindingId, Call, Error, ErrorKind, Failure, FailureKind, InstanceId,
-    Object, PlanId, ServiceId,
+    BindRequest, BindingBody, BindingId, BindingView, Call, Error, ErrorKind, Failure, FailureKind,
+    InstanceId, Object, PlanId, ServiceId,
 };
 use serde_json::{Value, json};
 
 use super::await_end::{Stands, stands};
 use super::claim::Claim;
-use super::front::Front;
+use super::front::{Front, of_group};
 use super::ids::{Named, is_uuid};
 use super::{TemplateBroker, failed, identity};
 use crate::calls::find;
+use crate::templates::names::VERIFIED;
+use crate::templates::verified;
 
 /// When to come again where it is not known now.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// What a platform asks for when it names an instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// To see how it stands, to bind it or to change it.
+    #[default]
+    Use,
+    /// To have it, maybe again.
+    Order,
+    /// To unbind something from it.
+    Unbind,
+    /// To be rid of it.
+    Remove,
+}
+
 /// What a platform says of an instance that it names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
+    pub(super) aim: Aim,
     /// What it is of.
     pub(super) sold: Option<(ServiceId, PlanId)>,
-    /// The organization and the space.
-    pub(super) place: Option<(String, String)>,
-    /// What to do about one that is still being made.
-    pub(super) unready: Unready,
-}
-
-/// What to do about an instance that is still being made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Unready {
-    /// To come again.
-    #[default]
-    Wait,
-    /// It is ordered again: whoever carries that out waits for it.
-    Leave,
-    /// It is to be removed, however it stands.
-    Adopt,
+    /// Of an order: the namespace, the organization and the space.
+    pub(super) place: Option<[String; 3]>,
 }
 
 impl Asked {
     /// Of what it is.
-    pub(super) fn of(service: &ServiceId, plan: &PlanId) -> Self {
-        Self { sold: Some((service.clone(), plan.clone())), ..Self::default() }
+    pub(super) fn of(aim: Aim, service: &ServiceId, plan: &PlanId) -> Self {
+        Self { aim, sold: Some((service.clone(), plan.clone())), place: None }
+    }
+}
+
+/// What becomes of an instance that was ordered elsewhere.
+#[derive(Debug, PartialEq, Eq)]
+enum Taken {
+    /// It is recorded: made, or failed and why.
+    Recorded(Result<(), String>),
+    /// It is still being made.
+    GoesOn(Option<String>),
+    /// It stays unknown.
+    Unknown,
+}
+
+/// `stands`: `None` where its TemplateInstance was never made, or was removed.
+fn taken(stands: Option<Stands>, aim: Aim) -> Taken {
+    match (stands, aim) {
+        (Some(Stands::Failed(why)), _) => Taken::Recorded(Err(why)),
+        (Some(Stands::Ready), _)
+        | (Some(Stands::GoesOn(_)), Aim::Remove)
+        | (None, Aim::Remove | Aim::Unbind) => Taken::Recorded(Ok(())),
+        // Whoever carries the order out makes what there is not, and waits for what there is.
+        (_, Aim::Order) | (None, Aim::Use) => Taken::Unknown,
+        (Some(Stands::GoesOn(words)), Aim::Use | Aim::Unbind) => Taken::GoesOn(words),
     }
 }
 
 impl Front {
-    /// Records an instance that is claimed and that nothing is recorded of. One that nobody has claimed stays unknown.
+    /// Records an instance that is claimed and that nothing is recorded of, for somebody who may do with it what is
+    /// asked. One that nobody has claimed stays unknown.
     ///
     /// # Errors
-    /// If whether it is claimed is not known now, and if it is still being made.
-    pub(super) async fn adopt(&self, instance: &InstanceId, asked: Asked) -> Result<(), Error> {
-        match self.is_recorded(&Key::Instance(instance.clone())).await? {
-            true => Ok(()),
-            false => self.adopt_claimed(instance, asked).await,
-        }
-    }
-
-    /// The same, where it is known that nothing is recorded.
-    pub(super) async fn adopt_claimed(
+    /// If the requester may not, if whether it is claimed is not known now, and if it is still being made.
+    pub(super) async fn adopt(
         &self,
+        call: &Call,
         instance: &InstanceId,
         asked: Asked,
     ) -> Result<(), Error> {
-        let name = instance.as_str();
-        let found = match is_uuid(name) {
-            true => self.broker.claimed_instance(name, &asked).await.map_err(unknown)?,
-            false => None,
-        };
-        let Some((ordered, stands)) = found else { return Ok(()) };
-        let made = match (stands, asked.unready) {
-            (Stands::Failed(why), _) => Err(why),
-            (Stands::GoesOn(_), Unready::Wait) => {
+        match self.going_on(call, instance, asked).await? {
+            None => Ok(()),
+            Some(_) => {
                 let words =
                     "the instance was ordered elsewhere, and is still being made; come again";
-                return Err(Error::new(ErrorKind::Unavailable, words).retry_after(AGAIN));
+                Err(Error::new(ErrorKind::Unavailable, words).retry_after(AGAIN))
             }
-            (Stands::GoesOn(_), Unready::Leave) => return Ok(()),
-            (Stands::Ready, _) | (Stands::GoesOn(_), Unready::Adopt) => Ok(Made::default()),
-        };
+        }
+    }
+
+    /// The same; of one that is still being made how far it is.
+    pub(super) async fn going_on(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        asked: Asked,
+    ) -> Result<Option<String>, Error> {
         let key = Key::Instance(instance.clone());
+        if !is_uuid(instance.as_str()) || self.is_recorded(&key, asked.aim).await? {
+            return Ok(None);
+        }
+        let claim = self.broker.claimed(instance.as_str()).await.map_err(unknown)?;
+        let Some(claim) = claim.filter(|claim| self.broker.takes(claim)) else { return Ok(None) };
+        self.may_adopt(call, &claim, &asked).await?;
+        let found = self.broker.of_claim(&claim).await.map_err(unknown)?;
+        if found.as_ref().is_some_and(|found| self.broker.is_anothers(found)) {
+            return Ok(None);
+        }
+        let Some((service, plan)) = self.broker.sold(found.as_ref(), &asked)? else {
+            return Ok(None);
+        };
+        let made = match taken(found.map(|found| stands(&found, 0)), asked.aim) {
+            Taken::Unknown => return Ok(None),
+            Taken::GoesOn(words) => return Ok(Some(words.unwrap_or_default())),
+            Taken::Recorded(made) => made.map(|()| Made::default()),
+        };
+        let ordered = self.broker.ordered(&claim, &asked, bare(service, plan)).await;
+        let ordered = ordered.map_err(unknown)?;
         if self.engine.adopt(&key, ordered, made).await.map_err(unknown)? {
             tracing::info!(%instance, "it was ordered elsewhere: recorded");
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// The same of a binding whose id the claim of its instance has. `reads`: what it was given is asked for, and read in
-    /// the name of whoever asks.
+    /// Before anything is recorded for somebody.
+    async fn may_adopt(&self, call: &Call, claim: &Claim, asked: &Asked) -> Result<(), Error> {
+        let requester = identity::requester(call.originating_identity.as_ref())?;
+        let namespace = claim.namespace().to_owned();
+        if asked.place.as_ref().is_some_and(|[asked, ..]| *asked != namespace) {
+            return Err(elsewhere());
+        }
+        if self.broker.is_gone(&namespace).await {
+            return Ok(());
+        }
+        let verb = match asked.aim {
+            Aim::Use | Aim::Order => "get",
+            Aim::Unbind | Aim::Remove => "delete",
+        };
+        let name = claim.name().to_owned();
+        self.check(&requester, of_group(verb, "templateinstances", namespace, name)).await
+    }
+
+    /// Records a binding whose id the claim of its instance has: one that is to be removed, or, with what it was given,
+    /// one that is asked for again. That is read in the name of whoever asks.
     pub(super) async fn adopt_binding(
         &self,
         call: &Call,
         (instance, binding): (&InstanceId, &BindingId),
         request: Option<&BindRequest>,
-        reads: bool,
     ) -> Result<(), Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        if self.is_recorded(&key).await? {
-            return Ok(());
-        }
-        let Some(parent) = self.ordered(instance).await? else { return Ok(()) };
-        let claim = self.broker.claimed(instance.as_str()).await.map_err(unknown)?;
-        let Some(claim) = claim.filter(|claim| claim.binds(binding.as_str())) else {
-            return Ok(());
+        let Some((parent, claim)) = self.noted(&key).await? else { return Ok(()) };
+        let made = match request {
+            Some(_) => Ok(self.given(call, &claim).await?),
+            // Whoever asks for it again, after all, has it bound anew.
+            None => Err("it was bound elsewhere, and what it was given is not known".to_owned()),
         };
-        let mut made = Made::default();
-        if reads {
-            let requester = identity::requester(call.originating_identity.as_ref())?;
-            let client = requester.client(&self.broker.client, claim.namespace());
-            let credentials = self.broker.credentials(&client, &claim).await.map_err(unread)?;
-            made.binding = Some(BindingBody {
-                credentials: Some(credentials.into()),
-                ..BindingBody::default()
-            });
-        }
-        let context = request.and_then(|request| request.context.clone());
         let ordered = Ordered {
-            context: context.unwrap_or_default(),
+            context: request.and_then(|request| request.context.clone()).unwrap_or_default(),
             bind_resource: request.and_then(|request| request.bind_resource.clone()),
             ..bare(parent.service_id, parent.plan_id)
         };
-        self.engine.adopt(&key, ordered, Ok(made)).await.map(drop).map_err(unknown)
+        self.engine.adopt(&key, ordered, made).await.map(drop).map_err(unknown)
     }
 
-    /// Whether there is a record, or what is left of one.
-    async fn is_recorded(&self, key: &Key) -> Result<bool, Error> {
+    /// A binding that is noted in the claim of its instance, and of which nothing is recorded: as it is now.
+    pub(super) async fn noted_binding(
+        &self,
+        call: &Call,
+        instance: &InstanceId,
+        binding: &BindingId,
+    ) -> Result<Option<BindingView>, Error> {
+        let key = Key::Binding(instance.clone(), binding.clone());
+        let Some((_, claim)) = self.noted(&key).await? else { return Ok(None) };
+        let body = self.given(call, &claim).await?.binding.unwrap_or_default();
+        Ok(Some(BindingView { body, parameters: None }))
+    }
+
+    /// The order and the claim of the instance of a binding that is noted, and of which nothing is recorded; only where
+    /// nothing is being done to the instance.
+    async fn noted(&self, key: &Key) -> Result<Option<(Ordered, Claim)>, Error> {
+        let Some(binding) = key.binding() else { return Ok(None) };
+        if self.is_recorded(key, Aim::Use).await? {
+            return Ok(None);
+        }
+        let parent = self.engine.store().read(&Key::Instance(key.instance().clone())).await;
+        let parent = parent.map_err(unknown)?.map(|stored| stored.record);
+        let is_idle = |it: &Arc<Record>| it.lifecycle == Lifecycle::Ready && !it.is_busy();
+        let Some(parent) = parent.filter(is_idle) else { return Ok(None) };
+        let claim = self.broker.claimed(key.instance().as_str()).await.map_err(unknown)?;
+        let noted = claim.filter(|claim| claim.binds(binding.as_str()));
+        Ok(noted.map(|claim| (parent.ordered.clone(), claim)))
+    }
+
+    async fn given(&self, call: &Call, claim: &Claim) -> Result<Made, Error> {
+        let requester = identity::requester(call.originating_identity.as_ref())?;
+        let client = requester.client(&self.broker.client, claim.namespace());
+        let credentials = self.broker.credentials(&client, claim).await.map_err(unread)?;
+        let binding =
+            BindingBody { credentials: Some(credentials.into()), ..BindingBody::default() };
+        Ok(Made { binding: Some(binding), ..Made::default() })
+    }
+
+    /// Whether there is a record, or what is left of one. An order is not asked for: where there is one after all it is
+    /// not written over.
+    async fn is_recorded(&self, key: &Key, aim: Aim) -> Result<bool, Error> {
         let store = self.engine.store();
         let known = store.glance(key).await.map_err(unknown)?;
-        Ok(known.is_some() || (store.lags() && store.read(key).await.map_err(unknown)?.is_some()))
+        let asks = aim != Aim::Order && store.lags();
+        Ok(known.is_some() || (asks && store.read(key).await.map_err(unknown)?.is_some()))
     }
 }
 
+/// The id of an order is that of another.
+pub(super) fn elsewhere() -> Error {
+    Error::new(ErrorKind::Conflict, "the id is taken by an instance in another namespace")
+}
+
 impl TemplateBroker {
-    /// What was ordered of an instance that is claimed, and how it stands.
-    async fn claimed_instance(
-        &self,
-        id: &str,
-        asked: &Asked,
-    ) -> Result<Option<(Ordered, Stands)>, Failure> {
-        let Some(claim) = self.claimed(id).await?.filter(|claim| !claim.is_going()) else {
-            return Ok(None);
-        };
-        let instances = self.instances(&self.client, claim.namespace());
-        let found = find(instances.get(id)).await;
-        let found = found.map_err(|error| failed(&format!("TemplateInstance {id}"), error))?;
-        let found = found.filter(|found| claim.owns(&found.metadata));
-        let sold = self.sold(found.as_ref(), asked.sold.clone());
-        let Some((service, plan)) = sold else { return Ok(None) };
-        // One that was removed can be unbound and removed.
-        let stands = found.map_or(Stands::Ready, |found| stands(&found, 0));
-        let parameters = self.parameters(&claim).await?;
-        let context = json!({"platform": "kubernetes", "namespace": claim.namespace()});
-        let ordered = Ordered {
-            parameters: parameters.into(),
-            context: context.as_object().cloned().unwrap_or_default().into(),
-            organization_guid: asked.place.as_ref().map(|(organization, _)| organization.clone()),
-            space_guid: asked.place.as_ref().map(|(_, space)| space.clone()),
-            ..bare(service, plan)
-        };
-        Ok(Some((ordered, stands)))
+    /// Whether an instance that is claimed is one to look after.
+    fn takes(&self, claim: &Claim) -> bool {
+        let is_watched = |namespace: &str| self.watched.iter().any(|it| it == namespace);
+        !claim.is_going() && (self.watched.is_empty() || is_watched(claim.namespace()))
     }
 
-    /// The service and the plan that an instance is of: by the copy of its template, and by what the platform calls it,
+    /// The TemplateInstance of a claim, if it is there.
+    async fn of_claim(&self, claim: &Claim) -> Result<Option<DynamicObject>, Failure> {
+        let name = claim.name();
+        let found = find(self.instances(&self.client, claim.namespace()).get(name)).await;
+        let found = found.map_err(|error| failed(&format!("TemplateInstance {name}"), error))?;
+        Ok(found.filter(|found| claim.owns(&found.metadata)))
+    }
+
+    /// Whether another Manciple has verified an instance: it is let be.
+    fn is_anothers(&self, instance: &DynamicObject) -> bool {
+        let said = instance.annotations().get(VERIFIED);
+        said.is_some_and(|said| verified::is_with_another_key(said, &self.seal))
+    }
+
+    /// The service and the plan that an instance is of: by the copy of its template, and by what the platform calls them,
     /// if that can be. Of one that was removed nothing else is known.
+    ///
+    /// # Errors
+    /// If what is to be removed is of another service.
     fn sold(
         &self,
         instance: Option<&DynamicObject>,
-        asked: Option<(ServiceId, PlanId)>,
-    ) -> Option<(ServiceId, PlanId)> {
-        let Some(instance) = instance else { return asked };
-        let metadata = &instance.data["spec"]["template"]["metadata"];
-        let named = Named::of(metadata);
+        asked: &Asked,
+    ) -> Result<Option<(ServiceId, PlanId)>, Error> {
+        let Some(instance) = instance else { return Ok(asked.sold.clone()) };
+        let named = Named::of(&instance.data["spec"]["template"]["metadata"]);
         let ids = self.templates.ids();
         let service = ids.service(named);
-        let is_it = |asked: &ServiceId| asked.as_str() == named.uid || asked.as_str() == service;
-        let ours = || {
+        let known = [(named.uid.to_owned(), named.uid.to_owned()), {
             let plan = ids.plan(&service);
-            Some((ServiceId::new(service.clone()).ok()?, PlanId::new(plan).ok()?))
+            (service, plan)
+        }];
+        let is_of = |(of, _): &&(String, String)| {
+            asked.sold.as_ref().is_some_and(|(service, _)| service.as_str() == of)
         };
-        asked.filter(|(service, _)| is_it(service)).or_else(ours)
+        let removes = matches!(asked.aim, Aim::Unbind | Aim::Remove);
+        let found = match known.iter().find(is_of) {
+            None if removes && asked.sold.is_some() => {
+                let words = "service_id: is not the service of what is to be deleted";
+                return Err(Error::bad_request(words));
+            }
+            found => found.or(known.last()),
+        };
+        let id = |(service, plan): &(String, String)| {
+            Some((ServiceId::new(service.clone()).ok()?, PlanId::new(plan.clone()).ok()?))
+        };
+        Ok(found.and_then(id))
+    }
+
+    /// What was ordered, of what is claimed.
+    async fn ordered(&self, claim: &Claim, asked: &Asked, of: Ordered) -> Result<Ordered, Failure> {
+        let context = json!({"platform": "kubernetes", "namespace": claim.namespace()});
+        let place = asked.place.clone().map(|[_, organization, space]| (organization, space));
+        let (organization_guid, space_guid) = place.unzip();
+        Ok(Ordered {
+            parameters: self.parameters(claim).await?.into(),
+            context: context.as_object().cloned().unwrap_or_default().into(),
+            organization_guid,
+            space_guid,
+            ..of
+        })
     }
 
     /// The parameters that a claim's Secret has; what is no text is not one.
@@ -230,5 +343,34 @@ fn unread(failure: Failure) -> Error {
             Error::new(ErrorKind::Unavailable, failure.description).retry_after(AGAIN)
         }
         _ => Error::bad_request(failure.description),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_ordered_elsewhere_is_recorded_as_it_stands() {
+        let goes_on = || Some(Stands::GoesOn(Some("for a".into())));
+        let failed = || Some(Stands::Failed("no".into()));
+        let made = || Taken::Recorded(Ok(()));
+        let waits = || Taken::GoesOn(Some("for a".into()));
+        for (case, stands, aim, expected) in [
+            ("it is there", Some(Stands::Ready), Aim::Use, made()),
+            ("an order again", Some(Stands::Ready), Aim::Order, made()),
+            ("it failed", failed(), Aim::Use, Taken::Recorded(Err("no".into()))),
+            ("it failed, and goes", failed(), Aim::Remove, Taken::Recorded(Err("no".into()))),
+            ("it is being made", goes_on(), Aim::Use, waits()),
+            ("it is being made, and unbound", goes_on(), Aim::Unbind, waits()),
+            ("it is being made, and ordered again", goes_on(), Aim::Order, Taken::Unknown),
+            ("it is being made, and to go", goes_on(), Aim::Remove, made()),
+            ("it was never made", None, Aim::Order, Taken::Unknown),
+            ("it was removed", None, Aim::Use, Taken::Unknown),
+            ("it was removed, and is unbound", None, Aim::Unbind, made()),
+            ("it was removed, and is to go", None, Aim::Remove, made()),
+        ] {
+            assert_eq!(taken(stands, aim), expected, "{case}");
+        }
     }
 }

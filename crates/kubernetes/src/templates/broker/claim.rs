@@ -137,7 +137,8 @@ impl TemplateBroker {
     pub(super) async fn note(&self, name: &str, binding: &str, bound: bool) -> Result<(), Failure> {
         self.amend(name, |spec| {
             let ids = spec["bindingIDs"].as_array().cloned().unwrap_or_default();
-            let mut ids: Vec<Value> = ids.into_iter().filter(|id| *id != binding).collect();
+            let is_it = |id: &Value| id.as_str().is_some_and(|id| id.eq_ignore_ascii_case(binding));
+            let mut ids: Vec<Value> = ids.into_iter().filter(|id| !is_it(id)).collect();
             if bound {
                 ids.push(json!(binding));
             }

@@ -16,12 +16,12 @@ use osb::catalog::PlanEntry;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, CompiledCatalog,
     DeprovisionRequest, Error, ErrorKind, InstanceId, InstanceView, LastOperation,
-    LastOperationQuery, Object, ProvisionRequest, ProvisionedBody, Reply, ServiceId, UnbindRequest,
-    UpdateRequest,
+    LastOperationQuery, Object, OperationState, ProvisionRequest, ProvisionedBody, Reply,
+    ServiceId, UnbindRequest, UpdateRequest,
 };
 use quick_cache::sync::Cache;
 
-use super::adopt::{Asked, Unready};
+use super::adopt::{Aim, Asked, elsewhere};
 use super::ids::is_uuid;
 use super::life;
 use super::{TemplateBroker, asked, identity};
@@ -39,7 +39,7 @@ const REMEMBERED: usize = 4096;
 
 /// A right in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Right {
+pub(super) struct Right {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
@@ -61,7 +61,7 @@ impl Front {
     }
 
     /// Refuses with 403 who may not.
-    async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
+    pub(super) async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
         let key = (requester.identity.clone(), right);
         let known = self.allowed.get(&key).filter(|(until, _)| *until > Instant::now());
         let is_allowed = match known {
@@ -246,12 +246,28 @@ fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(),
     }
 }
 
-fn of_group(verb: &'static str, resource: &'static str, namespace: String, name: String) -> Right {
+pub(super) fn of_group(
+    verb: &'static str,
+    resource: &'static str,
+    namespace: String,
+    name: String,
+) -> Right {
     Right { verb, group: GROUP, resource, namespace, name }
 }
 
 fn creation_of_secrets(namespace: String) -> Right {
     Right { verb: "create", group: "", resource: "secrets", namespace, name: String::new() }
+}
+
+/// What was ordered elsewhere is still being made.
+fn in_progress(words: String) -> LastOperation {
+    LastOperation {
+        state: OperationState::InProgress,
+        description: Some(words).filter(|words| !words.is_empty()),
+        instance_usable: None,
+        update_repeatable: None,
+        retry_after: None,
+    }
 }
 
 /// Ids become names and `bindingIDs`.
@@ -316,18 +332,14 @@ impl Backend for Front {
         let instances = of_group("create", "templateinstances", namespace.clone(), String::new());
         self.check(&requester, instances).await?;
         self.check(&requester, creation_of_secrets(namespace.clone())).await?;
-        let key = Key::Instance(instance.clone());
-        let known = self.engine.store().glance(&key).await.ok().flatten();
-        if known.is_none() {
-            let place = Some((request.organization_guid.clone(), request.space_guid.clone()));
-            let asked = Asked::of(&request.service_id, &request.plan_id);
-            let asked = Asked { place, unready: Unready::Leave, ..asked };
-            self.adopt_claimed(instance, asked).await?;
-        }
-        let known = known.as_ref().and_then(ordered);
+        let place = [&namespace, &request.organization_guid, &request.space_guid];
+        let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
+        let place = Some(place.map(ToOwned::to_owned));
+        self.adopt(call, instance, Asked { place, ..asked }).await?;
+        let known = self.engine.store().glance(&Key::Instance(instance.clone())).await;
+        let known = known.ok().flatten().as_ref().and_then(ordered);
         if known.is_some_and(|it| namespace_of(&it) != namespace) {
-            let words = "the id is taken by an instance in another namespace";
-            return Err(Error::new(ErrorKind::Conflict, words));
+            return Err(elsewhere());
         }
         self.engine.provision(call, instance, request).await
     }
@@ -338,7 +350,7 @@ impl Backend for Front {
         instance: &InstanceId,
         mut request: UpdateRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
-        self.adopt(instance, Asked::default()).await?;
+        self.adopt(call, instance, Asked::default()).await?;
         self.may_change(call, instance, &mut request).await?;
         self.engine.update(call, instance, request).await
     }
@@ -349,14 +361,14 @@ impl Backend for Front {
         instance: &InstanceId,
         request: DeprovisionRequest,
     ) -> Result<Reply<()>, Error> {
-        let asked = Asked::of(&request.service_id, &request.plan_id);
-        self.adopt(instance, Asked { unready: Unready::Adopt, ..asked }).await?;
+        let asked = Asked::of(Aim::Remove, &request.service_id, &request.plan_id);
+        self.adopt(call, instance, asked).await?;
         self.may_remove(call, instance).await?;
         self.engine.deprovision(call, instance, request).await
     }
 
     async fn instance(&self, call: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
-        self.adopt(instance, Asked::default()).await?;
+        self.adopt(call, instance, Asked::default()).await?;
         self.may_read(call, instance).await?;
         self.engine.instance(call, instance).await
     }
@@ -367,7 +379,9 @@ impl Backend for Front {
         instance: &InstanceId,
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
-        self.adopt(instance, Asked::default()).await?;
+        if let Some(words) = self.going_on(call, instance, Asked::default()).await? {
+            return Ok(in_progress(words));
+        }
         self.may_see(call, instance).await?;
         self.engine.instance_last_operation(call, instance, query).await
     }
@@ -381,9 +395,9 @@ impl Backend for Front {
     ) -> Result<Reply<BindingBody>, Error> {
         uuid("binding_id", binding.as_str())?;
         let sold = request.service_id.clone().zip(request.plan_id.clone());
-        self.adopt(instance, Asked { sold, ..Asked::default() }).await?;
+        self.adopt(call, instance, Asked { sold, ..Asked::default() }).await?;
         self.may_read(call, instance).await?;
-        self.adopt_binding(call, (instance, binding), Some(&request), true).await?;
+        self.adopt_binding(call, (instance, binding), Some(&request)).await?;
         self.engine.bind(call, instance, binding, request).await
     }
 
@@ -394,9 +408,10 @@ impl Backend for Front {
         binding: &BindingId,
         request: UnbindRequest,
     ) -> Result<Reply<()>, Error> {
-        self.adopt(instance, Asked::of(&request.service_id, &request.plan_id)).await?;
+        let asked = Asked::of(Aim::Unbind, &request.service_id, &request.plan_id);
+        self.adopt(call, instance, asked).await?;
         self.may_remove(call, instance).await?;
-        self.adopt_binding(call, (instance, binding), None, false).await?;
+        self.adopt_binding(call, (instance, binding), None).await?;
         self.engine.unbind(call, instance, binding, request).await
     }
 
@@ -406,9 +421,15 @@ impl Backend for Front {
         instance: &InstanceId,
         binding: &BindingId,
     ) -> Result<BindingView, Error> {
-        self.adopt(instance, Asked::default()).await?;
+        self.adopt(call, instance, Asked::default()).await?;
         self.may_read(call, instance).await?;
-        self.adopt_binding(call, (instance, binding), None, true).await?;
+        // A binding that has outlived its instance is nobody's to read: whose it was is not known any more.
+        if self.namespace(instance).await?.is_none() {
+            return Err(Error::not_found("there is no such service instance"));
+        }
+        if let Some(view) = self.noted_binding(call, instance, binding).await? {
+            return Ok(view);
+        }
         self.engine.binding(call, instance, binding).await
     }
 
@@ -419,7 +440,7 @@ impl Backend for Front {
         binding: &BindingId,
         query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
-        self.adopt(instance, Asked::default()).await?;
+        self.adopt(call, instance, Asked::default()).await?;
         self.may_see(call, instance).await?;
         self.engine.binding_last_operation(call, instance, binding, query).await
     }

@@ -56,19 +56,30 @@ impl<B: Backend> Strict<B> {
     }
 
     /// The record of an instance that is there.
-    async fn live(&self, instance: &InstanceId) -> Result<Option<Arc<Record>>, Error> {
+    async fn live(&self, call: &Call, instance: &InstanceId) -> Result<Option<Arc<Record>>, Error> {
+        match self.stored(instance).await? {
+            Some(record) => Ok(Some(record).filter(|record| record.is_live())),
+            None => {
+                // One that was ordered elsewhere is recorded when somebody asks how it stands.
+                self.inner.instance_last_operation(call, instance, Default::default()).await.ok();
+                Ok(self.stored(instance).await?.filter(|record| record.is_live()))
+            }
+        }
+    }
+
+    async fn stored(&self, instance: &InstanceId) -> Result<Option<Arc<Record>>, Error> {
         let key = Key::Instance(instance.clone());
         let stored = self.engine.store().read(&key).await.map_err(|error| {
             tracing::warn!(%error, "an instance cannot be read");
             Error::new(ErrorKind::Unavailable, "the instance cannot be read now; come again")
         })?;
-        Ok(stored.map(|stored| stored.record).filter(|record| record.is_live()))
+        Ok(stored.map(|stored| stored.record))
     }
 
     /// Refuses what is asked of an instance that is not there.
     async fn has_to_be_there(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         identity::requester(call.originating_identity.as_ref())?;
-        match self.live(instance).await? {
+        match self.live(call, instance).await? {
             Some(_) => Ok(()),
             None => Err(Error::bad_request("there is no such service instance")),
         }
@@ -174,7 +185,7 @@ impl<B: Backend> Backend for Strict<B> {
         mut query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
         identity::requester(call.originating_identity.as_ref())?;
-        let record = self.live(instance).await?;
+        let record = self.live(call, instance).await?;
         let asked = asked(record.as_deref(), query.operation.as_deref())?;
         let stands = |state| LastOperation {
             state,
