@@ -79,8 +79,8 @@ pub(crate) fn check() -> anyhow::Result<()> {
 /// Definitions as a template. They stay when the release goes: with them all instances would.
 fn definitions(printed: &str) -> String {
     let kept = printed.replace("{{", "{{ \"{{\" }}").replace(
-        "\nmetadata:\n  name:",
-        "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n  name:",
+        "\nmetadata:\n",
+        "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
     );
     format!(
         "{{{{- if and .Values.templates.enabled .Values.templates.definitions -}}}}\n{kept}{{{{- end }}}}\n"
