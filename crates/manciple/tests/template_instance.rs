@@ -42,10 +42,15 @@ impl From<Output> for Said {
 
 impl Shop {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// The controller has further arguments.
+    fn with(arguments: &[&str]) -> Self {
         let town = Town::empty();
         let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
         command.args(["controller", "--controllers=templates", "--requesters=trusted"]);
-        command.args(["--apply-crd", "--instance-namespaces", &town.namespace]);
+        command.args(["--apply-crd", "--instance-namespaces", &town.namespace]).args(arguments);
         command.env_clear().stdout(Stdio::null()).stderr(Stdio::piped());
         for (name, value) in [
             ("KUBECONFIG", cluster::kubeconfig().unwrap().display().to_string()),
@@ -256,4 +261,41 @@ fn an_instance_is_compared_changed_and_rolled_back_and_no_value_is_told() {
     let password = keys["password"].as_str().unwrap();
     let password = data_encoding::BASE64.decode(password.as_bytes()).unwrap();
     shop.has_kept_quiet(&String::from_utf8(password).unwrap());
+}
+
+/// How the controller translates it has written down: whoever compares need not know.
+#[test]
+fn what_the_controller_translates_is_compared_as_it_is_translated() {
+    let shop = Shop::with(&["--translate", "--route-domain", "apps.example.com"]);
+    let with_path = |path: &str| {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"ports": [{"name": "web", "port": 80}], "selector": {"app": "web"}},
+        });
+        let route = json!({
+            "apiVersion": "v1", "kind": "Route", "metadata": {"name": "web"},
+            "spec": {"path": path, "to": {"kind": "Service", "name": "web"}},
+        });
+        template("1.0", json!({}), &[service, route])
+    };
+    shop.order("i", &with_path("/old"));
+    let run = shop.run(&["diff", "i"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+    let newer = shop.file("newer.json", &with_path("/new"));
+    for command in [&["diff"][..], &["change", "--dry-run"]] {
+        let run = shop.run(&[command, &["i", "-f", &newer]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert!(run.stdout.starts_with("~ ingress.networking.k8s.io/web\n"), "{run:?}");
+        assert!(run.stdout.contains("\"/old\" → \"/new\""), "{run:?}");
+        assert_eq!(run.stdout.lines().count(), 2, "{run:?}");
+    }
+    let run = shop.run(&[
+        "diff",
+        "i",
+        "-f",
+        &shop.file("without.json", &template("2.0", json!({}), &[])),
+    ]);
+    for line in ["- service/web", "- ingress.networking.k8s.io/web"] {
+        assert!(run.stdout.lines().any(|it| it == line), "{line}: {run:?}");
+    }
 }

@@ -43,10 +43,36 @@ pub(crate) enum Fault {
 
 /// Whether an expression is true of `self`.
 pub(crate) fn holds(source: &str, object: &Value) -> Result<bool, Fault> {
-    if source.len() > LENGTH {
-        return Err(Fault::Wrong(format!("it is longer than {LENGTH} bytes")));
-    }
-    let tokens = lex::tokens(source).map_err(Fault::Wrong)?;
-    let expression = parse::parse(&tokens).map_err(Fault::Wrong)?;
+    let expression = parsed(source, &["self"], false).map_err(Fault::Wrong)?;
     eval::truth(&expression, object, STEPS)
+}
+
+/// Functions beyond those of the language, by their names: what they make of what they are asked of and with; `None`:
+/// there is no such function.
+type Functions<'f> = &'f dyn Fn(&str, &[Value]) -> Option<Value>;
+
+/// What an expression gives over values by their names. For trying expressions that others evaluate, as the API server
+/// those of its policies. Nothing checks types beforehand.
+///
+/// # Errors
+/// What is wrong with the expression, or missing in the values.
+#[cfg(any(test, feature = "testing"))]
+pub fn evaluate(
+    source: &str,
+    values: &[(&str, &Value)],
+    functions: Functions<'_>,
+) -> Result<Value, String> {
+    let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+    let expression = parsed(source, &names, true)?;
+    let values = values.iter().map(|(_, value)| *value);
+    eval::value(&expression, values, functions, STEPS).map_err(|fault| match fault {
+        Fault::NotYet(why) | Fault::Wrong(why) => why,
+    })
+}
+
+fn parsed(source: &str, names: &[&str], is_open: bool) -> Result<parse::Node, String> {
+    if source.len() > LENGTH {
+        return Err(format!("it is longer than {LENGTH} bytes"));
+    }
+    parse::parse(&lex::tokens(source)?, names, is_open)
 }

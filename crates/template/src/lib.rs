@@ -31,6 +31,8 @@ pub mod jsonpath;
 pub mod ready;
 pub mod translate;
 
+#[cfg(any(test, feature = "testing"))]
+pub use cel::evaluate;
 pub use expose::{NotExposed, expose, may_expose};
 pub use fault::{Fault, Problem};
 pub use process::Processed;

@@ -208,6 +208,9 @@ async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(),
 pub(super) fn unapplied(error: CallError) -> Trouble {
     match error {
         CallError::Refused(said) if is_of_shape(&said) => Trouble::Final(said),
+        CallError::Invalid(said) if said.contains("immutable") => Trouble::Final(format!(
+            "{said}: to have it made anew annotate it in the template with {ON_CHANGE}: replace"
+        )),
         error => error.into(),
     }
 }

@@ -66,7 +66,8 @@ impl Controller {
         }
         let Processed { objects, message, parameters, .. } =
             processed(template).map_err(Trouble::Final)?;
-        let record = Record::of(instance, &parameters, message, self.now().to_string());
+        let mut record = Record::of(instance, &parameters, message, self.now().to_string());
+        record.translation = self.settings.translation.clone().map(Into::into);
         let mut kept = match before {
             None => Kept::new(record, spec),
             Some(before) => before.next(record, spec, &instance.key, &self.seal),
@@ -174,7 +175,7 @@ impl Controller {
 }
 
 /// What any Kubernetes has in the place of what only OpenShift has, by choice.
-fn translated(
+pub(super) fn translated(
     of: &Key,
     objects: Vec<Value>,
     means: Option<&Translation>,

@@ -14,6 +14,7 @@ use kube::api::DynamicObject;
 use ring::hmac;
 use serde_json::{Value, json};
 use template::Zeros;
+use template::translate::Translation;
 
 use super::applied::{ITS_OWN, applied};
 use super::change::{apply, cannot_be, is_of_post, replaces, unapplied};
@@ -21,7 +22,7 @@ use super::kinds::Kinds;
 use super::make::{AT_ONCE, get, post};
 use super::names::{KEEPS, MARK, OWNER};
 use super::plan::{Planned, is_owned};
-use super::prepare::{place_of, plan_all, planned_of};
+use super::prepare::{place_of, plan_all, planned_of, translated};
 use super::record::{Former, Revision, Values};
 use super::resource::Key;
 use super::status::Made;
@@ -141,7 +142,12 @@ pub async fn preview(
         .map_err(|faults| hides(&[]).redact(&unprocessed(&name, &faults)).into_owned())
         .map_err(PreviewError::Template)?;
     let look = Look { client, kinds: Kinds::of(client.clone()), of, seal: no_seal() };
-    let objects = look.objects(&instance.data, recorded, processed.objects).await;
+    // As the controller did it last: whoever asks need not know.
+    let means = recorded.record.translation.clone().map(Translation::from);
+    let objects = match translated(&look.of, processed.objects, means.as_ref()) {
+        Ok(objects) => look.objects(&instance.data, recorded, objects, means.as_ref()).await,
+        Err(trouble) => Err(trouble),
+    };
     let (objects, plan) = objects.map_err(|trouble| failed(trouble, &hides(&[])))?;
     let names: Vec<&str> = plan.iter().flat_map(Planned::names).collect();
     Ok(Preview { objects, generated, redactor: hides(&names) })
@@ -181,9 +187,10 @@ impl Look<'_> {
         instance: &Value,
         recorded: &Revision,
         objects: Vec<Value>,
+        means: Option<&Translation>,
     ) -> Result<(Vec<Previewed>, Vec<Planned>), Trouble> {
         let plan = plan_all(&self.kinds, &self.of, objects, &self.seal).await?;
-        let before = self.before(instance, recorded).await?;
+        let before = self.before(instance, recorded, means).await?;
         let makes_room = plan.iter().any(|it| it.rank == 0);
         let looks = plan.iter().map(|planned| {
             let was = before.iter().find(|it| it.is_same(planned));
@@ -200,9 +207,14 @@ impl Look<'_> {
     }
 
     /// The objects of the revision that is in force, as they were to be.
-    async fn before(&self, instance: &Value, recorded: &Revision) -> Result<Vec<Planned>, Trouble> {
+    async fn before(
+        &self,
+        instance: &Value,
+        recorded: &Revision,
+        means: Option<&Translation>,
+    ) -> Result<Vec<Planned>, Trouble> {
         let Some(spec) = spec_of(instance, recorded) else { return Ok(Vec::new()) };
-        planned_of(&self.kinds, &self.of, spec, &recorded.record, None, &self.seal).await
+        planned_of(&self.kinds, &self.of, spec, &recorded.record, means, &self.seal).await
     }
 
     /// What may have been made before, and is not planned any more.

@@ -22,6 +22,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use template::Parameter;
+use template::translate::Translation;
 
 use super::names::HOLDS_RECORD;
 use super::packed::{pack, unpack};
@@ -60,12 +61,38 @@ pub struct Record {
     pub requester: Value,
     /// What the spec was, by its digest.
     pub(super) spec: String,
+    /// How its objects were translated, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translation: Option<Translated>,
     /// What the template says to whoever instantiates it: it may have values in it.
     #[serde(default)]
     pub message: String,
     /// What was made by revisions before, and is not of this one: it goes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) before: Vec<Former>,
+}
+
+/// What objects were translated by, but for the namespace, which is the instance's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Translated {
+    /// Where Routes without a host are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
+    /// The class of each Ingress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ingress_class: Option<String>,
+}
+
+impl From<Translation> for Translated {
+    fn from(Translation { domain, ingress_class, .. }: Translation) -> Self {
+        Self { domain, ingress_class }
+    }
+}
+
+impl From<Translated> for Translation {
+    fn from(Translated { domain, ingress_class }: Translated) -> Self {
+        Self { domain, ingress_class, namespace: None }
+    }
 }
 
 fn first() -> u64 {
@@ -124,6 +151,7 @@ impl Record {
             parameters: parameters.iter().map(|it| (it.name.clone(), it.value.clone())).collect(),
             requester: instance.spec()["requester"].clone(),
             spec: verified::digest(instance.spec()),
+            translation: None,
             message,
             before: Vec::new(),
         }
@@ -249,6 +277,7 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
         parameters: Values::new(),
         requester: Value::Null,
         spec: String::new(),
+        translation: None,
         message: String::new(),
         before: Vec::new(),
     };

@@ -223,6 +223,7 @@ async fn what_cannot_be_changed_fails_or_is_made_anew_if_it_says_so() {
     let why = town.failed_again("i").await;
     assert!(why.contains("unable to change jobs.batch, Name=once"), "{why}");
     assert!(why.contains("field is immutable"), "{why}");
+    assert!(why.contains("template.manciple.dev/on-change: replace"), "{why}: what to do");
     town.change("i", "editor", of("two", json!({"template.manciple.dev/on-change": "replace"})))
         .await;
     let second = town.ready_again("i").await;

@@ -6,12 +6,18 @@ use super::support::within;
 /// The longest that anything here takes on a busy machine, in seconds.
 const PATIENCE: u64 = 60;
 const INSTANCE: &str = "44444444-2222-4333-8444-555555555555";
+const TEMPLATES: &str = "templates.template.openshift.io";
 const ANNOTATION: &str = "template.manciple.dev/version";
 
 #[test]
 fn an_instance_is_changed_to_other_parameters_and_to_a_newer_template() {
     let market = Market::new();
     let server = market.serve();
+    let patch = |patch: Value| {
+        let patch = json!([patch]).to_string();
+        market.town.kubectl(&["patch", TEMPLATES, "web", "--type=json", "-p", &patch]);
+    };
+    patch(json!({"op": "add", "path": "/parameters/0", "value": {"name": "OLDER"}}));
     let service = market.service("web");
     let instance = format!("/service_instances/{INSTANCE}");
     let path = format!("{instance}?accepts_incomplete=true");
@@ -39,8 +45,16 @@ fn an_instance_is_changed_to_other_parameters_and_to_a_newer_template() {
             422,
             "AsyncRequired",
         ),
-        ("no parameter", "editor", &path, json!({"parameters": {"X": "b"}}), 400, "X"),
-        ("no text", "editor", &path, json!({"parameters": {"NAME": 7}}), 400, "NAME"),
+        ("no parameter", "editor", &path, json!({"parameters": {"X": "b"}}), 400, "parameters/X"),
+        ("no text", "editor", &path, json!({"parameters": {"NAME": 7}}), 400, "parameters/NAME"),
+        (
+            "no text, of its plan",
+            "editor",
+            &path,
+            json!({"plan_id": service, "parameters": {"NAME": 7}}),
+            400,
+            "parameters/NAME",
+        ),
         (
             "another service",
             "editor",
@@ -95,8 +109,8 @@ fn an_instance_is_changed_to_other_parameters_and_to_a_newer_template() {
     assert_eq!(read.body["parameters"]["NAME"], "other", "{read:?}");
     assert_eq!(read.body["parameters"]["IMAGE"], testkit::cluster::SHELL_IMAGE, "it stays");
 
-    let template = "templates.template.openshift.io";
-    market.town.kubectl(&["annotate", template, "web", &format!("{ANNOTATION}=7.0.0")]);
+    patch(json!({"op": "replace", "path": "/parameters/0/name", "value": "NEWER"}));
+    market.town.kubectl(&["annotate", TEMPLATES, "web", &format!("{ANNOTATION}=7.0.0")]);
     let offered = || {
         let catalog = market.send(&server, "", "GET", "/catalog", None).body;
         let plans = catalog["services"].as_array()?.iter().map(|it| &it["plans"][0]);
@@ -104,7 +118,28 @@ fn an_instance_is_changed_to_other_parameters_and_to_a_newer_template() {
         versions.any(|version| version == "7.0.0").then_some(())
     };
     assert!(within(20, offered).is_some(), "{}", server.log());
-    let newer = change(json!({"maintenance_info": {"version": "7.0.0"}}));
+    // The newer revision has another parameter in the place of one: what has the older keeps its own.
+    for (case, user_plan) in
+        [("by its service", json!({})), ("by its plan", json!({"plan_id": service}))]
+    {
+        let with = |mut more: Value| {
+            more.as_object_mut().unwrap().extend(user_plan.as_object().unwrap().clone());
+            market.send(&server, "editor", "PATCH", &path, Some(&change(more)))
+        };
+        let answer = with(json!({"parameters": {"NEWER": "b"}}));
+        assert_eq!(answer.status, 400, "{case}: {answer:?}");
+        assert!(answer.body.to_string().contains("parameters/NEWER"), "{case}: {answer:?}");
+        let answer = with(json!({"parameters": {"OLDER": case}}));
+        assert_eq!(answer.status, 202, "{case}: {answer:?}");
+        assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded", "{}", server.log());
+        assert_eq!(made()["spec"]["template"]["metadata"]["annotations"][ANNOTATION], Value::Null);
+        let both = json!({"parameters": {"OLDER": "c"}, "maintenance_info": {"version": "7.0.0"}});
+        let answer = with(both);
+        assert_eq!(answer.status, 400, "{case}: the newer one has it no more: {answer:?}");
+        assert!(answer.body.to_string().contains("parameters/OLDER"), "{case}: {answer:?}");
+    }
+    let newer =
+        change(json!({"parameters": {"NEWER": "d"}, "maintenance_info": {"version": "7.0.0"}}));
     let answer = market.send(&server, "editor", "PATCH", &path, Some(&newer));
     assert_eq!(answer.status, 202, "{answer:?}");
     let settled = market.settled(&server, INSTANCE);

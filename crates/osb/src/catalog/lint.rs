@@ -15,6 +15,8 @@ use crate::model::{Catalog, DashboardClient, MaintenanceInfo, Object, Service};
 /// The vendor extension by which a service or a plan says whether its bindings need an application
 /// (see [`PlanEntry::requires_app`](super::PlanEntry::requires_app)).
 pub(super) const REQUIRES_APP: &str = "manciple_requires_app";
+/// The extension of a plan, or of its service, that says that the broker checks the parameters of updates itself.
+pub(super) const CHECKS_UPDATES: &str = "manciple_checks_updates";
 
 const SERVICE_MEMBERS: [&str; 13] = [
     "id",
@@ -135,7 +137,7 @@ fn inspect_extensions(extensions: &Object, members: &[&str], path: &Path<'_>, fa
                 "must not be an extension: it is a member of the specification",
             );
         }
-        if name == REQUIRES_APP && !value.is_boolean() {
+        if [REQUIRES_APP, CHECKS_UPDATES].contains(&name.as_str()) && !value.is_boolean() {
             faults.add(path.member(name), "must be true or false");
         }
     }

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
+use jsonschema::Validator;
 use serde_json::Value;
 
 pub use crate::fields::Fault;
@@ -192,23 +193,36 @@ impl PlanEntry {
     /// drained from an application and volumes are mounted into one, whereas requests may be
     /// forwarded from a route alone.
     pub fn requires_app(&self) -> bool {
-        let said = |extensions: &Object| extensions.get(lint::REQUIRES_APP)?.as_bool();
-        said(&self.plan.extensions).or_else(|| said(&self.service.extensions)).unwrap_or_else(
-            || {
-                let requires = &self.service.requires;
-                requires.contains(&Permission::SyslogDrain)
-                    || requires.contains(&Permission::VolumeMount)
-            },
-        )
+        self.says(lint::REQUIRES_APP).unwrap_or_else(|| {
+            let requires = &self.service.requires;
+            requires.contains(&Permission::SyslogDrain)
+                || requires.contains(&Permission::VolumeMount)
+        })
     }
 
-    /// Checks parameters against the schema; without a schema everything passes.
+    /// Whether the broker checks the parameters of updates itself.
+    ///
+    /// The schema is what the plan takes now. Where instances may be of an earlier revision of it, and stay so until an
+    /// update brings `maintenance_info`, it says nothing of what those take. The plan says so, or else its service, in
+    /// the extension `manciple_checks_updates`; the schema is then for platforms to show.
+    pub fn checks_updates(&self) -> bool {
+        self.says(lint::CHECKS_UPDATES).unwrap_or(false)
+    }
+
+    /// What an extension says of the plan: its own goes before that of the service.
+    fn says(&self, name: &str) -> Option<bool> {
+        let said = |extensions: &Object| extensions.get(name)?.as_bool();
+        said(&self.plan.extensions).or_else(|| said(&self.service.extensions))
+    }
+
+    /// Checks parameters against the schema; without one everything passes, and so do those of an update where
+    /// [`Self::checks_updates`] holds.
     ///
     /// # Errors
     /// Every violation, by JSON pointer; values are not repeated, for they may be secret. Of very
     /// many violations the first are told.
     pub fn check(&self, schema: SchemaUse, parameters: &Object) -> Result<(), Vec<Violation>> {
-        match self.schemas.get(schema) {
+        match self.validator(schema) {
             None => Ok(()),
             Some(_) => self.check_value(schema, &Value::Object(parameters.clone())),
         }
@@ -220,9 +234,14 @@ impl PlanEntry {
         schema: SchemaUse,
         parameters: &Value,
     ) -> Result<(), Vec<Violation>> {
-        let Some(validator) = self.schemas.get(schema) else { return Ok(()) };
+        let Some(validator) = self.validator(schema) else { return Ok(()) };
         let violations = schemas::violations(validator, parameters);
         if violations.is_empty() { Ok(()) } else { Err(violations) }
+    }
+
+    fn validator(&self, schema: SchemaUse) -> Option<&Validator> {
+        let is_theirs = schema == SchemaUse::Update && self.checks_updates();
+        self.schemas.get(schema).filter(|_| !is_theirs)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, SystemTime};
 
-use osb::catalog::{CompiledCatalog, lint, parse};
+use osb::catalog::{CompiledCatalog, SchemaUse, lint, parse};
 use osb::{PlanId, ServiceId};
 use serde_json::{Value, json};
 
@@ -172,9 +172,11 @@ fn item_18_limits_and_clients_are_judged() {
     service.dashboard_client.as_mut().unwrap().secret = String::new().into();
     service.extensions.insert("name".into(), json!("twice"));
     service.extensions.insert("manciple_requires_app".into(), json!("no"));
+    service.extensions.insert("manciple_checks_updates".into(), json!(1));
     let expected = [
         "services[0].dashboard_client.id: must be a non-empty string",
         "services[0].dashboard_client.secret: must be a non-empty string",
+        "services[0].manciple_checks_updates: must be true or false",
         "services[0].manciple_requires_app: must be true or false",
         "services[0].name: must not be an extension: it is a member of the specification",
         "services[0].plans[0].maximum_polling_duration: must be more than 0 seconds",
@@ -217,4 +219,27 @@ fn item_37_what_needs_an_app_follows_from_requires_unless_said() {
     let no = json!({"requires": ["syslog_drain"], "manciple_requires_app": false});
     assert!(!requires_app(no.clone(), json!({})));
     assert!(requires_app(no, json!({"manciple_requires_app": true})));
+}
+
+#[test]
+fn a_broker_that_checks_updates_itself_is_let() {
+    let schema = json!({"parameters": {
+        "$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+        "additionalProperties": false, "properties": {"size": {"type": "integer"}},
+    }});
+    let checked = |service: Value, plan: Value| {
+        let mut plan = plan;
+        plan["schemas"] = json!({"service_instance": {"create": schema, "update": schema}});
+        let catalog = compiled(&catalog_with(service, plan));
+        let plan = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        let other = json!({"colour": "red"});
+        let passes = |schema| plan.check(schema, other.as_object().unwrap()).is_ok();
+        assert!(!passes(SchemaUse::Provision), "a new instance is of the plan as it is");
+        !passes(SchemaUse::Update)
+    };
+    let says = |it: bool| json!({"manciple_checks_updates": it});
+    assert!(checked(json!({}), json!({})));
+    assert!(!checked(json!({}), says(true)));
+    assert!(!checked(says(true), json!({})));
+    assert!(checked(says(true), says(false)), "the plan's word goes before its service's");
 }

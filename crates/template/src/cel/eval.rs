@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::Fault;
 use super::arithmetic::{arithmetic, convert};
 use super::parse::{Binary, Expr, Function, Loop, LoopParts, Node};
 use super::value::Data;
+use super::{Fault, Functions};
 
 /// Why there is no value.
 pub(super) enum Stop {
@@ -20,16 +20,34 @@ pub(super) enum Stop {
 pub(super) type Outcome<T> = Result<T, Stop>;
 
 pub(super) fn truth(expression: &Node, object: &Value, steps: u64) -> Result<bool, Fault> {
-    let mut run = Run { scope: vec![Data::of(object)], steps };
+    let mut run = Run { scope: vec![Data::of(object)], functions: None, steps };
     let outcome = run.eval(expression).and_then(|data| match data {
         Data::Bool(truth) => Ok(truth),
         Data::Null => Err(not_yet("it is null")),
         other => Err(wrong(format!("it gives a {}: it must be true or false", other.kind()))),
     });
-    outcome.map_err(|stop| match stop {
-        Stop::Fault(fault) => fault,
-        Stop::Spent => Fault::Wrong("it takes too many steps".to_owned()),
-    })
+    outcome.map_err(Fault::from)
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn value<'v>(
+    expression: &Node,
+    values: impl IntoIterator<Item = &'v Value>,
+    functions: Functions<'_>,
+    steps: u64,
+) -> Result<Value, Fault> {
+    let scope = values.into_iter().map(Data::of).collect();
+    let mut run = Run { scope, functions: Some(functions), steps };
+    run.eval(expression).map(|data| data.value()).map_err(Fault::from)
+}
+
+impl From<Stop> for Fault {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Fault(fault) => fault,
+            Stop::Spent => Self::Wrong("it takes too many steps".to_owned()),
+        }
+    }
 }
 
 pub(super) fn not_yet(what: impl Into<String>) -> Stop {
@@ -67,6 +85,8 @@ fn path(node: &Node, field: &str) -> String {
 struct Run<'a> {
     /// `self`, and what the loops that go on are at.
     scope: Vec<Data<'a>>,
+    /// That the language has not.
+    functions: Option<Functions<'a>>,
     /// That are left.
     steps: u64,
 }
@@ -123,6 +143,7 @@ impl<'a> Run<'a> {
                     nodes.iter().map(|node| self.eval(node)).collect::<Outcome<_>>()?;
                 self.call(*function, &arguments)
             }
+            Expr::Foreign(name, nodes) => self.foreign(name, nodes),
             Expr::Loop(which, parts) => self.each(*which, parts),
         }
     }
@@ -307,6 +328,15 @@ impl<'a> Run<'a> {
             return Ok(Data::OwnList(elements.into()));
         }
         arithmetic(Binary::Add, left, right)
+    }
+
+    fn foreign(&mut self, name: &str, nodes: &'a [Node]) -> Outcome<Data<'a>> {
+        let mut arguments = Vec::new();
+        for node in nodes {
+            arguments.push(self.eval(node)?.value());
+        }
+        let made = self.functions.and_then(|functions| functions(name, &arguments));
+        made.map(Data::owned).ok_or_else(|| wrong(format!("{name} cannot be asked of this")))
     }
 
     fn call(&mut self, function: Function, arguments: &[Data<'a>]) -> Outcome<Data<'a>> {

@@ -14,7 +14,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum Expr {
     Literal(Data<'static>),
-    /// By the place in the scope; the first is `self`.
+    /// By the place in the scope; the first is `self`, where there is one.
     Variable(usize),
     Field(Box<Node>, String),
     Has(Box<Node>, String),
@@ -29,6 +29,8 @@ pub(super) enum Expr {
     Binary(Binary, Box<[Node; 2]>),
     Choice(Box<[Node; 3]>),
     Call(Function, Vec<Node>),
+    /// Of a function that the language has not.
+    Foreign(String, Vec<Node>),
     Loop(Loop, Box<LoopParts>),
 }
 
@@ -92,8 +94,10 @@ const BINARIES: [&[(&str, Binary)]; 3] = [
     &[("*", Binary::Multiply), ("/", Binary::Divide), ("%", Binary::Remainder)],
 ];
 
-pub(super) fn parse(tokens: &[Token]) -> Result<Node, String> {
-    let mut parser = Parser { tokens, at: 0, open: 0, scope: vec!["self".to_owned()] };
+/// `names`: what there is. `is_open`: functions that the language has not may be there all the same.
+pub(super) fn parse(tokens: &[Token], names: &[&str], is_open: bool) -> Result<Node, String> {
+    let scope = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut parser = Parser { tokens, at: 0, open: 0, scope, is_open };
     let node = parser.expression()?;
     match parser.tokens.get(parser.at) {
         None => Ok(node),
@@ -107,6 +111,7 @@ struct Parser<'a> {
     /// How many expressions in each other are being read.
     open: u16,
     scope: Vec<String>,
+    is_open: bool,
 }
 
 type Parsed = Result<Node, String>;
@@ -361,6 +366,7 @@ impl Parser<'_> {
             "uint" => Function::Uint,
             "double" => Function::Double,
             "string" => Function::Text,
+            _ if self.is_open => return self.foreign(name, None),
             _ => return Err(wrong),
         };
         let arguments = self.row(")", false)?;
@@ -387,11 +393,19 @@ impl Parser<'_> {
             "exists_one" => return self.each(Loop::ExistsOne, of),
             "map" => return self.each(Loop::Map, of),
             "filter" => return self.each(Loop::Filter, of),
+            _ if self.is_open => return self.foreign(name, Some(of)),
             _ => return Err(wrong),
         };
         let mut arguments = vec![of];
         arguments.extend(self.row(")", false)?);
         self.call(function, arguments, takes)
+    }
+
+    fn foreign(&mut self, name: &str, of: Option<Node>) -> Parsed {
+        let mut arguments: Vec<Node> = of.into_iter().collect();
+        arguments.extend(self.row(")", false)?);
+        let depths: Vec<u16> = arguments.iter().map(|node| node.depth).collect();
+        self.on(depths, Expr::Foreign(name.to_owned(), arguments))
     }
 
     /// The rest of a macro: a name, and what is asked of each element by it.

@@ -275,3 +275,33 @@ fn what_is_no_expression_is_refused() {
         let _ = holds(&expression, &object);
     }
 }
+
+#[test]
+fn expressions_of_others_are_tried_with_their_names_and_functions() {
+    let (object, none) = (object(), json!(null));
+    let values = [("object", &object), ("oldObject", &none)];
+    let functions = |name: &str, arguments: &[Value]| match (name, arguments) {
+        ("dyn", [value]) => Some(value.clone()),
+        ("join", [Value::Array(list), Value::String(between)]) => {
+            let texts: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+            Some(texts.join(between).into())
+        }
+        _ => None,
+    };
+    for (expression, expected) in [
+        ("oldObject == null ? object.metadata.name : ''", Ok(json!("a"))),
+        ("dyn({'a': [1, 2.5, null]})", Ok(json!({"a": [1, 2.5, null]}))),
+        ("object.status.conditions.map(c, c.type).join(', ')", Ok(json!("Ready, Synced"))),
+        ("dyn(object.metadata).labels", Ok(json!({"a.b/c": "d"}))),
+        ("[1].join(', ', 'x')", Err("join cannot be asked of this")),
+        ("object.metadata.namespace", Err("self.metadata.namespace is not there")),
+    ] {
+        let found = evaluate(expression, &values, &functions);
+        assert_eq!(found, expected.map_err(str::to_owned), "{expression}");
+    }
+    assert!(evaluate("other", &values, &functions).unwrap_err().contains("no such name"));
+    assert!(
+        matches!(holds("dyn(self) == 1", &object), Err(Fault::Wrong(_))),
+        "nobody has it there"
+    );
+}

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 #[derive(Debug, Clone)]
 pub(super) enum Data<'a> {
@@ -34,11 +34,55 @@ impl<'a> Data<'a> {
             Value::String(text) => Self::Text(text),
             Value::Array(list) => Self::Array(list),
             Value::Object(map) => Self::Object(map),
-            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-                (Some(int), _) => Self::Int(int),
-                (None, Some(uint)) => Self::Uint(uint),
-                (None, None) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
-            },
+            Value::Number(number) => Self::number(number),
+        }
+    }
+
+    fn number(number: &Number) -> Self {
+        match (number.as_i64(), number.as_u64()) {
+            (Some(int), _) => Self::Int(int),
+            (None, Some(uint)) => Self::Uint(uint),
+            (None, None) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
+        }
+    }
+
+    /// The same, of nobody else's.
+    pub(super) fn owned(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self::text(text),
+            Value::Array(list) => Self::OwnList(list.into_iter().map(Self::owned).collect()),
+            Value::Object(map) => {
+                let entries = map.into_iter();
+                Self::OwnMap(
+                    entries.map(|(key, value)| (Self::text(key), Self::owned(value))).collect(),
+                )
+            }
+            Value::Number(number) => Self::number(&number),
+            Value::Bool(truth) => Self::Bool(truth),
+            Value::Null => Self::Null,
+        }
+    }
+
+    /// As JSON has it, where keys are texts.
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(truth) => (*truth).into(),
+            Self::Int(int) => (*int).into(),
+            Self::Uint(uint) => (*uint).into(),
+            Self::Double(double) => (*double).into(),
+            Self::Text(text) => (*text).into(),
+            Self::OwnText(text) => text.as_ref().into(),
+            Self::Array(list) => list.to_vec().into(),
+            Self::Object(map) => (*map).clone().into(),
+            Self::OwnList(list) => list.iter().map(Self::value).collect(),
+            Self::OwnMap(map) => {
+                let key = |key: &Self| match key.value() {
+                    Value::String(text) => text,
+                    other => other.to_string(),
+                };
+                map.iter().map(|(each, value)| (key(each), value.value())).collect()
+            }
         }
     }
 

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use super::members::{Members, Notes, map};
@@ -16,6 +18,10 @@ use crate::fault::Place;
 const ROUTER: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
 /// The longest name of a host.
 const HOST: usize = 253;
+/// The longest part of one.
+const LABEL: usize = 63;
+/// How much of the digest of a part that is too long stands in its place, in bytes.
+const DIGEST: usize = 4;
 /// The longest name of a port, and more.
 const PORT: usize = 63;
 
@@ -189,8 +195,21 @@ fn made_host(
     match (name.as_str(), namespace(metadata, context.means)) {
         ("", _) => Err("is empty, and made of the name, which the Route has not: set one of them"),
         (_, "") => Err("is empty, and made of the namespace too: set it, or say the namespace"),
-        (name, namespace) => Ok(format!("{name}-{namespace}.{domain}")),
+        (name, namespace) => Ok(format!("{}.{domain}", label(&format!("{name}-{namespace}")))),
     }
+}
+
+/// A part of a host's name. OpenShift makes one that is too long too, and nobody can ask for it: here its end becomes
+/// a digest of the whole, the same each time and that of no other.
+fn label(whole: &str) -> Cow<'_, str> {
+    if whole.len() <= LABEL {
+        return whole.into();
+    }
+    let digest = digest(&SHA256, whole.as_bytes());
+    let digest = HEXLOWER.encode(digest.as_ref().get(..DIGEST).unwrap_or_default());
+    // Names have no other characters; one that is none is refused by the API server.
+    let begin: String = whole.chars().take(LABEL - 1 - digest.len()).collect();
+    format!("{}-{digest}", begin.trim_end_matches('-')).into()
 }
 
 fn path(spec: &mut Members<'_>, notes: &mut Notes) -> String {
@@ -230,14 +249,19 @@ fn target(spec: &mut Members<'_>, notes: &mut Notes) -> Option<String> {
     let place = spec.at("port");
     let mut port = Members::new(&place, spec.take("port")?, notes);
     let target = port.value("targetPort");
+    let is_port = |it: &str| it.parse::<u16>().is_ok_and(|it| it > 0);
     let found = match &target {
-        Value::String(name) if !name.is_empty() => Some(name.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::String(name) if name.bytes().any(|byte| !byte.is_ascii_digit()) => {
+            Some(name.clone())
+        }
+        Value::String(number) => Some(number.clone()).filter(|it| is_port(it)),
+        Value::Number(number) => Some(number.to_string()).filter(|it| is_port(it)),
         _ => None,
     };
     let found = found.filter(|it| it.len() <= PORT && !it.contains('{'));
     if found.is_none() {
-        notes.wrong(&port.at("targetPort"), &target, "has to be the name or the number of a port");
+        let detail = "has to be the name of a port, or its number, from 1 to 65535";
+        notes.wrong(&port.at("targetPort"), &target, detail);
     }
     port.end(notes);
     // It is there, and wrong: it is not looked for.

@@ -24,15 +24,23 @@ pub(super) fn is_left_open(requester: &Value, username: Option<&str>) -> bool {
         if member == "username" && Some(name.as_str()) == username)
 }
 
-/// The members in which somebody is another, as `spec.requester` has them; of another username only that.
+/// The group that the API server adds to whoever is impersonated.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// The members in which somebody is another, as `spec.requester` has them; of another username only that. To be named
+/// without [`AUTHENTICATED`] is to be the same: whoever is acted for has it.
 pub(super) fn differences(named: &Identity, who: &Identity) -> Vec<&'static str> {
     if named.user != who.user {
         return vec!["username"];
     }
     let set = |groups: &[String]| groups.iter().cloned().collect::<BTreeSet<String>>();
+    let (named_groups, mut groups) = (set(&named.groups), set(&who.groups));
+    if !named_groups.contains(AUTHENTICATED) {
+        groups.remove(AUTHENTICATED);
+    }
     let differ = [
         ("uid", named.uid != who.uid),
-        ("groups", set(&named.groups) != set(&who.groups)),
+        ("groups", named_groups != groups),
         ("extra", named.extra != who.extra),
     ];
     differ.into_iter().filter_map(|(member, differs)| differs.then_some(member)).collect()

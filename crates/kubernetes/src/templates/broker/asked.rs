@@ -4,6 +4,11 @@ use engine::record::Ordered;
 use osb::{Error, ErrorKind, MaintenanceInfo, Object, UpdateRequest, Work};
 use serde_json::{Value, json};
 
+/// How many parameters that are wrong are told.
+const MOST: usize = 20;
+/// How much of the name of each, in characters: a request can have long ones.
+const SHOWN: usize = 100;
+
 /// An instance stays where it is. A context that does not say where is completed: it takes the place of the one
 /// before, by which it is known whose the instance is.
 ///
@@ -23,19 +28,38 @@ pub(super) fn stay(request: &mut UpdateRequest, namespace: &str) -> Result<(), E
     Ok(())
 }
 
-/// Whether a parameter is one of a template's.
+/// Whose parameters they are to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// The template that the instance has, and keeps.
+    Instance,
+    /// The newer revision that is asked for.
+    Newer,
+}
+
+/// Whether parameters are a template's, and texts.
 ///
 /// # Errors
-/// Of the first that is none.
-pub(super) fn known(template: &Value, parameters: &Object) -> Result<(), Error> {
+/// Of all that are not, the first [`MOST`] by their paths; no value is told.
+pub(super) fn fit(of: Of, template: &Value, parameters: &Object) -> Result<(), Error> {
     let declared = || template["parameters"].as_array().into_iter().flatten();
-    let is_unknown = |name: &&String| !declared().any(|it| it["name"] == name.as_str());
-    match parameters.keys().find(is_unknown) {
-        None => Ok(()),
-        Some(name) => Err(Error::bad_request(format!(
-            "parameters.{name}: the template that the instance has does not know it: ask for the newer one with \
-             maintenance_info"
-        ))),
+    let wrong = |(name, value): (&String, &Value)| {
+        let is_known = declared().any(|it| it["name"] == name.as_str());
+        let words = match (is_known, of) {
+            (true, _) if value.is_string() => return None,
+            (true, _) => "has to be a string",
+            (false, Of::Newer) => "the template does not know it",
+            (false, Of::Instance) => {
+                "the template that the instance has does not know it: ask for the newer one with maintenance_info"
+            }
+        };
+        let name: String = name.replace('~', "~0").replace('/', "~1").chars().take(SHOWN).collect();
+        Some(format!("parameters/{name}: {words}"))
+    };
+    let wrongs: Vec<String> = parameters.iter().filter_map(wrong).take(MOST).collect();
+    match wrongs.is_empty() {
+        true => Ok(()),
+        false => Err(Error::bad_request(wrongs.join("; "))),
     }
 }
 
@@ -114,13 +138,43 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_the_instances_template_does_not_know_is_refused() {
+    fn parameters_are_those_of_the_template_that_is_asked_for() {
         let template = json!({"parameters": [{"name": "A"}, {"name": "B"}]});
-        let of = |parameters: Value| {
-            known(&template, parameters.as_object().unwrap()).map_err(|error| error.kind)
-        };
-        assert_eq!(of(json!({"A": "1", "B": "2"})), Ok(()));
-        assert_eq!(of(json!({})), Ok(()));
-        assert_eq!(of(json!({"A": "1", "C": "2"})), Err(ErrorKind::BadRequest));
+        let unknown = "the template that the instance has does not know it: ask for the newer one with maintenance_info";
+        for (case, of, parameters, expected) in [
+            ("its own", Of::Instance, json!({"A": "1", "B": ""}), Ok(())),
+            ("none", Of::Instance, json!({}), Ok(())),
+            (
+                "another's",
+                Of::Instance,
+                json!({"A": "1", "C": "hunter2"}),
+                Err(format!("parameters/C: {unknown}")),
+            ),
+            (
+                "another's beside the newer one",
+                Of::Newer,
+                json!({"C": "hunter2"}),
+                Err("parameters/C: the template does not know it".to_owned()),
+            ),
+            (
+                "several",
+                Of::Instance,
+                json!({"A": 1, "B": null, "c/~": ""}),
+                Err(format!(
+                    "parameters/A: has to be a string; parameters/B: has to be a string; parameters/c~1~0: {unknown}"
+                )),
+            ),
+        ] {
+            let found = fit(of, &template, parameters.as_object().unwrap());
+            let found = found.map_err(|error| {
+                assert_eq!(error.kind, ErrorKind::BadRequest, "{case}");
+                error.description.into_owned()
+            });
+            assert_eq!(found, expected, "{case}");
+        }
+        let many: Object =
+            (0..1000).map(|it| (format!("{it}{}", "x".repeat(999)), json!(1))).collect();
+        let said = fit(Of::Newer, &template, &many).unwrap_err().description;
+        assert!(said.len() < 20 * 200, "{}", said.len());
     }
 }

@@ -31,6 +31,8 @@ const METADATA: [(&[&str], &str); 6] = [
     ),
     (&["openshift.io/support-url", "template.openshift.io/support-url"], "supportUrl"),
 ];
+/// That a plan's schema says nothing of what instances of earlier revisions take.
+const CHECKS_UPDATES: &str = "manciple_checks_updates";
 const BINDABLE: &str = "template.openshift.io/bindable";
 
 /// The catalog of these, in this order, and what cannot be offered, each with why.
@@ -78,6 +80,7 @@ fn without_changes(service: &mut Service) {
     service.bindings_retrievable = Some(false);
     for plan in &mut service.plans {
         plan.maintenance_info = None;
+        plan.extensions.remove(CHECKS_UPDATES);
         let schemas = plan.schemas.as_mut().and_then(|schemas| schemas.service_instance.as_mut());
         if let Some(schemas) = schemas {
             schemas.update = None;
@@ -143,7 +146,8 @@ fn of_template(
         schemas: Some(schemas),
         maximum_polling_duration: None,
         maintenance_info: Some(revision.clone()),
-        extensions: Map::new(),
+        // By the template that the instance has.
+        extensions: Map::from_iter([(CHECKS_UPDATES.to_owned(), json!(true))]),
     };
     let annotation = |name: &str| template.annotation(name).filter(|text| !text.is_empty());
     let mut metadata = Map::new();

@@ -16,8 +16,8 @@ use osb::catalog::PlanEntry;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, CompiledCatalog,
     DeprovisionRequest, Error, ErrorKind, InstanceId, InstanceView, LastOperation,
-    LastOperationQuery, Object, OperationState, ProvisionRequest, ProvisionedBody, Reply,
-    ServiceId, UnbindRequest, UpdateRequest,
+    LastOperationQuery, MaintenanceInfo, Object, OperationState, ProvisionRequest, ProvisionedBody,
+    Reply, ServiceId, UnbindRequest, UpdateRequest,
 };
 use quick_cache::sync::Cache;
 
@@ -180,14 +180,29 @@ impl Front {
         }
         self.check(&requester, creation_of_secrets(namespace.clone())).await?;
         match asked::revision(&ordered, request) {
-            Some(_) => self.may_use(&requester, &request.service_id).await,
-            None => self.knows(&requester, instance, &namespace, request).await,
+            Some(asked) => {
+                self.may_use(&requester, &request.service_id).await?;
+                self.newer_takes(asked, request)
+            }
+            None => self.takes(&requester, instance, &namespace, request).await,
         }
     }
 
-    /// Whether the template that an instance has knows the parameters that are to be changed. Those of a revision
+    /// Whether the revision that is asked for takes the parameters; of one that is not there the engine says so.
+    fn newer_takes(&self, asked: &MaintenanceInfo, request: &UpdateRequest) -> Result<(), Error> {
+        let newer = self.broker.templates.get(request.service_id.as_str());
+        let newer = newer.filter(|newer| newer.revision.version == asked.version);
+        match (newer, &request.parameters) {
+            (Some(newer), Some(given)) => {
+                asked::fit(asked::Of::Newer, &newer.document, given.expose())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the template that an instance has takes the parameters that are to be changed. Those of a revision
     /// before, which it knows no more, are passed over later.
-    async fn knows(
+    async fn takes(
         &self,
         requester: &Requester,
         instance: &InstanceId,
@@ -203,7 +218,10 @@ impl Front {
             Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
         })?;
         match found {
-            Some(found) => asked::known(&found.data["spec"]["template"], parameters.expose()),
+            Some(found) => {
+                let template = &found.data["spec"]["template"];
+                asked::fit(asked::Of::Instance, template, parameters.expose())
+            }
             None => Ok(()),
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn of_order(
     let mut data = Map::new();
     for (key, value) in given {
         let Value::String(text) = value else {
-            return Err(invalid(format!("parameters.{key}: has to be a string")));
+            return Err(invalid(format!("parameters/{key}: has to be a string")));
         };
         let mut declared = template.parameters.iter().filter(|it| it.name == *key);
         let wanted = declared.any(|it| !text.is_empty() || it.generate.is_empty());
@@ -57,7 +57,7 @@ pub(super) fn of_order(
     let mut required =
         template.parameters.iter().filter(|it| it.required && it.generate.is_empty());
     match required.find(has_none) {
-        Some(it) => Err(invalid(format!("parameters.{}: is required by the template", it.name))),
+        Some(it) => Err(invalid(format!("parameters/{}: is required by the template", it.name))),
         None => Ok(data),
     }
 }
@@ -146,16 +146,16 @@ mod tests {
     fn what_is_kept_is_what_the_template_asks_for() {
         for (case, given, expected) in [
             ("a name", json!({"NAME": "a"}), Ok(json!({"NAME": "YQ=="}))),
-            ("nothing", json!({}), Err("parameters.NAME: is required by the template")),
+            ("nothing", json!({}), Err("parameters/NAME: is required by the template")),
             (
                 "an empty name",
                 json!({"NAME": ""}),
-                Err("parameters.NAME: is required by the template"),
+                Err("parameters/NAME: is required by the template"),
             ),
             (
                 "a default that is emptied",
                 json!({"NAME": "a", "SIZE": ""}),
-                Err("parameters.SIZE: is required by the template"),
+                Err("parameters/SIZE: is required by the template"),
             ),
             (
                 "one that is emptied to be generated",
@@ -172,7 +172,7 @@ mod tests {
                 json!({"NAME": "a", "OLD": "b"}),
                 Ok(json!({"NAME": "YQ=="})),
             ),
-            ("no text", json!({"NAME": 1}), Err("parameters.NAME: has to be a string")),
+            ("no text", json!({"NAME": 1}), Err("parameters/NAME: has to be a string")),
         ] {
             assert_eq!(data(given), expected.map_err(str::to_owned), "{case}");
         }

@@ -116,7 +116,7 @@ fn refused(subject: &str, error: &kube::Error) -> Failure {
     match failure.message.contains("field is immutable") {
         true => failure.hint(
             "those may change an instance who may `assign` templateinstances; and, if the webhook is run with \
-             --allow-changes, whoever the instance was made for",
+             --allow-changes, or deploy/templates/policy-changes is installed, whoever the instance was made for",
         ),
         false => failure,
     }

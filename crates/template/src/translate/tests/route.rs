@@ -68,6 +68,40 @@ fn a_host_is_made_as_on_openshift() {
 }
 
 #[test]
+fn a_host_that_would_be_too_long_is_made_shorter_and_stays_its_own() {
+    let host = |name: &str| {
+        let bare = with(route(), "/spec/host", json!(null));
+        let (ingress, said) = one(with(bare, "/metadata/name", json!(name)));
+        assert_eq!(said, [""; 0]);
+        let host = ingress["spec"]["rules"][0]["host"].as_str().unwrap().to_owned();
+        let (label, domain) = host.split_once('.').unwrap();
+        assert_eq!(domain, "apps.example.com");
+        label.to_owned()
+    };
+    let (most, long) = ("a".repeat(58), "a".repeat(59));
+    assert_eq!(host(&most), format!("{most}-shop"), "63 characters");
+    assert_eq!(host(&long), format!("{}-c24f590c", "a".repeat(54)));
+    assert_eq!(host(&long), host(&long));
+    assert_ne!(host(&long), host(&format!("{long}b")), "what is left out counts");
+    let dotted = host(&format!("{}.{}", "a".repeat(53), "b".repeat(100)));
+    assert!(dotted.len() < 63 && dotted.starts_with(&format!("{}-", "a".repeat(53))), "{dotted}");
+    assert!(!dotted.contains("--"), "{dotted}");
+}
+
+#[test]
+fn a_port_that_cannot_be_is_refused() {
+    let words = "has to be the name of a port, or its number, from 1 to 65535";
+    for target in [json!(99999), json!("99999"), json!(0), json!(-1), json!(8080.5), json!("")] {
+        let route = with(route(), "/spec/port/targetPort", target.clone());
+        for objects in [json!([route]), json!([route, service(json!([{"port": 80}]))])] {
+            let said = refused(objects, &means());
+            assert!(said.len() == 1 && said[0].starts_with("spec.port.targetPort: "), "{said:?}");
+            assert!(said[0].ends_with(words), "{target}: {said:?}");
+        }
+    }
+}
+
+#[test]
 fn a_port_is_looked_for_in_the_service() {
     let two = json!([
         {"name": "web", "port": 80, "targetPort": 8080}, {"name": "admin", "port": 81, "targetPort": "adm"},

@@ -224,7 +224,7 @@ fn a_change_that_the_broker_has_verified_is_let_in_from_whom_it_names() {
 #[test]
 fn the_requester_changes_what_is_ordered_where_that_is_let_in() {
     type Change = fn(&mut Value);
-    let lost = || json!({"username": "alice", "uid": "7", "groups": ["team"]});
+    let lost = || json!({"username": "alice", "uid": "7", "groups": ["system:authenticated"]});
     let changes: [(&str, Change, Value, bool); 7] = [
         ("an object", |it| it["template"]["objects"][0]["kind"] = json!("Secret"), alice(), true),
         ("the secret", |it| it["secret"] = json!({"name": "s"}), alice(), true),

@@ -48,10 +48,19 @@ fn a_generated_name_is_no_longer_than_the_api_server_makes_it() {
 
 #[test]
 fn groups_are_a_set() {
-    let mut requester = alice();
-    requester["groups"] = json!(["system:authenticated", "team", "team"]);
-    let object = instance(&json!({"name": "i"}), &requester);
-    assert_eq!(came(&create(&object)).asked, None);
+    for groups in [json!(["system:authenticated", "team", "team"]), json!(["team"])] {
+        let mut requester = alice();
+        requester["groups"] = groups;
+        let object = instance(&json!({"name": "i"}), &requester);
+        assert_eq!(came(&create(&object)).asked, None, "{requester}");
+    }
+    let object = instance(&json!({"name": "i"}), &alice());
+    let mut request = create(&object);
+    request["userInfo"]["groups"] = json!(["team"]);
+    assert!(
+        came(&request).asked.is_some(),
+        "to be named with it, and not to have it, is to be another"
+    );
 }
 
 #[test]
@@ -67,7 +76,7 @@ fn whoever_names_another_has_to_have_the_right_to() {
         ("another uid", with("uid", json!("8")), &["uid"]),
         ("no uid", with("uid", json!(null)), &["uid"]),
         ("a group more", with("groups", json!(["team", "system:masters"])), &["groups"]),
-        ("a group less", with("groups", json!(["team"])), &["groups"]),
+        ("a group less", with("groups", json!(["system:authenticated"])), &["groups"]),
         ("another scope", with("extra", json!({"example.org/scope": ["x"]})), &["extra"]),
         (
             "a name and groups",

@@ -1,6 +1,7 @@
 mod changing;
 mod making;
 mod others;
+mod policy;
 
 use data_encoding::BASE64;
 use ring::hmac;
@@ -43,7 +44,7 @@ fn came_where(changes: Changes, request: &Value) -> Came {
     let means = Means { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
     let response =
         |answer: &super::answer::Answer| answer.document(&review.uid)["response"].clone();
-    match judge(&review, &means) {
+    let came = match judge(&review, &means) {
         Judged::Answered(answer) => {
             Came { asked: None, allowed: response(&answer), refused: response(&answer) }
         }
@@ -52,7 +53,9 @@ fn came_where(changes: Changes, request: &Value) -> Came {
             let asked = Some((on.namespace, on.name));
             Came { asked, allowed: response(&allowed), refused: response(&refused) }
         }
-    }
+    };
+    policy::agrees(changes, request, &came);
+    came
 }
 
 fn alice() -> Value {
