@@ -16,6 +16,7 @@ fn roles(home: &str, jobs: &str) -> String {
     let mut roles = std::fs::read_to_string(path).unwrap();
     for (asked, said) in [
         ("{{- if .Values.broker.enabled -}}", ""),
+        ("{{- if or .Values.broker.image .Values.brokers }}", ""),
         ("{{- range .Values.jobNamespaces }}", ""),
         ("{{- end }}", ""),
         ("{{ quote . }}", jobs),

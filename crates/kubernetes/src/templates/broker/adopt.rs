@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 
 use super::await_end::{Stands, stands};
 use super::claim::Claim;
-use super::front::{Front, of_group};
+use super::front::Front;
 use super::ids::{Named, is_uuid};
+use super::rights::of_group;
 use super::{TemplateBroker, failed, identity};
 use crate::calls::find;
 use crate::templates::names::VERIFIED;
@@ -153,7 +154,7 @@ impl Front {
             Aim::Unbind | Aim::Remove => "delete",
         };
         let name = claim.name().to_owned();
-        self.check(&requester, of_group(verb, "templateinstances", namespace, name)).await
+        self.rights.check(&requester, of_group(verb, "templateinstances", namespace, name)).await
     }
 
     /// Records a binding whose id the claim of its instance has: one that is to be removed, or, with what it was given,

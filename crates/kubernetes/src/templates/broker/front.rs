@@ -2,16 +2,12 @@
 //! whether the requester may.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use engine::Engine;
 use engine::ports::Stored;
 use engine::record::{Key, Ordered};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
-use kube::api::{Api, PostParams};
 use osb::catalog::PlanEntry;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, CompiledCatalog,
@@ -19,92 +15,25 @@ use osb::{
     LastOperationQuery, MaintenanceInfo, Object, OperationState, ProvisionRequest, ProvisionedBody,
     Reply, ServiceId, UnbindRequest, UpdateRequest,
 };
-use quick_cache::sync::Cache;
 
 use super::adopt::{Aim, Asked, elsewhere};
 use super::ids::is_uuid;
 use super::life;
+use super::rights::{Rights, creation_of_secrets, of_group, reading_of_secret};
 use super::{TemplateBroker, asked, identity};
-use crate::access::Identity;
-use crate::calls::{CallError, call, find};
-use crate::templates::names::GROUP;
+use crate::calls::{CallError, find};
 use crate::templates::requester::Requester;
-
-/// How long an answer holds.
-const HOLDS: Duration = Duration::from_secs(30);
-/// The same of a refusal.
-const REFUSAL_HOLDS: Duration = Duration::from_secs(2);
-/// How many answers are remembered.
-const REMEMBERED: usize = 4096;
-
-/// A right in a namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Right {
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    namespace: String,
-    /// Empty: whatever its name.
-    name: String,
-}
 
 /// The engine of templates, behind what is asked before it.
 pub(super) struct Front {
     pub(super) engine: Engine,
     pub(super) broker: TemplateBroker,
-    allowed: Cache<(Identity, Right), (Instant, bool)>,
+    pub(super) rights: Rights,
 }
 
 impl Front {
     pub(super) fn new(engine: Engine, broker: TemplateBroker) -> Self {
-        Self { engine, broker, allowed: Cache::new(REMEMBERED) }
-    }
-
-    /// Refuses with 403 who may not.
-    pub(super) async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
-        let key = (requester.identity.clone(), right);
-        let known = self.allowed.get(&key).filter(|(until, _)| *until > Instant::now());
-        let is_allowed = match known {
-            Some((_, is_allowed)) => is_allowed,
-            None => {
-                let is_allowed = self.ask(requester, &key.1).await?;
-                let holds = if is_allowed { HOLDS } else { REFUSAL_HOLDS };
-                self.allowed.insert(key.clone(), (Instant::now() + holds, is_allowed));
-                is_allowed
-            }
-        };
-        allowed(requester, &key.1, is_allowed)
-    }
-
-    async fn ask(&self, requester: &Requester, right: &Right) -> Result<bool, Error> {
-        let attributes = ResourceAttributes {
-            verb: Some(right.verb.to_owned()),
-            group: Some(right.group.to_owned()),
-            resource: Some(right.resource.to_owned()),
-            namespace: Some(right.namespace.clone()),
-            name: Some(right.name.clone()).filter(|name| !name.is_empty()),
-            ..ResourceAttributes::default()
-        };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let client = requester.client(&self.broker.client, &right.namespace);
-        let api: Api<SelfSubjectAccessReview> = Api::all(client);
-        let answered = call(api.create(&PostParams::default(), &review)).await;
-        let answered = answered.map_err(|error| {
-            if let CallError::Forbidden(said) = &error {
-                tracing::warn!(said, "somebody cannot be acted for");
-                let words = "it cannot be acted for this requester: the broker's rights do not reach so far, or the \
-                             cluster lets such a requester ask nothing";
-                return Error::new(ErrorKind::Forbidden, words);
-            }
-            tracing::warn!(%error, "whether a requester may is not known");
-            let words = "whether the requester may is not known now; come again";
-            Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
-        })?;
-        Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        Self { rights: Rights::new(broker.client.clone()), engine, broker }
     }
 
     /// What was ordered of an instance that there is; of any other the engine says what there is to say. What is not
@@ -137,7 +66,7 @@ impl Front {
             return Ok(());
         }
         let name = instance.as_str().to_owned();
-        self.check(&requester, of_group("get", "templateinstances", namespace, name)).await
+        self.rights.check(&requester, of_group("get", "templateinstances", namespace, name)).await
     }
 
     /// What is confidential of an instance, to those who may read Secrets there now: what was read for one may not be
@@ -147,16 +76,14 @@ impl Front {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         let Some(namespace) = self.namespace(instance).await? else { return Ok(()) };
         let name = instance.as_str().to_owned();
-        let right = Right { verb: "get", group: "", resource: "secrets", namespace, name };
-        let is_allowed = self.ask(&requester, &right).await?;
-        allowed(&requester, &right, is_allowed)
+        self.rights.check_now(&requester, reading_of_secret(namespace, name)).await
     }
 
     /// The template of a service, for those who may get it.
     async fn may_use(&self, requester: &Requester, service: &ServiceId) -> Result<(), Error> {
         let Some(template) = self.broker.templates.get(service.as_str()) else { return Ok(()) };
         let (namespace, name) = (template.namespace.clone(), template.name.clone());
-        self.check(requester, of_group("get", "templates", namespace, name)).await
+        self.rights.check(requester, of_group("get", "templates", namespace, name)).await
     }
 
     /// Changes an instance where it is, for those who may change it and make a Secret of its parameters.
@@ -176,9 +103,9 @@ impl Front {
         for verb in ["get", "update"] {
             let name = instance.as_str().to_owned();
             let right = of_group(verb, "templateinstances", namespace.clone(), name);
-            self.check(&requester, right).await?;
+            self.rights.check(&requester, right).await?;
         }
-        self.check(&requester, creation_of_secrets(namespace.clone())).await?;
+        self.rights.check(&requester, creation_of_secrets(namespace.clone())).await?;
         match asked::revision(&ordered, request) {
             Some(asked) => {
                 self.may_use(&requester, &request.service_id).await?;
@@ -213,6 +140,12 @@ impl Front {
         let client = requester.client(&self.broker.client, namespace);
         let found = find(self.broker.instances(&client, namespace).get(instance.as_str())).await;
         let found = found.map_err(|error| {
+            // The right was there a moment ago.
+            if let CallError::Forbidden(_) = error {
+                let words =
+                    format!("{:?} may not get the templateinstance", requester.identity.user);
+                return Error::new(ErrorKind::Forbidden, words);
+            }
             tracing::warn!(%error, "the template of an instance is not known");
             let words = "the template that the instance has cannot be read now; come again";
             Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
@@ -235,7 +168,9 @@ impl Front {
             return Ok(());
         }
         let name = instance.as_str().to_owned();
-        self.check(&requester, of_group("delete", "templateinstances", namespace, name)).await
+        self.rights
+            .check(&requester, of_group("delete", "templateinstances", namespace, name))
+            .await
     }
 }
 
@@ -246,35 +181,6 @@ fn ordered(stored: &Stored) -> Option<Ordered> {
 
 fn namespace_of(ordered: &Ordered) -> &str {
     life::namespace(ordered.context.expose())
-}
-
-/// Refuses with 403 who may not.
-fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(), Error> {
-    let Right { verb, group, resource, namespace, .. } = right;
-    let dot = if group.is_empty() { "" } else { "." };
-    match is_allowed {
-        true => Ok(()),
-        false => Err(Error::new(
-            ErrorKind::Forbidden,
-            format!(
-                "{:?} may not {verb} {resource}{dot}{group} in namespace {namespace:?}",
-                requester.identity.user
-            ),
-        )),
-    }
-}
-
-pub(super) fn of_group(
-    verb: &'static str,
-    resource: &'static str,
-    namespace: String,
-    name: String,
-) -> Right {
-    Right { verb, group: GROUP, resource, namespace, name }
-}
-
-fn creation_of_secrets(namespace: String) -> Right {
-    Right { verb: "create", group: "", resource: "secrets", namespace, name: String::new() }
 }
 
 /// What was ordered elsewhere is still being made.
@@ -348,8 +254,8 @@ impl Backend for Front {
         let requester = identity::requester(call.originating_identity.as_ref())?;
         self.may_use(&requester, &request.service_id).await?;
         let instances = of_group("create", "templateinstances", namespace.clone(), String::new());
-        self.check(&requester, instances).await?;
-        self.check(&requester, creation_of_secrets(namespace.clone())).await?;
+        self.rights.check(&requester, instances).await?;
+        self.rights.check(&requester, creation_of_secrets(namespace.clone())).await?;
         let place = [&namespace, &request.organization_guid, &request.space_guid];
         let asked = Asked::of(Aim::Order, &request.service_id, &request.plan_id);
         let place = Some(place.map(ToOwned::to_owned));

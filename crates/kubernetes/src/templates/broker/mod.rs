@@ -25,6 +25,7 @@ mod life;
 mod offered;
 mod parameters;
 mod revision;
+mod rights;
 mod stock;
 mod strict;
 mod unsaved;

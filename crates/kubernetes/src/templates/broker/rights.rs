@@ -1,0 +1,134 @@
+//! Whether requesters may, as the API server says: asked in their names, and remembered for a while.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use osb::{Error, ErrorKind};
+use quick_cache::sync::Cache;
+
+use crate::access::Identity;
+use crate::calls::{CallError, call};
+use crate::templates::names::GROUP;
+use crate::templates::requester::Requester;
+
+/// How long an answer holds.
+const HOLDS: Duration = Duration::from_secs(30);
+/// The same of a refusal.
+const REFUSAL_HOLDS: Duration = Duration::from_secs(2);
+/// How many answers are remembered.
+const REMEMBERED: usize = 4096;
+
+/// A right in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Right {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    namespace: String,
+    /// Empty: whatever its name.
+    name: String,
+}
+
+/// What the API server has said of rights.
+pub(super) struct Rights {
+    client: Client,
+    allowed: Cache<(Identity, Right), (Instant, bool)>,
+}
+
+impl Rights {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, allowed: Cache::new(REMEMBERED) }
+    }
+
+    /// Refuses with 403 who may not.
+    pub(super) async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
+        let key = (requester.identity.clone(), right);
+        let known = self.allowed.get(&key).filter(|(until, _)| *until > Instant::now());
+        let is_allowed = match known {
+            Some((_, is_allowed)) => is_allowed,
+            None => {
+                let is_allowed = self.ask(requester, &key.1).await?;
+                let holds = if is_allowed { HOLDS } else { REFUSAL_HOLDS };
+                self.allowed.insert(key.clone(), (Instant::now() + holds, is_allowed));
+                is_allowed
+            }
+        };
+        allowed(requester, &key.1, is_allowed)
+    }
+
+    /// The same of what is confidential: as it is now, whatever was said before.
+    pub(super) async fn check_now(&self, requester: &Requester, right: Right) -> Result<(), Error> {
+        let is_allowed = self.ask(requester, &right).await?;
+        allowed(requester, &right, is_allowed)
+    }
+
+    async fn ask(&self, requester: &Requester, right: &Right) -> Result<bool, Error> {
+        let attributes = ResourceAttributes {
+            verb: Some(right.verb.to_owned()),
+            group: Some(right.group.to_owned()),
+            resource: Some(right.resource.to_owned()),
+            namespace: Some(right.namespace.clone()),
+            name: Some(right.name.clone()).filter(|name| !name.is_empty()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let client = requester.client(&self.client, &right.namespace);
+        let api: Api<SelfSubjectAccessReview> = Api::all(client);
+        let answered = call(api.create(&PostParams::default(), &review)).await;
+        let answered = answered.map_err(|error| {
+            if let CallError::Forbidden(said) = &error {
+                tracing::warn!(said, "somebody cannot be acted for");
+                let words = "it cannot be acted for this requester: the broker's rights do not reach so far, or the \
+                             cluster lets such a requester ask nothing";
+                return Error::new(ErrorKind::Forbidden, words);
+            }
+            tracing::warn!(%error, "whether a requester may is not known");
+            let words = "whether the requester may is not known now; come again";
+            Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
+        })?;
+        Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    }
+}
+
+/// Refuses with 403 who may not.
+fn allowed(requester: &Requester, right: &Right, is_allowed: bool) -> Result<(), Error> {
+    let Right { verb, group, resource, namespace, .. } = right;
+    let dot = if group.is_empty() { "" } else { "." };
+    match is_allowed {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Forbidden,
+            format!(
+                "{:?} may not {verb} {resource}{dot}{group} in namespace {namespace:?}",
+                requester.identity.user
+            ),
+        )),
+    }
+}
+
+/// A right to what is of templates.
+pub(super) fn of_group(
+    verb: &'static str,
+    resource: &'static str,
+    namespace: String,
+    name: String,
+) -> Right {
+    Right { verb, group: GROUP, resource, namespace, name }
+}
+
+pub(super) fn creation_of_secrets(namespace: String) -> Right {
+    Right { verb: "create", group: "", resource: "secrets", namespace, name: String::new() }
+}
+
+/// The right to read a Secret.
+pub(super) fn reading_of_secret(namespace: String, name: String) -> Right {
+    Right { verb: "get", group: "", resource: "secrets", namespace, name }
+}
