@@ -19,6 +19,9 @@ pub(crate) enum CallError {
     /// 404.
     #[error("not found")]
     NotFound,
+    /// 404, and not of an object: there is no such kind in this version. Of [`find_served`] alone.
+    #[error("its version is not served any more: it is looked for in another")]
+    Unserved,
     /// 409 with the reason `AlreadyExists`.
     #[error("it exists already")]
     Exists,
@@ -70,6 +73,18 @@ pub(crate) async fn find<T>(
         Ok(found) => Ok(Some(found)),
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// As [`find`]; that it is not there is known only where its kind is.
+pub(crate) async fn find_served<T>(
+    made: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Option<T>, CallError> {
+    let mut is_unserved = false;
+    let made = async { made.await.inspect_err(|error| is_unserved = names_no_object(error)) };
+    match find(made).await {
+        Ok(None) if is_unserved => Err(CallError::Unserved),
+        found => found,
     }
 }
 
@@ -129,6 +144,16 @@ fn failed(error: &kube::Error) -> CallError {
     }
 }
 
+/// What the API server says of a path on which it has nothing, which is not what it says of an object.
+const NOTHING_THERE: [&str; 2] =
+    ["404 page not found", "the server could not find the requested resource"];
+
+fn names_no_object(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let names = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !names && NOTHING_THERE.contains(&status.message.trim())
+}
+
 /// Without what decoders quote of a document: a piece of what somebody sent, cut anywhere, which may be a piece of what is
 /// confidential.
 fn without_excerpts(message: &str) -> &str {
@@ -138,6 +163,10 @@ fn without_excerpts(message: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+    use kube::core::response::StatusDetails;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -147,6 +176,26 @@ mod tests {
         let expected = "v1.ConfigMap.Data: ReadString: expects \" or n, but found 1";
         assert_eq!(without_excerpts(said), expected);
         assert_eq!(without_excerpts("pods \"a\" is forbidden"), "pods \"a\" is forbidden");
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_gone_is_told_from_a_kind_that_is() {
+        let details =
+            |name: &str| serde_json::from_value::<StatusDetails>(json!({"name": name})).ok();
+        for (said, details, is_unserved) in [
+            ("404 page not found\n", None, true),
+            ("the server could not find the requested resource", details(""), true),
+            ("maps.example.com \"a\" not found", details("a"), false),
+            ("the server could not find the requested resource", details("a"), false),
+            ("nothing here", None, false),
+        ] {
+            let mut status = Status::failure(said, "NotFound").with_code(404);
+            status.details = details;
+            let failed = async { Err::<(), _>(kube::Error::Api(status.clone().boxed())) };
+            let found = find_served(failed).await;
+            assert_eq!(matches!(found, Err(CallError::Unserved)), is_unserved, "{status:?}");
+            assert_eq!(matches!(found, Ok(None)), !is_unserved, "{status:?}");
+        }
     }
 
     #[test]

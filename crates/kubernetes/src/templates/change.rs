@@ -36,7 +36,8 @@ impl Controller {
         }
         let failed =
             |trouble: Trouble| trouble.of(&format!("unable to change {}", planned.words()));
-        let found = get(client, planned).await.map_err(|error| failed(error.into()))?;
+        let found =
+            get(client, &self.kinds, planned).await.map_err(|error| failed(error.into()))?;
         let Some(found) = found else { return self.make_one(instance, client, planned).await };
         let found = self.ours(instance, planned, found).map_err(failed)?;
         let applied = match take_over(client, planned, &found).await {
@@ -123,7 +124,7 @@ impl Controller {
         former: &super::record::Former,
     ) -> Result<Option<Made>, Trouble> {
         let Some(planned) = self.former(former).await? else { return Ok(None) };
-        let found = get(client, &planned).await;
+        let found = get(client, &self.kinds, &planned).await;
         let found = found.map_err(|error| Trouble::from(error).of(&planned.words()))?;
         let found = found.filter(|it| planned.is(&instance.key, it, &self.seal));
         let found = found.filter(|it| it["metadata"]["annotations"][KEEPS] != "false");

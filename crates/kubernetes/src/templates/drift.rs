@@ -46,6 +46,8 @@ impl Drift {
     }
 }
 
+/// When one is looked at for which there was no place.
+const AGAIN: Duration = Duration::from_secs(1);
 /// When one is looked at again in which something was left to do.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,7 @@ impl Controller {
         if !wait.is_zero() {
             return Ok(Some(wait));
         }
+        let Ok(_place) = self.looks.try_acquire() else { return Ok(Some(AGAIN)) };
         let next = match self.inspect(key).await {
             Ok(Looked::Through) => every,
             // One is removed to be made anew, say, or was written in the meantime.
@@ -164,14 +167,8 @@ impl Controller {
         if planned.object["metadata"]["annotations"][DRIFT] == "ignore" {
             return Ok(None);
         }
-        let found = get(client, planned).await.map_err(|error| of(error.into()))?;
-        let Some(found) = found else {
-            let still = self.kinds.still(&planned.place).await;
-            return match still.map_err(|error| of(error.into()))? {
-                true => Ok(is("it is gone".to_owned())),
-                false => Err(of(Trouble::Doubtful("its version is gone".to_owned()))),
-            };
-        };
+        let found = get(client, &self.kinds, planned).await.map_err(|error| of(error.into()))?;
+        let Some(found) = found else { return Ok(is("it is gone".to_owned())) };
         if !found["metadata"]["deletionTimestamp"].is_null() {
             return Ok(is("it is being removed".to_owned()));
         }

@@ -82,18 +82,17 @@ impl Kinds {
         Ok(None)
     }
 
-    /// Whether objects of a kind are still where they were, asked again unless that was a moment ago: what is not found
-    /// there may be in another version, for this one may be gone.
-    pub(super) async fn still(&self, place: &Place) -> Result<bool, CallError> {
-        let api_version = &place.resource.api_version;
-        let known = self.known(api_version).filter(|(asked, _)| asked.elapsed() < MISSING_HOLDS);
-        if let Some((_, places)) = known {
-            return Ok(places.contains(place));
-        }
-        let places = self.ask(api_version).await?;
-        let is_there = places.contains(place);
-        self.learn(api_version, places);
-        Ok(is_there)
+    /// What a call of a version came to: if that is not served any more, what was known of it is forgotten.
+    pub(super) fn seen<T>(
+        &self,
+        api_version: &str,
+        came: Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        came.inspect_err(|error| {
+            if matches!(error, CallError::Unserved) {
+                self.forget(api_version);
+            }
+        })
     }
 
     /// What was known of it does not hold: an object of it could not be found.

@@ -17,6 +17,7 @@ use serde_json::Value;
 use template::ready;
 
 use super::Controller;
+use super::kinds::Kinds;
 use super::names::MANAGER;
 use super::plan::Planned;
 use super::prepare::Prepared;
@@ -26,7 +27,7 @@ use super::review::{needed, review};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find_served};
 
 /// How many calls for one instance are under way at once.
 pub(super) const AT_ONCE: usize = 8;
@@ -230,7 +231,7 @@ impl Controller {
         client: &Client,
         planned: &Planned,
     ) -> Result<Value, Trouble> {
-        match get(client, planned).await? {
+        match get(client, &self.kinds, planned).await? {
             Some(found) => self.ours(instance, planned, found),
             None => Err(Trouble::Passing("it existed, and is gone".to_owned())),
         }
@@ -286,11 +287,16 @@ pub(super) async fn post(
 }
 
 /// Reads an object, as whoever the client is of.
-pub(super) async fn get(client: &Client, planned: &Planned) -> Result<Option<Value>, CallError> {
+pub(super) async fn get(
+    client: &Client,
+    kinds: &Kinds,
+    planned: &Planned,
+) -> Result<Option<Value>, CallError> {
     let resource = &planned.place.resource;
     let requests = Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()));
     let request = requests
         .get(&planned.name, &Default::default())
         .map_err(|error| CallError::Invalid(error.to_string()))?;
-    find(client.request::<Value>(request)).await
+    let found = find_served(client.request::<Value>(request)).await;
+    kinds.seen(&resource.api_version, found)
 }

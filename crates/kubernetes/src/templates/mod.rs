@@ -104,6 +104,8 @@ pub const WORKERS: usize = 16;
 /// How often it is looked whether objects are still what was made, unless said otherwise.
 pub const DRIFT_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// Of so many workers one at most looks whether something has drifted: what is ordered does not wait for it.
+const PART_OF_LOOKS: usize = 4;
 /// How many watches of what is waited for there are at once, each a connection; further ones are asked for instead.
 const WATCHES: usize = 500;
 
@@ -175,6 +177,8 @@ pub struct Controller {
     counters: Counters,
     /// One for each watch of what is waited for.
     watches: Arc<Semaphore>,
+    /// One for each look whether something has drifted.
+    looks: Semaphore,
     /// Whether this is the one that acts.
     leads: AtomicBool,
 }
@@ -195,6 +199,7 @@ impl Controller {
             kinds: Kinds::of(client.clone()),
             client,
             time,
+            looks: Semaphore::new((settings.workers / PART_OF_LOOKS).max(1)),
             settings,
             seal,
             table: Mutex::default(),

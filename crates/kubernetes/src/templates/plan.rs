@@ -122,8 +122,9 @@ pub(super) fn plan(
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
         let annotations =
             annotations.as_object_mut().ok_or("metadata.annotations: has to be a map")?;
-        annotations
-            .insert(MARK.to_owned(), json!(mark(of, &place, namespace.as_deref(), &name, seal)));
+        let resource = [place.resource.plural.as_str(), &place.resource.group];
+        let mark = mark(of, resource, namespace.as_deref(), &name, seal);
+        annotations.insert(MARK.to_owned(), json!(mark));
     }
     let rank = rank(&place);
     Ok(Planned { place, name, namespace, rank, object })
@@ -168,11 +169,29 @@ fn named(
     Ok(name)
 }
 
-/// That an object which nothing owns is of an instance.
-fn mark(of: &Key, place: &Place, namespace: Option<&str>, name: &str, seal: &hmac::Key) -> String {
-    let ApiResource { group, plural, .. } = &place.resource;
+/// That an object which nothing owns is of an instance. `resource`: its plural and its group.
+fn mark(
+    of: &Key,
+    resource: [&str; 2],
+    namespace: Option<&str>,
+    name: &str,
+    seal: &hmac::Key,
+) -> String {
+    let [plural, group] = resource;
     let namespace = namespace.unwrap_or_default();
     record::mark(of, &format!("{plural}.{group}"), &format!("{namespace}/{name}"), seal)
+}
+
+/// A group, and those that have, or had, the same objects.
+fn groups(group: &str) -> impl Iterator<Item = &str> {
+    let former = match group {
+        "apps" | "networking.k8s.io" | "policy" => Some("extensions"),
+        "events.k8s.io" => Some(""),
+        "extensions" => None,
+        group if group.ends_with(".openshift.io") => Some(""),
+        _ => None,
+    };
+    [group].into_iter().chain(former)
 }
 
 impl Planned {
@@ -186,9 +205,11 @@ impl Planned {
         match self.namespace.as_deref() == Some(&*of.namespace) {
             true => is_owned(of, found),
             false => {
+                let said = metadata["annotations"][MARK].as_str().unwrap_or_default();
+                let ApiResource { group, plural, .. } = &self.place.resource;
                 let namespace = self.namespace.as_deref();
-                let mark = mark(of, &self.place, namespace, &self.name, seal);
-                metadata["annotations"][MARK] == mark
+                let of_group = |group| mark(of, [plural, group], namespace, &self.name, seal);
+                groups(group).any(|group| of_group(group) == said)
             }
         }
     }

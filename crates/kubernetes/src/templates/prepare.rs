@@ -94,9 +94,9 @@ impl Controller {
             hidden.extend(secrets(&before, public, names));
             Redactor::new(&hidden)
         };
-        let means = self.settings.translation.as_ref();
+        let means = kept.record.means();
         let planned = async {
-            let objects = translated(&instance.key, objects, means)?;
+            let objects = translated(&instance.key, objects, means.as_ref())?;
             plan_all(&self.kinds, &instance.key, objects, &self.seal).await
         };
         let plan = planned.await.map_err(|trouble| trouble.redacted(&hides(&[])))?;
@@ -117,14 +117,7 @@ impl Controller {
         let said = instance.objects().iter().filter_map(Made::of).map(Former::from);
         let planned = self.planned(instance, before).await?;
         let planned = planned.iter().map(Former::from);
-        let mut formers: Vec<Former> = Vec::new();
-        for former in carried.into_iter().chain(planned).chain(said) {
-            let is_now = plan.iter().any(|planned| former.is_of(planned));
-            if !is_now && !formers.contains(&former) {
-                formers.push(former);
-            }
-        }
-        Ok(formers)
+        Ok(unplanned(carried.into_iter().chain(planned).chain(said), plan))
     }
 
     /// Those that had to go with the revision before, and are still there: what is gone is not looked for for ever. A
@@ -142,7 +135,7 @@ impl Controller {
         }
         let looks = before.before.iter().map(|former| async move {
             let Some(planned) = self.former(former).await? else { return Ok(Some(former)) };
-            let is_it = match get(client, &planned).await {
+            let is_it = match get(client, &self.kinds, &planned).await {
                 Ok(found) => found.is_some_and(|it| planned.is(&instance.key, &it, &self.seal)),
                 Err(CallError::Forbidden(_)) => true,
                 Err(error) => return Err(Trouble::from(error).of(&planned.words())),
@@ -164,8 +157,7 @@ impl Controller {
         // Where it was too large to be kept what is ordered may still be it.
         let still = || Some(instance.spec().clone()).filter(|_| kept.record.is_of(instance));
         let Some(spec) = kept.spec().or_else(still) else { return Ok(Vec::new()) };
-        let means = self.settings.translation.as_ref();
-        planned_of(&self.kinds, &instance.key, &spec, &kept.record, means, &self.seal).await
+        planned_of(&self.kinds, &instance.key, &spec, &kept.record, &self.seal).await
     }
 
     /// Where objects of earlier revisions are, to look whether they still are; those whose kind is gone are not.
@@ -240,12 +232,11 @@ pub(super) async fn planned_of(
     of: &Key,
     spec: &Value,
     record: &Record,
-    means: Option<&Translation>,
     seal: &hmac::Key,
 ) -> Result<Vec<Planned>, Trouble> {
     let Ok(template) = template(spec) else { return Ok(Vec::new()) };
     let Ok(processed) = with_values(template, record) else { return Ok(Vec::new()) };
-    let objects = translated(of, processed.objects, means);
+    let objects = translated(of, processed.objects, record.means().as_ref());
     let (mut plan, mut ordinals) = (Vec::new(), Ordinals::default());
     for object in objects.into_iter().flatten() {
         let ordinal = ordinals.next(&object);
@@ -256,6 +247,18 @@ pub(super) async fn planned_of(
         plan.extend(plan::plan(of, ordinal, object, place, seal));
     }
     Ok(plan)
+}
+
+/// Those that are not to be made now, each once.
+pub(super) fn unplanned(all: impl Iterator<Item = Former>, plan: &[Planned]) -> Vec<Former> {
+    let mut formers: Vec<Former> = Vec::new();
+    for former in all {
+        let is_now = plan.iter().any(|planned| former.is_of(planned));
+        if !is_now && !formers.contains(&former) {
+            formers.push(former);
+        }
+    }
+    formers
 }
 
 /// Where an object of an earlier revision is; `None` if its kind is gone.

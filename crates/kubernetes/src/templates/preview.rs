@@ -14,7 +14,6 @@ use kube::api::DynamicObject;
 use ring::hmac;
 use serde_json::{Value, json};
 use template::Zeros;
-use template::translate::Translation;
 
 use super::applied::{ITS_OWN, applied};
 use super::change::{apply, cannot_be, is_of_post, replaces, unapplied};
@@ -22,7 +21,7 @@ use super::kinds::Kinds;
 use super::make::{AT_ONCE, get, post};
 use super::names::{KEEPS, MARK, OWNER};
 use super::plan::{Planned, is_owned};
-use super::prepare::{place_of, plan_all, planned_of, translated};
+use super::prepare::{place_of, plan_all, planned_of, translated, unplanned};
 use super::record::{Former, Revision, Values};
 use super::resource::Key;
 use super::status::Made;
@@ -143,9 +142,9 @@ pub async fn preview(
         .map_err(PreviewError::Template)?;
     let look = Look { client, kinds: Kinds::of(client.clone()), of, seal: no_seal() };
     // As the controller did it last: whoever asks need not know.
-    let means = recorded.record.translation.clone().map(Translation::from);
+    let means = recorded.record.means();
     let objects = match translated(&look.of, processed.objects, means.as_ref()) {
-        Ok(objects) => look.objects(&instance.data, recorded, objects, means.as_ref()).await,
+        Ok(objects) => look.objects(&instance.data, recorded, objects).await,
         Err(trouble) => Err(trouble),
     };
     let (objects, plan) = objects.map_err(|trouble| failed(trouble, &hides(&[])))?;
@@ -187,10 +186,9 @@ impl Look<'_> {
         instance: &Value,
         recorded: &Revision,
         objects: Vec<Value>,
-        means: Option<&Translation>,
     ) -> Result<(Vec<Previewed>, Vec<Planned>), Trouble> {
         let plan = plan_all(&self.kinds, &self.of, objects, &self.seal).await?;
-        let before = self.before(instance, recorded, means).await?;
+        let before = self.before(instance, recorded).await?;
         let makes_room = plan.iter().any(|it| it.rank == 0);
         let looks = plan.iter().map(|planned| {
             let was = before.iter().find(|it| it.is_same(planned));
@@ -207,14 +205,9 @@ impl Look<'_> {
     }
 
     /// The objects of the revision that is in force, as they were to be.
-    async fn before(
-        &self,
-        instance: &Value,
-        recorded: &Revision,
-        means: Option<&Translation>,
-    ) -> Result<Vec<Planned>, Trouble> {
+    async fn before(&self, instance: &Value, recorded: &Revision) -> Result<Vec<Planned>, Trouble> {
         let Some(spec) = spec_of(instance, recorded) else { return Ok(Vec::new()) };
-        planned_of(&self.kinds, &self.of, spec, &recorded.record, means, &self.seal).await
+        planned_of(&self.kinds, &self.of, spec, &recorded.record, &self.seal).await
     }
 
     /// What may have been made before, and is not planned any more.
@@ -228,13 +221,7 @@ impl Look<'_> {
         let said = instance["status"]["objects"].as_array().into_iter().flatten();
         let said = said.filter_map(Made::of).map(Former::from);
         let all = recorded.record.before.iter().cloned();
-        let mut formers: Vec<Former> = Vec::new();
-        for former in all.chain(before.iter().map(Former::from)).chain(said) {
-            let is_now = plan.iter().any(|planned| former.is_of(planned));
-            if !is_now && !formers.contains(&former) {
-                formers.push(former);
-            }
-        }
+        let formers = unplanned(all.chain(before.iter().map(Former::from)).chain(said), plan);
         let mut places = Vec::new();
         for former in &formers {
             places.extend(place_of(&self.kinds, former).await?);
@@ -249,7 +236,7 @@ impl Look<'_> {
         was: Option<&Planned>,
         makes_room: bool,
     ) -> Result<Previewed, Trouble> {
-        let fate = match get(self.client, planned).await {
+        let fate = match get(self.client, &self.kinds, planned).await {
             Ok(Some(found)) => self.fate(planned, was, found).await,
             Ok(None) => match post(self.client, planned, true).await {
                 Ok(_) | Err(CallError::Exists) => Ok(Fate::Made),
@@ -294,7 +281,7 @@ impl Look<'_> {
 
     /// One that left the template, if it is there, is of the instance, and does not say that it stays.
     async fn former(&self, former: &Planned) -> Result<Option<Previewed>, Trouble> {
-        let found = match get(self.client, former).await {
+        let found = match get(self.client, &self.kinds, former).await {
             Ok(found) => found,
             Err(error) => return Ok(Some(previewed(former, refused(error)?))),
         };

@@ -162,6 +162,11 @@ impl Record {
         self.spec.is_empty()
     }
 
+    /// How its objects are translated, whatever is the rule by now: what was made is to be found again.
+    pub(super) fn means(&self) -> Option<Translation> {
+        self.translation.clone().map(Translation::from)
+    }
+
     /// Whether the spec is still what it was.
     pub(super) fn is_of(&self, instance: &Instance) -> bool {
         self.is_of_spec(instance.spec())

@@ -20,7 +20,7 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::step::Came;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find_served};
 
 /// How soon objects that are going are looked at again; doubled up to the longest.
 const LOOK: Duration = Duration::from_millis(500);
@@ -171,16 +171,8 @@ impl Controller {
         let all = self.planned(instance, kept).await?.into_iter();
         planned.extend(all.filter(|it| !is_whole || is_elsewhere(it)));
         for planned in planned {
-            let found = match get(client, &planned).await {
-                Ok(Some(found)) => Some(found),
-                Ok(None) => {
-                    let still = self.kinds.still(&planned.place).await;
-                    if !still.map_err(|error| Trouble::from(error).of(&planned.words()))? {
-                        let why = "its version is gone: it is looked for in another";
-                        return Err(Trouble::Passing(why.to_owned()).of(&planned.words()));
-                    }
-                    None
-                }
+            let found = match get(client, &self.kinds, &planned).await {
+                Ok(found) => found,
                 // What cannot be asked for was never made.
                 Err(CallError::Invalid(_)) => None,
                 // Who may not read it any more leaves it to Kubernetes.
@@ -222,13 +214,10 @@ impl Controller {
         };
         let api = of_place(client, &place, &made.namespace);
         let in_place = made.namespace == *key.namespace;
-        match delete(key, &api, made, in_place, propagation(&place)).await {
-            Ok(Some(left)) => Ok(left),
-            // Where its version is gone it is looked for in another.
-            Ok(None) => match self.kinds.still(&place).await.map_err(failed)? {
-                true => Ok(Left::Nothing),
-                false => Ok(Left::Going),
-            },
+        let left = delete(key, &api, made, in_place, propagation(&place)).await;
+        match self.kinds.seen(&place.resource.api_version, left) {
+            Ok(left) => Ok(left),
+            Err(CallError::Unserved) => Ok(Left::Going),
             // Who may not any more leaves it to Kubernetes, where it is owned.
             Err(CallError::Forbidden(_)) if in_place => Ok(Left::Nothing),
             Err(error) => Err(failed(error)),
@@ -312,25 +301,25 @@ fn propagation(place: &Place) -> PropagationPolicy {
     }
 }
 
-/// Deletes an object, if it is the one that was made, and nobody has made it something else since; `None` if there is
-/// none of its name.
+/// Deletes an object, if it is the one that was made, and nobody has made it something else since.
 async fn delete(
     key: &Key,
     api: &Api<DynamicObject>,
     made: &Made,
     in_place: bool,
     propagation: PropagationPolicy,
-) -> Result<Option<Left>, CallError> {
-    let Some(found) = find(api.get_metadata(&made.name)).await? else { return Ok(None) };
+) -> Result<Left, CallError> {
+    let found = find_served(api.get_metadata(&made.name)).await?;
+    let Some(found) = found else { return Ok(Left::Nothing) };
     let metadata = json!({"metadata": found.metadata});
     let is_it = found.metadata.uid.as_deref() == Some(&made.uid);
     let is_labelled = metadata["metadata"]["labels"][OWNER] == *key.uid;
     // `kubectl delete --cascade=orphan` takes the owner away: it is to stay.
     if !is_it || !is_labelled || (in_place && !is_owned(key, &metadata)) {
-        return Ok(Some(Left::Nothing));
+        return Ok(Left::Nothing);
     }
     if found.metadata.deletion_timestamp.is_some() {
-        return Ok(Some(Left::Going));
+        return Ok(Left::Going);
     }
     let params = DeleteParams {
         propagation_policy: Some(propagation),
@@ -342,10 +331,9 @@ async fn delete(
     };
     match call(api.delete(&made.name, &params)).await {
         // Marked, or gone at once.
-        Ok(either) if either.is_right() => Ok(Some(Left::Nothing)),
-        // Written in the meantime: it is looked at again.
-        Ok(_) | Err(CallError::Conflict) => Ok(Some(Left::Going)),
-        Err(CallError::NotFound) => Ok(Some(Left::Nothing)),
+        Ok(either) if either.is_right() => Ok(Left::Nothing),
+        // Written in the meantime, or gone, with its version or without: it is looked at again.
+        Ok(_) | Err(CallError::Conflict | CallError::NotFound) => Ok(Left::Going),
         Err(error) => Err(error),
     }
 }

@@ -115,6 +115,25 @@ fn what_is_taken_for_ours_cannot_be_copied() {
 }
 
 #[test]
+fn what_was_made_under_a_former_group_is_ours() {
+    let of_group = |group: &str| {
+        let object = json!({"kind": "Ingress", "metadata": {"name": "a", "namespace": "other"}});
+        let resource = kube::discovery::ApiResource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            api_version: format!("{group}/v1"),
+            kind: "Ingress".to_owned(),
+            plural: "ingresses".to_owned(),
+        };
+        plan(&of(), 0, object, Place { resource, is_namespaced: true }, &key()).unwrap()
+    };
+    let [old, new, another] = ["extensions", "networking.k8s.io", "example.com"].map(of_group);
+    assert!(new.is(&of(), &old.object, &key()));
+    assert!(!another.is(&of(), &old.object, &key()), "this group has objects of its own");
+    assert!(!new.is(&of(), &another.object, &key()));
+}
+
+#[test]
 fn what_others_need_comes_first() {
     let rank = |group: &str, kind: &str| {
         let object = json!({"metadata": {"name": "a"}});

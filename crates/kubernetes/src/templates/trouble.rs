@@ -51,7 +51,7 @@ impl From<CallError> for Trouble {
                 let why = "not found: its namespace or its kind is not there";
                 return Self::Doubtful(why.to_owned());
             }
-            CallError::Conflict => return Self::Passing(error.to_string()),
+            CallError::Conflict | CallError::Unserved => return Self::Passing(error.to_string()),
             CallError::Exists => return Self::Final(error.to_string()),
             CallError::Refused(said) if is_too_large(&said) => return Self::Final(said),
             CallError::Overloaded(said) | CallError::Refused(said) | CallError::NoAnswer(said) => {

@@ -1,7 +1,10 @@
 //! What only OpenShift has, on a cluster without it.
 
+use kube::api::{Patch, PatchParams};
+use kubernetes::templates::Drift;
 use serde_json::{Value, json};
 use template::translate::Translation;
+use tokio::time::{Duration, Instant, sleep};
 
 use super::harness::{Town, template};
 
@@ -78,6 +81,47 @@ async fn what_only_openshift_has_becomes_what_any_kubernetes_has() {
     town.delete("i").await;
     town.gone("i").await;
     assert_eq!(town.object("apps/v1", "Deployment", "web").await, None);
+    town.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_translated_stays_so_when_translation_is_turned_off() {
+    let mut town = Town::still("template-translated-once").await;
+    let domain = Some("apps.example.com".to_owned());
+    town.settings.translation = Some(Translation { domain, ..Translation::default() });
+    town.start().await;
+    town.bind("boss", "admin").await;
+    town.order("i", "boss", openshift()).await;
+    town.ready("i").await;
+    town.kill();
+    town.settings.translation = None;
+    town.settings.drift = Drift::Repair;
+    town.settings.drift_interval = Duration::from_secs(1);
+    let ingresses = town.objects("networking.k8s.io/v1", "Ingresse");
+    let patch = Patch::Merge(json!({"spec": {"rules": null, "defaultBackend": {
+        "service": {"name": "web", "port": {"number": 80}},
+    }}}));
+    ingresses.patch("web", &PatchParams::default(), &patch).await.unwrap();
+    town.start().await;
+    let end = Instant::now() + Duration::from_secs(30);
+    let host = format!("web-{}.apps.example.com", town.cluster.namespace);
+    loop {
+        let ingress = town.object("networking.k8s.io/v1", "Ingresse", "web").await.unwrap();
+        if ingress["spec"]["rules"][0]["host"] == *host {
+            break;
+        }
+        assert!(Instant::now() < end, "{ingress}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    // What is ordered from now on is as the operator has it now.
+    let mut changed = openshift();
+    changed["objects"][1]["spec"]["ports"][0]["port"] = json!(81);
+    town.change("i", "boss", changed).await;
+    let why = town.failed_again("i").await;
+    assert!(why.contains("apps.openshift.io/v1"), "{why}");
+    town.delete("i").await;
+    town.gone("i").await;
+    assert_eq!(town.object("networking.k8s.io/v1", "Ingresse", "web").await, None);
     town.remove().await;
 }
 

@@ -16,6 +16,10 @@ use crate::fault::Place;
 
 /// Annotations that only OpenShift's router reads.
 const ROUTER: [&str; 2] = ["haproxy.router.openshift.io/", "router.openshift.io/"];
+/// The longest name of an object.
+const NAME: usize = 253;
+/// How the name of a certificate's Secret ends.
+const OF_SECRET: &str = "-tls";
 /// The longest name of a host.
 const HOST: usize = 253;
 /// The longest part of one.
@@ -195,21 +199,23 @@ fn made_host(
     match (name.as_str(), namespace(metadata, context.means)) {
         ("", _) => Err("is empty, and made of the name, which the Route has not: set one of them"),
         (_, "") => Err("is empty, and made of the namespace too: set it, or say the namespace"),
-        (name, namespace) => Ok(format!("{}.{domain}", label(&format!("{name}-{namespace}")))),
+        (name, namespace) => {
+            Ok(format!("{}.{domain}", within(&format!("{name}-{namespace}"), LABEL)))
+        }
     }
 }
 
-/// A part of a host's name. OpenShift makes one that is too long too, and nobody can ask for it: here its end becomes
-/// a digest of the whole, the same each time and that of no other.
-fn label(whole: &str) -> Cow<'_, str> {
-    if whole.len() <= LABEL {
+/// A name of at most `most` characters. OpenShift makes a host's that is too long too, and nobody can ask for it: here
+/// its end becomes a digest of the whole, the same each time and that of no other.
+fn within(whole: &str, most: usize) -> Cow<'_, str> {
+    if whole.len() <= most {
         return whole.into();
     }
     let digest = digest(&SHA256, whole.as_bytes());
     let digest = HEXLOWER.encode(digest.as_ref().get(..DIGEST).unwrap_or_default());
     // Names have no other characters; one that is none is refused by the API server.
-    let begin: String = whole.chars().take(LABEL - 1 - digest.len()).collect();
-    format!("{}-{digest}", begin.trim_end_matches('-')).into()
+    let begin: String = whole.chars().take(most - 1 - digest.len()).collect();
+    format!("{}-{digest}", begin.trim_end_matches(['-', '.'])).into()
 }
 
 fn path(spec: &mut Members<'_>, notes: &mut Notes) -> String {
@@ -359,7 +365,7 @@ fn certificate(tls: &mut Members<'_>, metadata: &Value, notes: &mut Notes) -> Op
         authority => format!("{}\n{authority}", own.trim_end()),
     };
     let of = |key: &str| metadata[key].clone();
-    let name = format!("{name}-tls").into();
+    let name = format!("{}{OF_SECRET}", within(name, NAME - OF_SECRET.len())).into();
     Some(map([
         ("apiVersion", "v1".into()),
         ("kind", "Secret".into()),

@@ -205,6 +205,7 @@ fn failed(what: &str, error: CallError) -> Failure {
         }
         CallError::NotFound => Failure::failed(words),
         CallError::Conflict
+        | CallError::Unserved
         | CallError::Overloaded(_)
         | CallError::Refused(_)
         | CallError::NoAnswer(_) => transient(words),

@@ -195,6 +195,16 @@ fn a_certificate_goes_into_a_secret() {
     let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web-tls"}});
     let said = refused(json!([route, other]), &means());
     assert!(said[0].contains("is the Secret that it becomes"), "{said:?}");
+    let secret = |name: &str| {
+        let route = with(route.clone(), "/metadata/name", json!(name));
+        let found = translated(json!([route])).objects;
+        assert_eq!(found[1]["spec"]["tls"][0]["secretName"], found[0]["metadata"]["name"]);
+        found[0]["metadata"]["name"].as_str().unwrap().to_owned()
+    };
+    let (most, long) = ("a".repeat(249), "a".repeat(250));
+    assert_eq!(secret(&most), format!("{most}-tls"), "253 characters");
+    assert_eq!(secret(&long).len(), 253);
+    assert_ne!(secret(&long), secret(&format!("{long}b")), "what is left out counts");
 }
 
 #[test]
