@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
-use support::{Served, Site, within};
+use support::{Served, Site, http, within};
 use testkit::cluster;
 
 /// A namespace for the length of a test.
@@ -135,6 +135,11 @@ fn it_answers_reviews_takes_up_a_new_certificate_and_ends() {
     ] {
         let code = post(&address, &first, path, &body).map(|(code, _)| code);
         assert_eq!(code, Some(expected), "{name}");
+    }
+    let metrics = http::get(&server.address, "/metrics").unwrap();
+    for said in ["admitted\"} 1\n", "refused\"} 1\n", "unanswered\"} 0\n"] {
+        let expected = format!("manciple_admission_answers_total{{answer=\"{said}");
+        assert!(metrics.body.as_str().unwrap().contains(&expected), "{expected}: {metrics:?}");
     }
     let second = certify();
     let renewed = || post(&address, &second, "/admission", &review.to_string());

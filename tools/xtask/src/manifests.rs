@@ -360,7 +360,14 @@ mod tests {
             "auth": access(), "serviceMonitor": {"enabled": true},
             "podDisruptionBudget": {"enabled": true}});
         let made: Vec<_> = chart(&alone).unwrap().into_keys().collect();
-        assert_eq!(made, ["controller-role.yaml", "controller.yaml"]);
+        let further = ["controller-poddisruptionbudget.yaml", "controller-podmonitor.yaml"];
+        assert_eq!(made, [further, ["controller-role.yaml", "controller.yaml"]].concat());
+        let pod = &of_kind(&alone, "Deployment")[0]["spec"]["template"]["metadata"]["labels"];
+        for kind in ["PodDisruptionBudget", "PodMonitor"] {
+            let found = of_kind(&alone, kind);
+            assert_eq!(found[0]["spec"]["selector"]["matchLabels"], *pod, "{kind}");
+            assert!(of_kind(&both, kind).is_empty(), "by choice only: {kind}");
+        }
         // The Service is the broker's, and so is nothing of the controller.
         let pod = &of_kind(&alone, "Deployment")[0]["spec"]["template"];
         let selected = &of_kind(&both, "Service")[0]["spec"]["selector"];

@@ -55,6 +55,14 @@ pub enum AccessError {
         /// What came instead.
         why: String,
     },
+    /// We may not ask.
+    #[error("{asked} may not be asked for: {why}: let an administrator grant it")]
+    NotAllowed {
+        /// `TokenReview` or `SubjectAccessReview`.
+        asked: &'static str,
+        /// Who lacks which right, as the API server says it.
+        why: String,
+    },
 }
 
 /// Asks the API server; remembers an answer for a minute, a refusal for 10 seconds.
@@ -194,7 +202,8 @@ impl Reviews {
             call(made).await
         });
         match answered.await {
-            Ok(answered) => answered.map_err(|error: CallError| unanswered(error.to_string())),
+            Ok(Err(CallError::Forbidden(why))) => Err(AccessError::NotAllowed { asked, why }),
+            Ok(answered) => answered.map_err(|error| unanswered(error.to_string())),
             Err(_) => Err(unanswered(format!("waited for {} s", PATIENCE.as_secs()))),
         }
     }

@@ -4,7 +4,7 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use kube::client::Client;
-use kubernetes::templates::admission::{Admission, Changes};
+use kubernetes::templates::admission::{Admission, Answers, Changes};
 use kubernetes::templates::names::GROUP;
 use serde_json::{Value, json};
 
@@ -165,10 +165,14 @@ async fn a_webhook_that_may_not_ask_lets_nobody_in_who_names_another() {
         "it cannot be verified now",
         "SubjectAccessReview",
         "cannot create resource \"subjectaccessreviews\"",
+        "let an administrator grant it",
     ] {
         assert!(why.contains(words), "{why}");
     }
     // Who names nobody else needs nobody to be asked.
     assert_eq!(asked(json!(null)).await["allowed"], true);
+    assert_eq!(asked(json!({"username": ""})).await["allowed"], false);
+    let answers = Answers { admitted: 1, refused: 1, unanswered: 1 };
+    assert_eq!(admission.answers(), answers);
     town.remove().await;
 }

@@ -9,8 +9,10 @@ use axum::routing::get;
 use http::{StatusCode, header};
 use kubernetes::quarks::{self, Counts};
 use kubernetes::templates;
+use kubernetes::templates::admission::{Admission, Answers};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
@@ -21,6 +23,7 @@ use crate::counts;
 pub(crate) struct Controllers {
     pub(crate) quarks: Option<Arc<quarks::Controller>>,
     pub(crate) templates: Option<Arc<templates::Controller>>,
+    pub(crate) admission: Option<Arc<Admission>>,
 }
 
 impl Controllers {
@@ -55,6 +58,9 @@ async fn metrics(State(controllers): State<Controllers>) -> Response {
     if let Some(quarks) = &controllers.quarks {
         of_quarks(&mut registry, &quarks.counts());
     }
+    if let Some(admission) = &controllers.admission {
+        of_admission(&mut registry, admission.answers());
+    }
     let mut text = String::new();
     // Writing to a string fails at nothing.
     let _ = encode_registry(&mut text, &registry);
@@ -64,6 +70,19 @@ async fn metrics(State(controllers): State<Controllers>) -> Response {
     let _ = encode_eof(&mut text);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, format)], text).into_response()
+}
+
+fn of_admission(registry: &mut Registry, answers: Answers) {
+    let counted = Family::<[(&str, &str); 1], Counter>::default();
+    let Answers { admitted, refused, unanswered } = answers;
+    for (answer, count) in
+        [("admitted", admitted), ("refused", refused), ("unanswered", unanswered)]
+    {
+        counted.get_or_create(&[("answer", answer)]).inc_by(count);
+    }
+    let help =
+        "What the webhook answered; unanswered: refused, for the API server could not be asked";
+    registry.register("admission_answers", help, counted);
 }
 
 /// No name is ever a label: the number of series is fixed.

@@ -48,7 +48,8 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         let name = format!("{NAME}/{}", args.monitored_id);
         let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
         let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
-        let mut controllers = Controllers::default();
+        let admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
+        let mut controllers = Controllers { admission, ..Controllers::default() };
         if args.looks_after(Which::Quarks) {
             let delivery = cluster.delivery(&client, &namespace).await?;
             let settings = quarks_settings(args, &namespace, &name, delivery)?;

@@ -53,6 +53,7 @@ pub(crate) struct WebhookArgs {
 
 /// The webhook while it answers.
 pub(crate) struct Webhook {
+    pub(crate) admission: Arc<Admission>,
     end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
@@ -89,21 +90,23 @@ pub(crate) async fn serve(
         .with_context(|| format!("--webhook-listen: {listen} cannot be listened on"))?;
     tracing::info!(address = %listener.local_addr()?, "the webhook of templates answers");
     let (end, ended) = oneshot::channel();
+    let admission = Arc::new(admission);
+    let routes = routes(Arc::clone(&admission));
     let serving = tokio::spawn(async move {
         let current = Arc::clone(&certificate);
         let tls: TlsSource = Arc::new(move || current.current());
         let limits = Limits { connections: CONNECTIONS, head: IDLE, ..Limits::default() };
         let ended = async move { drop(ended.await) };
         tokio::select! {
-            _ = osb::server::serve(listener, routes(admission), Some(tls), limits, ended) => {}
+            _ = osb::server::serve(listener, routes, Some(tls), limits, ended) => {}
             () = renew(&certificate) => {}
         }
     });
-    Ok(Some(Webhook { end, serving }))
+    Ok(Some(Webhook { admission, end, serving }))
 }
 
-fn routes(admission: Admission) -> Router {
-    Router::new().route("/admission", post(admit)).with_state(Arc::new(admission))
+fn routes(admission: Arc<Admission>) -> Router {
+    Router::new().route("/admission", post(admit)).with_state(admission)
 }
 
 async fn admit(State(admission): State<Arc<Admission>>, body: Body) -> Response {

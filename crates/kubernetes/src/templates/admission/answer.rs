@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use super::review::{API_VERSION, KIND};
 use crate::templates::names::{GROUP, Kind};
 
+/// The code of what cannot be found out now.
+pub(super) const UNANSWERED: u16 = 503;
+
 /// What is wrong with a member of an object, in Kubernetes' words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
@@ -86,8 +89,8 @@ impl Answer {
     pub(super) fn unanswered(why: &str) -> Self {
         tracing::warn!(why, "who ordered an instance could not be verified");
         Self::Refused(json!({
-            "status": "Failure", "code": 503, "reason": "ServiceUnavailable",
-            "message": format!("it cannot be verified now: {why}: try again"),
+            "status": "Failure", "code": UNANSWERED, "reason": "ServiceUnavailable",
+            "message": format!("it cannot be verified now: {why}"),
         }))
     }
 

@@ -22,6 +22,7 @@ mod tests;
 mod validate;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
@@ -30,7 +31,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::answer::Answer;
+use self::answer::{Answer, UNANSWERED};
 use self::decide::{Assign, Judged, Means, judge};
 pub use self::review::Malformed;
 use self::review::Review;
@@ -68,6 +69,36 @@ pub struct Admission {
     time: Arc<ServerTime>,
     reading: Semaphore,
     changes: Changes,
+    counters: Counters,
+}
+
+/// How many were answered, and how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Let in.
+    pub admitted: u64,
+    /// Refused for what they are.
+    pub refused: u64,
+    /// Refused because the API server could not be asked.
+    pub unanswered: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    admitted: AtomicU64,
+    refused: AtomicU64,
+    unanswered: AtomicU64,
+}
+
+impl Counters {
+    fn count(&self, answer: &Answer) {
+        let counter = match answer {
+            Answer::Admitted { .. } => &self.admitted,
+            Answer::Refused(status) if status["code"] == UNANSWERED => &self.unanswered,
+            Answer::Refused(_) => &self.refused,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Admission {
@@ -84,7 +115,14 @@ impl Admission {
         let (client, time) = ServerTime::of(client, namespace);
         let seal = super::seal_key(client.clone(), namespace, name).await?;
         let reviews = Reviews::new(client, Vec::new());
-        Ok(Self { seal, reviews, time, reading: Semaphore::new(READ_AT_ONCE), changes })
+        Ok(Self {
+            seal,
+            reviews,
+            time,
+            reading: Semaphore::new(READ_AT_ONCE),
+            changes,
+            counters: Counters::default(),
+        })
     }
 
     /// The AdmissionReview that answers one, both as JSON. Refusals are answers.
@@ -102,10 +140,21 @@ impl Admission {
             Judged::Depends { who, on, allowed, refused } => match self.may(&who, &on).await {
                 Ok(true) => allowed,
                 Ok(false) => refused,
-                Err(error) => Answer::unanswered(&error.to_string()),
+                Err(error @ AccessError::NotAllowed { .. }) => {
+                    Answer::unanswered(&error.to_string())
+                }
+                Err(error) => Answer::unanswered(&format!("{error}: try again")),
             },
         };
+        self.counters.count(&answer);
         Ok(answer.document(&uid))
+    }
+
+    /// How many were answered since the start.
+    pub fn answers(&self) -> Answers {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { admitted, refused, unanswered } = &self.counters;
+        Answers { admitted: of(admitted), refused: of(refused), unanswered: of(unanswered) }
     }
 
     fn judged(&self, review: &Review) -> Judged {
