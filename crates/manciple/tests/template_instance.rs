@@ -263,6 +263,40 @@ fn an_instance_is_compared_changed_and_rolled_back_and_no_value_is_told() {
     shop.has_kept_quiet(&String::from_utf8(password).unwrap());
 }
 
+/// Whoever may write Secrets gives an earlier revision another template, for somebody to roll back to it.
+#[test]
+fn a_revision_that_somebody_else_has_written_is_not_rolled_back_to() {
+    let shop = Shop::new();
+    let first = template("1.0", json!({"colour": "blue"}), &[]);
+    let evil = template("2.0", json!({"colour": "evil"}), &[map("evil")]);
+    let third = template("3.0", json!({"colour": "red"}), &[]);
+    shop.order("i", &first);
+    for file in [shop.file("evil.json", &evil), shop.file("third.json", &third)] {
+        let run = shop.run(&["change", "i", "-f", &file]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+    }
+    let uid = shop.town.get("templateinstance/i")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let name = format!("template-instance-{uid}");
+    let data = shop.data(&format!("secret/{name}"));
+    let decoded = |key: &str| {
+        let bytes = data_encoding::BASE64.decode(data[key].as_str().unwrap().as_bytes()).unwrap();
+        serde_json::from_slice::<Value>(&bytes).unwrap()
+    };
+    let mut record = decoded("record.1");
+    record["spec"] = decoded("record.2")["spec"].clone();
+    let record = data_encoding::BASE64.encode(record.to_string().as_bytes());
+    let patch = json!({"data": {"record.1": record, "spec.1": data["spec.2"]}}).to_string();
+    shop.town.kubectl(&["patch", "secret", &name, "--type=merge", "-p", &patch]);
+    let run = shop.run(&["rollback", "i", "--to-revision", "1"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("is not what was recorded as that revision"), "{run:?}");
+    let maps = shop.town.get("configmaps").to_string();
+    assert!(!maps.contains("\"evil\""), "nothing of it is made: {maps}");
+    assert_eq!(shop.data("configmap/settings")["colour"], "red");
+    let run = shop.run(&["rollback", "i", "--to-revision", "2"]);
+    assert_eq!(run.code, Some(0), "what was recorded is believed: {run:?}");
+}
+
 /// How the controller translates it has written down: whoever compares need not know.
 #[test]
 fn what_the_controller_translates_is_compared_as_it_is_translated() {

@@ -22,10 +22,15 @@ const LONGEST: usize = 253;
 pub(super) struct Place {
     pub(super) resource: ApiResource,
     pub(super) is_namespaced: bool,
+    /// Whether what is made can be read and removed again.
+    pub(super) is_kept: bool,
 }
 
 /// When it was asked, and what it said.
 type Known = (Instant, Arc<[Place]>);
+
+/// What can be done with objects that are kept; what can only be made is an answer, and no object: an access review.
+const KEEPING: [&str; 3] = ["create", "get", "delete"];
 
 /// The kinds of an API server.
 pub(super) struct Kinds {
@@ -129,6 +134,7 @@ impl Kinds {
                 plural: it.name,
             },
             is_namespaced: it.namespaced,
+            is_kept: KEEPING.iter().all(|verb| it.verbs.iter().any(|has| has == verb)),
         });
         Ok(places.collect())
     }

@@ -23,6 +23,8 @@ pub(super) const KEEPS: &str = "template.manciple.dev/prune";
 /// What becomes of objects that are not what was made: an annotation of an instance (`ignore`, `report`, `repair`), or
 /// of an object (`ignore`).
 pub(super) const DRIFT: &str = "template.manciple.dev/drift";
+/// Of which earlier revision a template is again: an annotation of it, as a rollback writes it.
+pub const REVISION: &str = "template.manciple.dev/revision";
 /// Of which type an instance is that workloads are bound to (servicebinding.io): an annotation of its template.
 pub(super) const BINDING_TYPE: &str = "template.manciple.dev/binding-type";
 /// Who provides it: the same.

@@ -15,7 +15,7 @@ use super::Controller;
 use super::kinds::{Kinds, Place};
 use super::make::{AT_ONCE, get};
 use super::plan::{self, Ordinals, Planned};
-use super::record::{Former, Kept, Record};
+use super::record::{Former, Kept, Record, is_what_it_says};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
@@ -55,6 +55,9 @@ impl Controller {
         before: Option<&Kept>,
     ) -> Result<Prepared, Trouble> {
         let spec = instance.spec();
+        if let Some(before) = before {
+            is_what_it_says(&spec["template"], before).map_err(Trouble::Final)?;
+        }
         let mut template = template(spec).map_err(Trouble::Final)?;
         let public = defaults(&spec["template"]);
         let given = given(instance, client, self.now().as_second()).await?;
@@ -212,6 +215,12 @@ pub(super) async fn plan_all(
                 "{path}: the API server knows no {kind:?} of {api_version:?}"
             )));
         };
+        if !place.is_kept {
+            faults.push(format!(
+                "{path}: Invalid value: a {kind}: the API server keeps none, so that it could not be removed: leave it out"
+            ));
+            continue;
+        }
         match plan::plan(of, ordinals.next(&object), object, place, seal) {
             Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
                 faults.push(format!("{path}: Duplicate value: {}", planned.words()));
@@ -243,7 +252,7 @@ pub(super) async fn planned_of(
         let (api_version, kind) = plan::kind(&object);
         let place = kinds.find_any(api_version, kind).await;
         let place = place.map_err(|error| Trouble::from(error).of(api_version))?;
-        let Some(place) = place else { continue };
+        let Some(place) = place.filter(|place| place.is_kept) else { continue };
         plan.extend(plan::plan(of, ordinal, object, place, seal));
     }
     Ok(plan)
@@ -303,6 +312,7 @@ fn defined(object: &Value) -> Vec<Place> {
                 plural: plural.clone(),
             },
             is_namespaced: spec["scope"] == "Namespaced",
+            is_kept: true,
         }
     };
     versions.map(place).collect()

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use template::Parameter;
 use template::translate::Translation;
 
-use super::names::HOLDS_RECORD;
+use super::names::{HOLDS_RECORD, REVISION};
 use super::packed::{pack, unpack};
 use super::plan::{Planned, owner};
 use super::resource::{Instance, Key};
@@ -209,6 +209,21 @@ impl Kept {
         read.map(|record| record.parameters).unwrap_or_default()
     }
 
+    /// The template of a revision that is kept.
+    pub(super) fn template(&self, revision: u64) -> Option<Value> {
+        let spec = match revision == self.record.revision {
+            true => self.spec(),
+            false => self.older.iter().find_map(|(_, [record, spec, _])| {
+                let record: Record = serde_json::from_slice(record).ok()?;
+                (record.revision == revision)
+                    .then(|| unpack(spec))
+                    .flatten()
+                    .filter(|spec| record.is_of_spec(spec))
+            }),
+        };
+        spec.map(|spec| spec["template"].clone())
+    }
+
     /// The one that comes after it.
     pub(super) fn next(&self, mut record: Record, spec: &Value, of: &Key, key: &hmac::Key) -> Self {
         record.revision = self.record.revision.saturating_add(1);
@@ -312,7 +327,13 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Kept, S
     let record: Record = serde_json::from_slice(&kept.0).map_err(|_| wrong("it cannot be read"))?;
     let packed = data(SPEC).map(|spec| spec.0.clone()).unwrap_or_default();
     let version = secret.metadata.resource_version.clone().unwrap_or_default();
-    Ok(Kept { record, packed, older: older(secret), version })
+    // Of a revision that somebody else has written nothing is believed, and nothing is kept.
+    let is_ours = |(_, [kept, _, seal]): &(u64, [Vec<u8>; 3])| {
+        let seal = HEXLOWER.decode(seal).unwrap_or_default();
+        hmac::verify(key, &sealed(of, kept), &seal).is_ok()
+    };
+    let older = older(secret).into_iter().filter(is_ours).collect();
+    Ok(Kept { record, packed, older, version })
 }
 
 /// Revisions before, as they are kept, the newest first.
@@ -328,6 +349,59 @@ fn older(secret: &Secret) -> Vec<(u64, [Vec<u8>; 3])> {
     };
     let parts = |number| [RECORD, SPEC, SEAL].map(|of| part(of, number));
     numbers.into_iter().map(|number| (number, parts(number))).collect()
+}
+
+/// A template that is to be that of an earlier revision again, and says so: whoever may write the Secret could have given
+/// it another, so the controller looks whether it is what it recorded.
+pub fn of_revision(mut template: Value, revision: u64) -> Value {
+    let member = |of: &mut Map<String, Value>, name: &str| match of.get(name) {
+        Some(Value::Object(_)) => {}
+        _ => drop(of.insert(name.to_owned(), json!({}))),
+    };
+    if let Some(template) = template.as_object_mut() {
+        member(template, "metadata");
+    }
+    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+        member(metadata, "annotations");
+    }
+    if let Some(Value::Object(annotations)) = template.pointer_mut("/metadata/annotations") {
+        annotations.insert(REVISION.to_owned(), json!(revision.to_string()));
+    }
+    template
+}
+
+/// Whether a template that says of which revision it is is that, as far as `before`, the one before it, goes.
+///
+/// # Errors
+/// If it is another.
+pub(super) fn is_what_it_says(template: &Value, before: &Kept) -> Result<(), String> {
+    let said = &template["metadata"]["annotations"][REVISION];
+    let (Some(said), now) = (said.as_str(), unsaid(template)) else { return Ok(()) };
+    let is = |revision| before.template(revision).is_some_and(|it| unsaid(&it) == now);
+    // Other values of what there is already.
+    if said.parse().is_ok_and(is) || is(before.record.revision) {
+        return Ok(());
+    }
+    Err(format!(
+        "spec.template.metadata.annotations[{REVISION:?}]: Invalid value: {said:?}: the template is not what was recorded \
+         as that revision, or that is not kept any more: somebody else may have written it; look at it, and order what \
+         is meant without this annotation"
+    ))
+}
+
+/// A template, without the word of which revision it is.
+fn unsaid(template: &Value) -> Value {
+    let mut template = template.clone();
+    if let Some(Value::Object(annotations)) = template.pointer_mut("/metadata/annotations") {
+        annotations.remove(REVISION);
+    }
+    for (of, name) in [("/metadata", "annotations"), ("", "metadata")] {
+        let Some(Value::Object(of)) = template.pointer_mut(of) else { continue };
+        if of.get(name).is_some_and(|it| it.is_null() || it == &json!({})) {
+            of.remove(name);
+        }
+    }
+    template
 }
 
 /// A revision, for people who may read the Secret: not checked, for they could write it too.

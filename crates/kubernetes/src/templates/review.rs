@@ -118,7 +118,7 @@ mod tests {
             kind: kind.into(),
             plural: format!("{}s", kind.to_lowercase()),
         };
-        let place = Place { resource, is_namespaced: true };
+        let place = Place { resource, is_namespaced: true, is_kept: true };
         Planned { place, name: "a".into(), namespace: Some("n".into()), rank: 0, object }
     }
 

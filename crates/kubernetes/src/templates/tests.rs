@@ -34,6 +34,7 @@ fn place(group: &str, kind: &str, is_namespaced: bool) -> Place {
             plural: format!("{}s", kind.to_lowercase()),
         },
         is_namespaced,
+        is_kept: true,
     }
 }
 
@@ -125,7 +126,8 @@ fn what_was_made_under_a_former_group_is_ours() {
             kind: "Ingress".to_owned(),
             plural: "ingresses".to_owned(),
         };
-        plan(&of(), 0, object, Place { resource, is_namespaced: true }, &key()).unwrap()
+        plan(&of(), 0, object, Place { resource, is_namespaced: true, is_kept: true }, &key())
+            .unwrap()
     };
     let [old, new, another] = ["extensions", "networking.k8s.io", "example.com"].map(of_group);
     assert!(new.is(&of(), &old.object, &key()));
@@ -312,6 +314,48 @@ fn what_passes_is_told_from_what_does_not() {
     for (name, error, is) in cases {
         assert!(is(&Trouble::from(error)), "{name}");
     }
+}
+
+#[test]
+fn a_template_that_says_of_which_revision_it_is_is_that() {
+    let spec = |port: u64| json!({"template": {"objects": [{"port": port}]}});
+    let record = |spec: &Value, revision: u64| {
+        let with = json!({"spec": spec});
+        let instance = Instance::of(&seen("1", &with)).unwrap();
+        let mut record = Record::of(&instance, &[], String::new(), String::new());
+        record.revision = revision;
+        record
+    };
+    let first = Kept::new(record(&spec(1), 1), &spec(1));
+    let second = first.next(record(&spec(2), 2), &spec(2), &of(), &key());
+    let third = second.next(record(&spec(3), 3), &spec(3), &of(), &key());
+    let kept = |kept: &Kept| serde_json::from_value::<Secret>(record::secret(&of(), kept, &key()));
+    let mut secret = kept(&third).unwrap();
+    let read = |secret: &Secret| record::read(&of(), secret, &key()).unwrap();
+    let template = |port: u64| spec(port)["template"].clone();
+    let said = |port: u64, revision: u64| record::of_revision(template(port), revision);
+    for (name, template, is_it) in [
+        ("it says nothing", template(9), true),
+        ("the first again", said(1, 1), true),
+        ("what there is already", said(3, 2), true),
+        ("another than it says", said(1, 2), false),
+        ("of somebody else", said(9, 1), false),
+        ("of one that is not kept", said(1, 7), false),
+        ("nonsense", json!("a text"), true),
+        ("metadata that are nonsense", json!({"metadata": "a text"}), true),
+    ] {
+        assert_eq!(record::is_what_it_says(&template, &read(&secret)).is_ok(), is_it, "{name}");
+    }
+    // Whoever may write the Secret gives the first revision another template, and its digest with it.
+    let forged = Kept::new(record(&spec(9), 1), &spec(9));
+    let forged = kept(&forged).unwrap().data.unwrap();
+    let data = secret.data.as_mut().unwrap();
+    for name in ["record", "spec"] {
+        data.insert(format!("{name}.1"), forged[name].clone());
+    }
+    assert!(record::is_what_it_says(&said(9, 1), &read(&secret)).is_err());
+    assert!(record::is_what_it_says(&said(2, 2), &read(&secret)).is_ok(), "the others are kept");
+    assert_eq!(record::of_revision(json!([]), 1), json!([]), "what is no template stays");
 }
 
 #[test]

@@ -42,6 +42,32 @@ async fn who_may_not_make_all_makes_nothing_and_is_told_what_is_missing() {
     town.remove().await;
 }
 
+/// It could be made, and neither be found nor removed: nobody's deletion is to wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_of_which_the_api_server_keeps_none_are_refused() {
+    let town = Town::new("template-unkept").await;
+    let rules = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+        "metadata": {"name": "q"}, "spec": {"namespace": "default"},
+    });
+    let access = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "metadata": {"name": "q"}, "spec": {"resourceAttributes": {"verb": "get"}},
+    });
+    for (name, object) in [("rules", rules), ("access", access)] {
+        let mut with = password();
+        with["objects"].as_array_mut().unwrap().push(object);
+        town.order(name, "editor", with).await;
+        let why = town.failed(name).await;
+        assert!(why.starts_with("template.objects[3]: Invalid value: a SelfSubject"), "{why}");
+        assert!(why.contains("the API server keeps none"), "{why}");
+        assert_eq!(town.object("v1", "ConfigMap", "sample").await, None, "nothing is made");
+        town.delete(name).await;
+        town.gone(name).await;
+    }
+    town.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_exists_and_is_not_ours_is_refused_and_untouched() {
     let town = Town::new("template-foreign").await;

@@ -1,7 +1,7 @@
 //! What is to be ordered of an instance: a template, and values of its parameters.
 
 use kube::api::DynamicObject;
-use kubernetes::templates::record::{Record, Values};
+use kubernetes::templates::record::{Record, Values, of_revision};
 use serde_json::Value;
 
 use super::args::OrderArgs;
@@ -53,7 +53,7 @@ pub(super) fn recorded(spec: &Value, record: &Record) -> Order {
         };
         !parameters(&template).any(|it| is_said(&it))
     });
-    Order { template, values, has_values: true }
+    Order { template: of_revision(template, record.revision), values, has_values: true }
 }
 
 /// Of what is given that which the template knows.
@@ -99,6 +99,8 @@ mod tests {
         });
         let record: Record = serde_json::from_value(record).unwrap();
         let order = recorded(&json!({"template": template}), &record);
+        let template = of_revision(template, 1);
+        assert_eq!(template["metadata"]["annotations"]["template.manciple.dev/revision"], "1");
         assert_eq!(order.values, values(&[("EMPTY", ""), ("GIVEN", "b"), ("MADE", "hunter2")]));
         assert!(order.has_values && order.template == template);
     }
