@@ -29,6 +29,7 @@ mod runner;
 mod server_time;
 mod split;
 mod store;
+pub mod syntax;
 pub mod templates;
 
 pub use self::client::{ClientError, client, of_credentials};

@@ -143,6 +143,10 @@ fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
         ("MANCIPLE_AGENT_FILE", "/nowhere", "packed agent"),
         ("MONITORED_ID", "not a label", "monitored"),
         ("LOG_LEVEL", "loud", "level"),
+        ("MANCIPLE_INSTANCE_NAMESPACES", "shop,", "is empty: take it out"),
+        ("MANCIPLE_INSTANCE_NAMESPACES", "", "is empty: take it out"),
+        ("MANCIPLE_INSTANCE_NAMESPACES", "shop, BAD_NS", "no name of a namespace"),
+        ("MANCIPLE_DRIFT_INTERVAL", "1ms", "1s at least"),
     ] {
         let (code, said) = Served::refused(town.command().env(name, value));
         assert_eq!(code, Some(2), "{name}: {said}");

@@ -136,8 +136,16 @@ fn it_answers_reviews_takes_up_a_new_certificate_and_ends() {
         let code = post(&address, &first, path, &body).map(|(code, _)| code);
         assert_eq!(code, Some(expected), "{name}");
     }
+    // As deep as the API server takes one: whoever asked is told.
+    let deep = format!("{}1{}", "[".repeat(600), "]".repeat(600));
+    let deep = review.to_string().replace(r#""objects":[]"#, &format!(r#""objects":{deep}"#));
+    let (code, body) = post(&address, &first, "/admission", &deep).unwrap();
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &answer["response"]["uid"]), (200, &json!("42")), "{answer}");
+    let why = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(why.contains("nested too deep"), "{answer}");
     let metrics = http::get(&server.address, "/metrics").unwrap();
-    for said in ["admitted\"} 1\n", "refused\"} 1\n", "unanswered\"} 0\n"] {
+    for said in ["admitted\"} 1\n", "refused\"} 2\n", "unanswered\"} 0\n"] {
         let expected = format!("manciple_admission_answers_total{{answer=\"{said}");
         assert!(metrics.body.as_str().unwrap().contains(&expected), "{expected}: {metrics:?}");
     }

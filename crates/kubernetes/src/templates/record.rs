@@ -322,8 +322,9 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Kept, S
         return Err(wrong("it does not hold what was recorded in it"));
     };
     let seal = HEXLOWER.decode(&seal.0).unwrap_or_default();
-    hmac::verify(key, &sealed(of, &kept.0), &seal)
-        .map_err(|_| wrong("somebody else has written it"))?;
+    hmac::verify(key, &sealed(of, &kept.0), &seal).map_err(|_| {
+        wrong("somebody else has written it, or the key that it is sealed with was lost")
+    })?;
     let record: Record = serde_json::from_slice(&kept.0).map_err(|_| wrong("it cannot be read"))?;
     let packed = data(SPEC).map(|spec| spec.0.clone()).unwrap_or_default();
     let version = secret.metadata.resource_version.clone().unwrap_or_default();

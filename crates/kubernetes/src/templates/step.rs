@@ -22,6 +22,9 @@ const DOUBTED: Duration = Duration::from_secs(4);
 /// When one is looked at again that stands as it stood, though it was to be otherwise.
 const STILL: Duration = Duration::from_secs(5);
 
+/// For how long another has time to begin with the removal of what is its own.
+const ANOTHER: Duration = Duration::from_secs(30);
+
 /// What a step comes to.
 pub(super) enum Came {
     /// It is looked at again when something happens.
@@ -38,7 +41,7 @@ impl Controller {
         let known = self.table().instance(key);
         let Some(instance) = known else { return Box::pin(self.look_after(key)).await };
         let came = match decide(&self.state(&instance)) {
-            Action::Rest => return Ok(None),
+            Action::Rest => return Ok(self.wait_for_another(&instance)),
             Action::Refuse(why) => {
                 let was_made = !instance.objects().is_empty();
                 Ok(Came::Stands(Stand::Failed(why, was_made), None))
@@ -141,6 +144,26 @@ impl Controller {
             said.filter(|it| !made.iter().any(|made| made.is_at(it))).collect();
         made.extend(further);
         made
+    }
+
+    /// One that is to go and was verified with another key is another Manciple's. If that does not come, the key may have
+    /// been lost: somebody is told. When to look again.
+    fn wait_for_another(&self, instance: &Instance) -> Option<Duration> {
+        if !instance.deleting || !verified::is_of_another(instance, &self.seal) {
+            return None;
+        }
+        let key = &instance.key;
+        let since = self.with(key, |work| *work.stranger.get_or_insert_with(Instant::now))?;
+        let left = ANOTHER.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            return Some(left);
+        }
+        let why = "nobody removes it: its requester was verified with another key, so that it is another Manciple's; if \
+                   there is none, bring back the Secret of the key that was there then, or take the finalizer \
+                   template.openshift.io/finalizer away, which leaves its objects to you";
+        tracing::warn!(namespace = &*key.namespace, name = &*key.name, why);
+        self.tell_event(instance, "DeletionFailure", why);
+        None
     }
 
     fn state(&self, instance: &Instance) -> State {

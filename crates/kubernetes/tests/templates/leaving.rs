@@ -8,7 +8,7 @@ use kubernetes::templates::Drift;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Town, condition, template};
+use super::harness::{Town, condition, password, template};
 use super::rights::rule;
 use super::withstands::{Wide, administrator};
 
@@ -64,6 +64,29 @@ async fn a_deletion_that_fails_is_told_and_tried_again() {
     town.regrant_in(&far, "editor", vec![all.clone()], (&all, true)).await;
     town.gone("i").await;
     assert!(!there().unwrap().status.success(), "it goes");
+    town.remove().await;
+}
+
+/// It is another Manciple's, for all that can be seen; or the key was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_verified_with_another_key_waits_for_it_and_says_so() {
+    let mut town = Town::new("template-key").await;
+    town.order("i", "editor", password()).await;
+    town.ready("i").await;
+    town.kill();
+    let name = std::mem::replace(&mut town.settings.name, "another".to_owned());
+    town.start().await;
+    town.delete("i").await;
+    let why = told(&town, "DeletionFailure").await;
+    for words in ["verified with another key", "bring back the Secret", "finalizer"] {
+        assert!(why.contains(words), "{why}");
+    }
+    assert!(town.object("v1", "Secret", "sample").await.is_some(), "it stays");
+    town.kill();
+    town.settings.name = name;
+    town.start().await;
+    town.gone("i").await;
+    assert_eq!(town.object("v1", "Secret", "sample").await, None);
     town.remove().await;
 }
 

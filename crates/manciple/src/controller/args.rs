@@ -7,7 +7,10 @@ use kubernetes::quarks::{Monitored, WORKERS};
 use template::translate::Translation;
 
 use super::webhook::WebhookArgs;
-use crate::serve::{AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Translate};
+use crate::serve::{
+    AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Translate,
+    drift_interval_fault, namespace,
+};
 
 /// What a run was begun with is good until the key after the next.
 const LEAST_KEY_ROTATION: Duration = Duration::from_secs(60 * 60);
@@ -29,12 +32,15 @@ pub(crate) struct ControllerArgs {
     #[arg(long, env = "MANCIPLE_REQUESTERS", default_value = "verified", value_name = "WHOSE")]
     pub(crate) requesters: Requesters,
     /// For templates: the namespaces whose TemplateInstances are made [default: all]
-    #[arg(long, env = "MANCIPLE_INSTANCE_NAMESPACES", value_name = "LIST", value_delimiter = ',')]
+    #[arg(
+        long, env = "MANCIPLE_INSTANCE_NAMESPACES", value_name = "LIST", value_delimiter = ',',
+        value_parser = |name: &str| namespace(name.trim())
+    )]
     pub(crate) instance_namespaces: Vec<String>,
     /// For templates: what becomes of objects that are not what was made, unless their instance says otherwise
     #[arg(long, env = "MANCIPLE_DRIFT", default_value = "report", value_name = "WHAT")]
     pub(crate) drift: Drift,
-    /// For templates: how often that is looked at
+    /// For templates: how often that is looked at; 0s: never
     #[arg(long, env = "MANCIPLE_DRIFT_INTERVAL", default_value = "1h", value_name = "PERIOD")]
     pub(crate) drift_interval: Period,
     /// For templates: have Routes, DeploymentConfigs and OpenShift's roles become what any Kubernetes has
@@ -189,6 +195,13 @@ impl ControllerArgs {
             self.key_rotation.0 >= LEAST_KEY_ROTATION,
             "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"
         );
+        if let Some(fault) = drift_interval_fault(self.drift_interval.0) {
+            anyhow::bail!("--drift-interval (MANCIPLE_DRIFT_INTERVAL): {fault}");
+        }
+        if let Some((member, fault)) = self.translation.fault() {
+            let (flag, variable) = (member.replace('_', "-"), member.to_uppercase());
+            anyhow::bail!("--{flag} (MANCIPLE_{variable}): {fault}");
+        }
         Ok(())
     }
 

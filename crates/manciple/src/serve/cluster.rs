@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::access::Access;
 use super::config::{Auth, Broker, Config, Period};
-use super::offer::Templates;
+use super::offer::{Templates, namespace};
 
 /// Where a pod is told its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -255,9 +255,13 @@ impl Cluster {
             let words = format!("kubernetes.{member}: is for agent_delivery: {of}; leave it out");
             wrong.then_some(words)
         })
-        .chain(self.templates.iter().filter(|it| it.namespaces.is_empty()).map(|_| {
-            "kubernetes.templates.namespaces: name at least one, whose templates are offered"
-                .to_owned()
+        .chain(self.job_namespaces.iter().enumerate().filter_map(|(index, name)| {
+            let fault = namespace(name).err()?;
+            Some(format!("kubernetes.job_namespaces[{index}]: {name:?}: {fault}"))
+        }))
+        .chain(self.templates.iter().flat_map(|templates| {
+            let faults = templates.faults().into_iter();
+            faults.map(|fault| format!("kubernetes.templates.{fault}"))
         }))
     }
 

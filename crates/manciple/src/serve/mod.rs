@@ -31,7 +31,7 @@ use standalone::store::{Replace, Restored, restore as restore_store};
 
 pub(crate) use cluster::{AgentDelivery, Cluster, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
-pub(crate) use offer::{Drift, Requesters, Translate};
+pub(crate) use offer::{Drift, Requesters, Translate, drift_interval_fault, namespace};
 pub(crate) use secrets::random_text;
 pub(crate) use start::{LINGER, log, told_to_end};
 pub(crate) use tls::Certificate;

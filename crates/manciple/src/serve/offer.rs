@@ -1,10 +1,16 @@
 //! `kubernetes.templates` of the configuration: which templates are offered, and how they are made.
 
+use std::time::Duration;
+
+use kubernetes::syntax::{is_label, is_subdomain};
 use kubernetes::templates::{self, broker};
 use serde::Deserialize;
 use template::translate::Translation;
 
 use super::config::Period;
+
+/// Looking costs a call for each object.
+const LEAST_DRIFT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which templates are offered, and who makes what is ordered.
 #[derive(Debug, Clone, Deserialize)]
@@ -24,7 +30,7 @@ pub(crate) struct Templates {
     /// What becomes of objects that are not what was made.
     #[serde(default)]
     pub(crate) drift: Drift,
-    /// How often that is looked at.
+    /// How often that is looked at; zero: never.
     #[serde(default)]
     pub(crate) drift_interval: Option<Period>,
     /// Whether, and how, what only OpenShift has becomes what any Kubernetes has.
@@ -50,6 +56,62 @@ pub(crate) struct Translate {
     #[serde(default)]
     #[arg(long, env = "MANCIPLE_INGRESS_CLASS", requires = "translate", value_name = "NAME")]
     pub(crate) ingress_class: Option<String>,
+}
+
+impl Translate {
+    /// The first member that cannot be a part of an Ingress, and why.
+    pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
+        let members =
+            [("route_domain", &self.route_domain), ("ingress_class", &self.ingress_class)];
+        members.into_iter().find_map(|(member, value)| {
+            // Empty: as if it was not said.
+            let value = value.as_deref().filter(|it| !it.is_empty() && !is_subdomain(it))?;
+            let why = "has to be a DNS name: small letters, digits, '-' and '.'";
+            Some((member, format!("{value:?}: {why}")))
+        })
+    }
+}
+
+impl Templates {
+    /// What is wrong, by the member.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.namespaces.is_empty() {
+            faults.push("namespaces: name at least one, whose templates are offered".to_owned());
+        }
+        for (member, names) in
+            [("namespaces", &self.namespaces), ("instance_namespaces", &self.instance_namespaces)]
+        {
+            let wrong = names.iter().enumerate().filter_map(|(index, name)| {
+                let fault = namespace(name).err()?;
+                Some(format!("{member}[{index}]: {name:?}: {fault}"))
+            });
+            faults.extend(wrong);
+        }
+        let interval = self.drift_interval.and_then(|it| drift_interval_fault(it.0));
+        faults.extend(interval.map(|fault| format!("drift_interval: {fault}")));
+        let translate = self.translate.as_ref().and_then(Translate::fault);
+        faults.extend(translate.map(|(member, fault)| format!("translate.{member}: {fault}")));
+        faults
+    }
+}
+
+/// The name of a namespace, of a list of them. To the API server an empty one is all there are.
+///
+/// # Errors
+/// If there is none of that name.
+pub(crate) fn namespace(text: &str) -> Result<String, String> {
+    match (text.is_empty(), is_label(text)) {
+        (true, _) => Err("is empty: take it out; for all namespaces, name none".to_owned()),
+        (_, true) => Ok(text.to_owned()),
+        _ => Err("is no name of a namespace: small letters, digits and '-', 63 at most".to_owned()),
+    }
+}
+
+/// What is wrong with how often it is looked whether something has drifted.
+pub(crate) fn drift_interval_fault(interval: Duration) -> Option<&'static str> {
+    let is_short = !interval.is_zero() && interval < LEAST_DRIFT_INTERVAL;
+    is_short.then_some("has to be 1s at least, or 0s for never")
 }
 
 impl From<Translate> for Translation {

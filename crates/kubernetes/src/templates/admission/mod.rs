@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 use self::answer::{Answer, UNANSWERED};
 use self::decide::{Assign, Judged, Means, judge};
 pub use self::review::Malformed;
-use self::review::Review;
+use self::review::{Review, uid_of};
 use super::names::{GROUP, Kind, VERSION};
 use crate::access::{AccessError, Identity, Reviews};
 use crate::own::OwnError;
@@ -132,8 +132,14 @@ impl Admission {
     pub async fn answer(&self, body: &[u8]) -> Result<Value, Malformed> {
         let (uid, judged) = {
             let _permit = self.reading.acquire().await;
-            let review = Review::read(body)?;
-            (review.uid.clone(), self.judged(&review))
+            match Review::read(body) {
+                Ok(review) => (review.uid.clone(), self.judged(&review)),
+                // Whose question it is can be told: who asked is told why.
+                Err(malformed) => match uid_of(body) {
+                    Some(uid) => (uid, Judged::Answered(Answer::senseless(&malformed.to_string()))),
+                    None => return Err(malformed),
+                },
+            }
         };
         let answer = match judged {
             Judged::Answered(answer) => answer,

@@ -16,6 +16,16 @@ pub(super) const KIND: &str = "AdmissionReview";
 #[error("this has to be an AdmissionReview of {API_VERSION}, with a request: {0}")]
 pub struct Malformed(String);
 
+impl Malformed {
+    fn of(error: &serde_json::Error) -> Self {
+        let said = error.to_string();
+        Self(match said.contains("recursion limit") {
+            true => "it is nested too deep: 120 levels of an object can be read".to_owned(),
+            false => said,
+        })
+    }
+}
+
 /// What is asked.
 #[derive(Debug)]
 pub(super) struct Review {
@@ -40,7 +50,7 @@ pub(super) struct Review {
 impl Review {
     pub(super) fn read(body: &[u8]) -> Result<Self, Malformed> {
         let read = serde_json::from_slice::<Envelope>(body);
-        let envelope = read.map_err(|error| Malformed(error.to_string()))?;
+        let envelope = read.map_err(|error| Malformed::of(&error))?;
         if envelope.api_version != API_VERSION || envelope.kind != KIND {
             let said = format!("it is {:?} of {:?}", envelope.kind, envelope.api_version);
             return Err(Malformed(said));
@@ -65,6 +75,19 @@ impl Review {
             dry_run: request.dry_run.unwrap_or_default(),
         })
     }
+}
+
+/// The uid of a question that cannot be read as a whole: of what is passed over nothing is too deep.
+pub(super) fn uid_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        request: Request,
+    }
+    #[derive(Deserialize)]
+    struct Request {
+        uid: String,
+    }
+    serde_json::from_slice::<Envelope>(body).ok().map(|it| it.request.uid)
 }
 
 #[derive(Deserialize)]

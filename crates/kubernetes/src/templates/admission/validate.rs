@@ -5,6 +5,7 @@ use serde_json::Value;
 use template::{Fault, Template};
 
 use super::answer::Wrong;
+use crate::syntax::{is_label, is_subdomain};
 use crate::templates::values::whole;
 
 /// How much of what is wrong is shown, in characters.
@@ -120,23 +121,6 @@ fn is_missing(value: &Value) -> bool {
 
 fn is_of_a_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
-}
-
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-/// Kubernetes limits the whole and not its parts.
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_part)
-}
-
-fn is_part(text: &str) -> bool {
-    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.iter().all(|byte| is_end(byte) || *byte == b'-')
-        && bytes.first().is_some_and(is_end)
-        && bytes.last().is_some_and(is_end)
 }
 
 /// In either case, as the original takes them.

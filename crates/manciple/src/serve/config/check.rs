@@ -203,6 +203,31 @@ mod tests {
                 "name at least one",
             ),
             (
+                "kubernetes: {templates: {namespaces: [a, '']}}",
+                "kubernetes.templates.namespaces[1]",
+                "is empty",
+            ),
+            (
+                "kubernetes: {templates: {namespaces: [a], instance_namespaces: ['*']}}",
+                "kubernetes.templates.instance_namespaces[0]",
+                "no name of a namespace",
+            ),
+            (
+                "kubernetes: {templates: {namespaces: [a], drift_interval: 1ms}}",
+                "kubernetes.templates.drift_interval",
+                "1s at least",
+            ),
+            (
+                "kubernetes: {templates: {namespaces: [a], translate: {route_domain: a..b}}}",
+                "kubernetes.templates.translate.route_domain",
+                "a DNS name",
+            ),
+            (
+                "kubernetes: {brokers: apart, job_namespaces: [Jobs]}",
+                "kubernetes.job_namespaces[0]",
+                "no name of a namespace",
+            ),
+            (
                 "kubernetes: {agent_path: /a}",
                 "kubernetes.agent_path",
                 "agent_delivery: init-container",

@@ -3,6 +3,10 @@
 
 const WORDS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// What says more than it may when everything is said: the API server's answers as they are, with pieces of what was
+/// refused.
+const QUIET: [&str; 2] = ["kube_client::client=info", "kube_client::client::builder=debug"];
+
 /// A level as a filter of the log: a word, or a comma list of `target=word` with at most one bare
 /// word. Words are written as one likes, `INFO` too.
 ///
@@ -28,7 +32,14 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
             _ => return Err(refused(level)),
         }
     }
-    if bare > 1 { Err(refused(level)) } else { Ok(directives.join(",")) }
+    if bare > 1 {
+        return Err(refused(level));
+    }
+    if directives.iter().any(|it| it == "debug" || it == "trace") {
+        // What is named is meant: it comes later, and holds.
+        directives.splice(0..0, QUIET.map(str::to_owned));
+    }
+    Ok(directives.join(","))
 }
 
 /// Targets are paths of modules.
@@ -56,8 +67,9 @@ mod tests {
             ("error", "error"),
             ("warn", "warn"),
             ("info", "info"),
-            ("debug", "debug"),
-            ("trace", "trace"),
+            ("debug", "kube_client::client=info,kube_client::client::builder=debug,debug"),
+            ("trace", "kube_client::client=info,kube_client::client::builder=debug,trace"),
+            ("info,kube_client=debug", "info,kube_client=debug"),
             ("INFO", "info"),
             ("Warn", "warn"),
             (" info ", "info"),
