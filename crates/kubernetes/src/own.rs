@@ -112,6 +112,9 @@ async fn shared(
             match call(secrets.create(&PostParams::default(), &secret)).await {
                 // Another replica came first.
                 Err(CallError::Exists) => call(secrets.get(name)).await,
+                Err(CallError::NotFound) => {
+                    return Err(failed("there is no such namespace: create it first".to_owned()));
+                }
                 made => made,
             }
             .map_err(said)?

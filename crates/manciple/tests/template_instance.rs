@@ -257,7 +257,9 @@ fn an_instance_is_compared_changed_and_rolled_back_and_no_value_is_told() {
     let run = shop.run(&["change", "i", "-p", &format!("UNKNOWN={PLANTED_LATER}")]);
     assert_eq!(run.code, Some(2), "{run:?}");
     assert_eq!(shop.run(&["change", "i"]).code, Some(2));
-    assert_eq!(shop.run(&["history", "absent"]).code, Some(6));
+    let run = shop.run(&["history", "absent"]);
+    let hint = format!("looked for in namespace {}; -n names another", shop.town.namespace);
+    assert!(run.code == Some(6) && run.stderr.contains(&hint), "{run:?}");
     let password = keys["password"].as_str().unwrap();
     let password = data_encoding::BASE64.decode(password.as_bytes()).unwrap();
     shop.has_kept_quiet(&String::from_utf8(password).unwrap());

@@ -153,7 +153,14 @@ pub enum TemplatesError {
     NotInstalled,
     /// The key of seals cannot be had.
     #[error("the key of seals: {0}")]
-    Key(#[from] OwnError),
+    Key(OwnError),
+}
+
+/// Not its source: it is in the words already.
+impl From<OwnError> for TemplatesError {
+    fn from(error: OwnError) -> Self {
+        Self::Key(error)
+    }
 }
 
 /// The key that says that something is ours, for all replicas.

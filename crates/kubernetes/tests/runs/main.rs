@@ -17,7 +17,7 @@ use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
 use town::{Place, schedule};
 
-const USUAL: Usual = Usual { schedules: 150, at_once: 16 };
+const USUAL: Usual = Usual { schedules: 500, at_once: 24 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_invents_a_run() {

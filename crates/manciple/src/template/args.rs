@@ -100,8 +100,18 @@ pub(crate) struct FileArgs {
 #[derive(Debug, Args)]
 pub(crate) struct FilesArgs {
     /// Templates in YAML or JSON, with several documents or lists; `-`: standard input
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) paths: Vec<String>,
+    #[arg(required_unless_present = "named", value_name = "FILE")]
+    paths: Vec<String>,
+    /// The same, as other commands take one
+    #[arg(short = 'f', long = "filename", id = "named", value_name = "FILE")]
+    named: Vec<String>,
+}
+
+impl FilesArgs {
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &String> {
+        self.paths.iter().chain(&self.named)
+    }
 }
 
 /// `template diff`

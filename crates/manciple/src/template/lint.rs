@@ -3,15 +3,16 @@
 use serde_json::Value;
 use template::{Fault, Problem, Template};
 
+use super::args::FilesArgs;
 use super::{documents, given};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
-pub(super) async fn print(paths: &[String], out: Output) -> Result<(), Failure> {
-    given::once(paths.iter())?;
+pub(super) async fn print(args: &FilesArgs, out: Output) -> Result<(), Failure> {
+    given::once(args.all())?;
     let (mut looked, mut wrong, mut questionable) = (0, 0, 0);
-    for path in paths {
+    for path in args.all() {
         for document in documents::all(path, out).await? {
             looked += 1;
             let name = document["metadata"]["name"].as_str().unwrap_or("(without a name)");

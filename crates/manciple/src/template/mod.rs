@@ -34,7 +34,7 @@ pub(crate) async fn perform(
     match args.command {
         TemplateCommand::Instance(args) => instance::perform(*args, remote, ongoing).await,
         TemplateCommand::Process(args) => process::print(&args, out).await,
-        TemplateCommand::Lint(args) => lint::print(&args.paths, out).await,
+        TemplateCommand::Lint(args) => lint::print(&args, out).await,
         TemplateCommand::Diff(args) => diff::print(&args, out).await,
         TemplateCommand::Schema(args) => out.json(&documents::one(&args.path, out).await?.schema()),
     }

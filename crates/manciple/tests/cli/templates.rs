@@ -456,7 +456,7 @@ fn faults_are_a_line_each_and_questions_are_no_failure() {
         text(&questionable.stdout),
         "-: t: template.objects[1].metadata.namespace: Questionable: is removed: objects are where the instance is\n"
     );
-    let wrong = said(&["lint", "-"], &TEMPLATE.replace("[a-z]{8}", "[z-a]{8}"));
+    let wrong = said(&["lint", "-f", "-"], &TEMPLATE.replace("[a-z]{8}", "[z-a]{8}"));
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
         text(&wrong.stdout).contains("invalid range specified: z-a"),

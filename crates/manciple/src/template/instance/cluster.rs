@@ -69,7 +69,14 @@ impl Cluster {
     /// As it is now.
     pub(super) async fn instance(&self) -> Result<DynamicObject, Failure> {
         let what = format!("read {}", self.subject());
-        let object = self.call(&what, &self.right("get"), self.instances().get(&self.name)).await?;
+        let found = self.call(&what, &self.right("get"), self.instances().get(&self.name)).await;
+        let object = found.map_err(|failure| match failure.exit {
+            Exit::Missing => {
+                let hint = format!("it was looked for in namespace {}", self.namespace);
+                failure.or_hint(format!("{hint}; -n names another"))
+            }
+            _ => failure,
+        })?;
         // Whatever else is there is no instance.
         match object.metadata.uid.as_deref().is_some_and(|uid| !uid.is_empty()) {
             true => Ok(object),
