@@ -249,6 +249,21 @@ mod tests {
     }
 
     #[test]
+    fn pods_run_as_nobody_or_as_whom_the_cluster_chooses() {
+        for (values, expected) in [(json!({}), json!(65532)), (json!({"runAs": 0}), json!(null))] {
+            let mut values = values;
+            values["templates"] = json!({"enabled": true});
+            for deployment in of_kind(&values, "Deployment") {
+                let context = &deployment["spec"]["template"]["spec"]["securityContext"];
+                for member in ["runAsUser", "runAsGroup", "fsGroup"] {
+                    assert_eq!(context[member], expected, "{member}: {deployment}");
+                }
+                assert_eq!(context["runAsNonRoot"], true);
+            }
+        }
+    }
+
+    #[test]
     fn tls_is_served_and_probed() {
         let values = json!({"tls": {"secretName": "certificate"}});
         let made = made(&values);

@@ -14,7 +14,7 @@ use super::Controller;
 use super::change::{apply, unapplied};
 use super::differences::differences;
 use super::make::{AT_ONCE, get};
-use super::names::DRIFT;
+use super::names::{BINDING_TYPE, DRIFT};
 use super::plan::Planned;
 use super::prepare::Prepared;
 use super::requester::Requester;
@@ -98,8 +98,7 @@ impl Controller {
     async fn inspect(&self, key: &Key) -> Result<Looked, Trouble> {
         let Some(instance) = self.read(key).await? else { return Ok(Looked::Through) };
         let choice = instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift);
-        let is_idle = instance.is("Ready") && !instance.is_changed() && !instance.deleting;
-        if choice == Drift::Ignore || !is_idle {
+        if choice == Drift::Ignore || !is_idle(&instance) {
             return Ok(Looked::Through);
         }
         let kept = self.read_record(key).await?.filter(|kept| kept.record.is_of(&instance));
@@ -124,24 +123,35 @@ impl Controller {
                 }
             }
         }
-        match self.bind_again(&instance).await {
-            Ok(()) => {}
-            Err(Trouble::Old) => return Err(Trouble::Old),
-            Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
-                let why = prepared.redactor.redact(&why).into_owned();
-                let (namespace, name) = (&*key.namespace, &*key.name);
-                tracing::warn!(namespace, name, why, "its binding is as it was");
-            }
-        }
-        match choice {
+        let looked = match choice {
             Drift::Repair if !drifted.is_empty() => {
-                self.repair(&instance, &client, &prepared, drifted).await
+                self.repair(&instance, &client, &prepared, drifted).await?
             }
             _ => {
                 let words = drifted.iter().map(|it| it.words.as_str()).collect::<Vec<_>>();
                 let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
                 self.say_drift(&instance, !drifted.is_empty(), redacted, None).await?;
-                Ok(Looked::Through)
+                Looked::Through
+            }
+        };
+        let annotations = &instance.spec()["template"]["metadata"]["annotations"];
+        if annotations[BINDING_TYPE].is_string() || instance.status()["binding"].is_object() {
+            self.bind_as_it_is(key, &prepared).await?;
+        }
+        Ok(looked)
+    }
+
+    /// The binding of one that was looked at: after what was said of it, for what is exposed may have been repaired.
+    async fn bind_as_it_is(&self, key: &Key, prepared: &Prepared) -> Result<(), Trouble> {
+        let Some(instance) = self.read(key).await?.filter(is_idle) else { return Ok(()) };
+        match self.bind_again(&instance).await {
+            Ok(()) => Ok(()),
+            Err(Trouble::Old) => Err(Trouble::Old),
+            Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
+                let why = prepared.redactor.redact(&why).into_owned();
+                let (namespace, name) = (&*key.namespace, &*key.name);
+                tracing::warn!(namespace, name, why, "its binding is as it was");
+                Ok(())
             }
         }
     }
@@ -196,7 +206,7 @@ impl Controller {
     ) -> Result<Looked, Trouble> {
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let (mut repaired, mut left, mut looked) = (Vec::new(), Vec::new(), Looked::Through);
-        let mut just_made = Vec::new();
+        let (mut just_made, mut is_old) = (Vec::new(), false);
         for Drifted { planned, index, words } in drifted {
             match self.change_one(instance, client, planned).await {
                 Ok(again) => {
@@ -207,7 +217,11 @@ impl Controller {
                     }
                     repaired.push(words);
                 }
-                Err(Trouble::Old) => return Err(Trouble::Old),
+                // What was made is looked after first.
+                Err(Trouble::Old) => {
+                    is_old = true;
+                    break;
+                }
                 Err(Trouble::Passing(why)) => {
                     left.push(format!("{words}: {why}"));
                     looked = Looked::InPart;
@@ -227,7 +241,10 @@ impl Controller {
             left = left.len(),
             "it had drifted"
         );
-        let said = self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await;
+        let said = match is_old {
+            true => Err(Trouble::Old),
+            false => self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await,
+        };
         // Another may lead by now, and may have removed it.
         if !self.leads() || said == Err(Trouble::Old) {
             self.leave(instance, just_made).await;
@@ -266,6 +283,10 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+fn is_idle(instance: &Instance) -> bool {
+    instance.is("Ready") && !instance.is_changed() && !instance.deleting
 }
 
 /// When one is looked at first: not all at once.

@@ -137,7 +137,8 @@ impl Controller {
             return Ok(before.before.clone());
         }
         let looks = before.before.iter().map(|former| async move {
-            let Some(planned) = self.former(former).await? else { return Ok(Some(former)) };
+            // A kind that is gone took its objects with it.
+            let Some(planned) = self.former(former).await? else { return Ok(None) };
             let is_it = match get(client, &self.kinds, &planned).await {
                 Ok(found) => found.is_some_and(|it| planned.is(&instance.key, &it, &self.seal)),
                 Err(CallError::Forbidden(_)) => true,

@@ -59,13 +59,50 @@ impl Market {
         Self { town, kubeconfig }
     }
 
-    /// Servers sell, and somebody else makes instances.
+    /// Servers sell, and somebody else makes instances: they are in a namespace of their own, and have the rights of the
+    /// broker alone.
     pub(crate) fn makes_nothing(&mut self) {
         self.set("controller", json!(false));
+        let (namespace, home) = (&self.town.namespace, self.home());
+        self.make_global(
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}}),
+        );
+        let role = std::fs::read_to_string(format!("{ROOT_FOLDER}deploy/base/role.yaml")).unwrap();
+        let role = role
+            .replace("\n  namespace: manciple", &format!("\n  namespace: {home}"))
+            .replace("\n    namespace: manciple", &format!("\n    namespace: {namespace}"));
+        let file = self.town.site.write("home.yaml", &role);
+        let apply = ["apply", "-f", file.to_str().unwrap()];
+        let applied = testkit::cluster::kubectl().args(apply).output().unwrap();
+        assert!(applied.status.success(), "{applied:?}");
+        self.town.kubectl(&["delete", "rolebinding", "manciple"]);
+        for of in ["requesters-controller", "controller"] {
+            let name = format!("{}-{of}", of_cluster(namespace));
+            self.town.kubectl(&["delete", "clusterrolebinding", &name]);
+        }
+        let mut settings: Value = serde_json::from_str(&self.town.site.settings).unwrap();
+        settings["kubernetes"]["namespace"] = json!(home);
+        self.town.site.settings = settings.to_string();
+    }
+
+    fn home(&self) -> String {
+        format!("{}-home", self.town.namespace)
+    }
+
+    /// How many instances are recorded.
+    pub(crate) fn records(&self) -> usize {
+        let get = ["-n", &self.home(), "get", "serviceinstances", "-o", "name"];
+        let listed = testkit::cluster::kubectl().args(get).output().unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        String::from_utf8_lossy(&listed.stdout).lines().count()
     }
 
     pub(crate) fn has_the_status_codes_of_the_original(&mut self) {
         self.set("status_codes", json!("original"));
+    }
+
+    pub(crate) fn names_services(&mut self) {
+        self.set("ids", json!("name"));
     }
 
     fn set(&mut self, member: &str, value: Value) {
@@ -175,6 +212,8 @@ impl Drop for Market {
             let delete = ["delete", "--ignore-not-found", &what[0], &what[1]];
             let _ = testkit::cluster::kubectl().args(delete).output();
         }
+        let home = ["delete", "namespace", "--ignore-not-found", "--wait=false", &self.home()];
+        let _ = testkit::cluster::kubectl().args(home).output();
         // Of the whole cluster.
         let of_it = |claim: &&Value| {
             claim["spec"]["templateInstance"]["namespace"] == self.town.namespace.as_str()

@@ -11,6 +11,9 @@ const CLAIMED: &str = "44444444-2222-4333-8444-888888888888";
 const STRICT: &str = "44444444-2222-4333-8444-999999999999";
 const FAILED: &str = "44444444-2222-4333-8444-777777777777";
 const REMOVED: &str = "44444444-2222-4333-8444-666666666666";
+const GOING: &str = "44444444-2222-4333-8444-aaaaaaaaaaaa";
+const GOING_STRICT: &str = "44444444-2222-4333-8444-bbbbbbbbbbbb";
+const NAMED: &str = "44444444-2222-4333-8444-cccccccccccc";
 const BOUND: &str = "44444444-bbbb-4ccc-8ddd-000000000001";
 const OTHER: &str = "44444444-bbbb-4ccc-8ddd-000000000002";
 const PASSWORD: &str = "planted-of-the-original";
@@ -134,15 +137,27 @@ fn what_the_broker_of_openshift_ordered_is_fetched_bound_unbound_and_removed() {
     ] {
         let answer = market.send(&server, user, method, &path, None);
         assert_eq!(answer.status, expected, "{user} {method}: {answer:?}");
-        assert_eq!(market.town.count("serviceinstances"), 0, "{user} {method}");
+        assert_eq!(market.records(), 0, "{user} {method}");
     }
     // It is still being made; then it is there.
     let last = format!("{instance}/last_operation");
     let (status, going) = send(&market, &server, ("GET", &last), None);
     assert_eq!((status, &going["state"]), (200, &json!("in progress")), "{going}");
-    assert_eq!(send(&market, &server, ("GET", &instance), None).0, 503);
+    assert_eq!(send(&market, &server, ("GET", &instance), None).0, 404);
+    let binding = format!("{instance}/service_bindings/{OTHER}");
+    let bind = json!({"service_id": service, "plan_id": service});
+    for (method, path, body) in [
+        ("PUT", binding.clone(), Some(&bind)),
+        ("DELETE", binding.clone() + &of, None),
+        ("PATCH", format!("{instance}?accepts_incomplete=true"), Some(&bind)),
+    ] {
+        let (status, busy) = send(&market, &server, (method, &path), body);
+        assert_eq!((status, &busy["error"]), (422, &json!("ConcurrencyError")), "{method} {busy}");
+    }
+    assert_eq!(market.records(), 0, "nothing is recorded before it is known how it ends");
     ended(&market, INSTANCE, None);
     assert_eq!(market.settled(&server, INSTANCE)["state"], "succeeded");
+    assert_eq!(market.records(), 1);
 
     let (status, view) = send(&market, &server, ("GET", &instance), None);
     assert_eq!(status, 200, "{view}\n{}", server.log());
@@ -266,4 +281,75 @@ fn what_was_ordered_elsewhere_is_known_by_the_status_codes_of_the_original() {
     let going = format!("{instance}/last_operation?operation=deprovisioning");
     let (status, stands) = send(&market, &server, ("GET", &going), None);
     assert_eq!((status, &stands["state"]), (200, &json!("in progress")), "{stands}");
+}
+
+/// Until the claim is gone the removal has not ended, whoever asks in whichever words.
+#[test]
+fn a_removal_that_was_begun_elsewhere_is_waited_for() {
+    for (id, is_strict) in [(GOING, false), (GOING_STRICT, true)] {
+        let mut market = ordered_before(id);
+        if is_strict {
+            market.has_the_status_codes_of_the_original();
+        }
+        ended(&market, id, None);
+        let claim = format!("brokertemplateinstance/{id}");
+        let hold = |finalizers: Value| {
+            let patch = json!({"metadata": {"finalizers": finalizers}}).to_string();
+            market.town.kubectl(&["patch", &claim, "--type=merge", "-p", &patch]);
+        };
+        hold(json!(["example.com/held"]));
+        market.town.kubectl(&["delete", &claim, "--wait=false"]);
+        let service = market.service("web");
+        let server = market.serve();
+        let instance = format!("/service_instances/{id}");
+        let of = format!("?service_id={service}&plan_id={service}");
+        let last = match is_strict {
+            true => format!("{instance}/last_operation?operation=deprovisioning"),
+            false => format!("{instance}/last_operation"),
+        };
+        let (status, going) = send(&market, &server, ("GET", &last), None);
+        assert_eq!((status, &going["state"]), (200, &json!("in progress")), "{going}");
+        let bind = json!({"service_id": service, "plan_id": service});
+        let binding = format!("{instance}/service_bindings/{OTHER}");
+        let (status, bound) = send(&market, &server, ("PUT", &binding), Some(&bind));
+        assert_eq!((status, &bound["error"]), (422, &json!("ConcurrencyError")), "{bound}");
+        let remove = format!("{instance}{of}&accepts_incomplete=true");
+        let (status, asked) = send(&market, &server, ("DELETE", &remove), None);
+        assert_eq!(status, 202, "{asked}\n{}", server.log());
+        hold(json!(null));
+        let gone = format!("{instance}/last_operation?operation=deprovisioning");
+        let controller = || {
+            let there = market.town.get(&format!("templateinstance/{id}"));
+            there["metadata"]["deletionTimestamp"].is_string().then_some(())
+        };
+        assert!(within(30, controller).is_some(), "nobody removes it\n{}", server.log());
+        let (_, stands) = send(&market, &server, ("GET", &gone), None);
+        assert_ne!(stands["state"], "succeeded", "its objects are there: {stands}");
+        market.town.kubectl(&["delete", "--ignore-not-found", "secret", "page"]);
+        let patch = r#"{"metadata":{"finalizers":null}}"#;
+        let what = format!("templateinstance/{id}");
+        market.town.kubectl(&["patch", &what, "--type=merge", "-p", patch]);
+        let ended = || {
+            let (_, stands) = send(&market, &server, ("GET", &last), None);
+            (stands["state"] == "succeeded").then_some(())
+        };
+        assert!(within(60, ended).is_some(), "it never ends\n{}", server.log());
+    }
+}
+
+/// The platform knows it by the uid of its template, whatever services are called now.
+#[test]
+fn what_was_ordered_elsewhere_is_removed_by_the_id_that_it_had() {
+    let mut market = ordered_before(NAMED);
+    market.names_services();
+    ended(&market, NAMED, None);
+    let uid = market.service("web");
+    let server = market.serve();
+    let instance = format!("/service_instances/{NAMED}");
+    let (status, view) = send(&market, &server, ("GET", &instance), None);
+    assert_eq!((status, &view["service_id"]), (200, &json!(uid)), "{view}");
+    let remove = format!("{instance}?service_id={uid}&plan_id={uid}&accepts_incomplete=true");
+    let (status, asked) = send(&market, &server, ("DELETE", &remove), None);
+    assert_eq!(status, 202, "{asked}\n{}", server.log());
+    removed(&market, &server, NAMED);
 }

@@ -31,8 +31,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// What a platform asks for when it names an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// To see how it stands, to bind it or to change it.
+    /// To see how it stands.
     #[default]
+    See,
+    /// To bind it or to change it.
     Use,
     /// To have it, maybe again.
     Order,
@@ -53,6 +55,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Of an instance that is bound or changed.
+    pub(super) fn used(sold: Option<(ServiceId, PlanId)>) -> Self {
+        Self { aim: Aim::Use, sold, place: None }
+    }
+
     /// Of what it is.
     pub(super) fn of(aim: Aim, service: &ServiceId, plan: &PlanId) -> Self {
         Self { aim, sold: Some((service.clone(), plan.clone())), place: None }
@@ -78,9 +85,18 @@ fn taken(stands: Option<Stands>, aim: Aim) -> Taken {
         | (Some(Stands::GoesOn(_)), Aim::Remove)
         | (None, Aim::Remove | Aim::Unbind) => Taken::Recorded(Ok(())),
         // Whoever carries the order out makes what there is not, and waits for what there is.
-        (_, Aim::Order) | (None, Aim::Use) => Taken::Unknown,
-        (Some(Stands::GoesOn(words)), Aim::Use | Aim::Unbind) => Taken::GoesOn(words),
+        (_, Aim::Order) | (None, Aim::See | Aim::Use) => Taken::Unknown,
+        (Some(Stands::GoesOn(words)), Aim::See | Aim::Use | Aim::Unbind) => Taken::GoesOn(words),
     }
+}
+
+/// Whether a binding is noted in a claim, and no more than that is known of it.
+enum Noted {
+    No,
+    /// It is, and something is being done to its instance.
+    Busy,
+    /// It is: the order of its instance, and the claim.
+    Idle(Box<Ordered>, Claim),
 }
 
 impl Front {
@@ -88,19 +104,22 @@ impl Front {
     /// asked. One that nobody has claimed stays unknown.
     ///
     /// # Errors
-    /// If the requester may not, if whether it is claimed is not known now, and if it is still being made.
+    /// If the requester may not, if whether it is claimed is not known now, and if it is still being made, or removed.
     pub(super) async fn adopt(
         &self,
         call: &Call,
         instance: &InstanceId,
         asked: Asked,
     ) -> Result<(), Error> {
-        match self.going_on(call, instance, asked).await? {
-            None => Ok(()),
-            Some(_) => {
-                let words =
-                    "the instance was ordered elsewhere, and is still being made; come again";
-                Err(Error::new(ErrorKind::Unavailable, words).retry_after(AGAIN))
+        let aim = asked.aim;
+        match (self.going_on(call, instance, asked).await?, aim) {
+            (None, _) => Ok(()),
+            (Some(words), Aim::See) => {
+                Err(Error::not_found(format!("the instance is not there: {words}")))
+            }
+            (Some(words), _) => {
+                let words = format!("the instance was ordered elsewhere: {words}; come again");
+                Err(Error::new(ErrorKind::ConcurrencyError, words).retry_after(AGAIN))
             }
         }
     }
@@ -119,16 +138,24 @@ impl Front {
         let claim = self.broker.claimed(instance.as_str()).await.map_err(unknown)?;
         let Some(claim) = claim.filter(|claim| self.broker.takes(claim)) else { return Ok(None) };
         self.may_adopt(call, &claim, &asked).await?;
+        match (claim.is_going(), asked.aim) {
+            // Whoever wants to be rid of it waits until it is gone.
+            (false, _) | (true, Aim::Remove) => {}
+            (true, Aim::Order) => return Ok(None),
+            (true, _) => return Ok(Some("it is being removed".to_owned())),
+        }
         let found = self.broker.of_claim(&claim).await.map_err(unknown)?;
         if found.as_ref().is_some_and(|found| self.broker.is_anothers(found)) {
             return Ok(None);
         }
-        let Some((service, plan)) = self.broker.sold(found.as_ref(), &asked)? else {
+        let Some((service, plan)) = self.broker.sold(found.as_ref(), &claim, &asked)? else {
             return Ok(None);
         };
         let made = match taken(found.map(|found| stands(&found, 0)), asked.aim) {
             Taken::Unknown => return Ok(None),
-            Taken::GoesOn(words) => return Ok(Some(words.unwrap_or_default())),
+            Taken::GoesOn(words) => {
+                return Ok(Some(words.unwrap_or_else(|| "it is still being made".to_owned())));
+            }
             Taken::Recorded(made) => made.map(|()| Made::default()),
         };
         let ordered = self.broker.ordered(&claim, &asked, bare(service, plan)).await;
@@ -150,7 +177,7 @@ impl Front {
             return Ok(());
         }
         let verb = match asked.aim {
-            Aim::Use | Aim::Order => "get",
+            Aim::See | Aim::Use | Aim::Order => "get",
             Aim::Unbind | Aim::Remove => "delete",
         };
         let name = claim.name().to_owned();
@@ -166,7 +193,14 @@ impl Front {
         request: Option<&BindRequest>,
     ) -> Result<(), Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        let Some((parent, claim)) = self.noted(&key).await? else { return Ok(()) };
+        let (parent, claim) = match self.noted(&key).await? {
+            Noted::No => return Ok(()),
+            Noted::Busy => {
+                let words = "something is being done to the instance; come again";
+                return Err(Error::new(ErrorKind::ConcurrencyError, words).retry_after(AGAIN));
+            }
+            Noted::Idle(parent, claim) => (parent, claim),
+        };
         let made = match request {
             Some(_) => Ok(self.given(call, &claim).await?),
             // Whoever asks for it again, after all, has it bound anew.
@@ -175,7 +209,7 @@ impl Front {
         let ordered = Ordered {
             context: request.and_then(|request| request.context.clone()).unwrap_or_default(),
             bind_resource: request.and_then(|request| request.bind_resource.clone()),
-            ..bare(parent.service_id, parent.plan_id)
+            ..bare(parent.service_id.clone(), parent.plan_id.clone())
         };
         self.engine.adopt(&key, ordered, made).await.map(drop).map_err(unknown)
     }
@@ -188,25 +222,27 @@ impl Front {
         binding: &BindingId,
     ) -> Result<Option<BindingView>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        let Some((_, claim)) = self.noted(&key).await? else { return Ok(None) };
+        let Noted::Idle(_, claim) = self.noted(&key).await? else { return Ok(None) };
         let body = self.given(call, &claim).await?.binding.unwrap_or_default();
         Ok(Some(BindingView { body, parameters: None }))
     }
 
-    /// The order and the claim of the instance of a binding that is noted, and of which nothing is recorded; only where
-    /// nothing is being done to the instance.
-    async fn noted(&self, key: &Key) -> Result<Option<(Ordered, Claim)>, Error> {
-        let Some(binding) = key.binding() else { return Ok(None) };
+    /// Whether a binding of which nothing is recorded is noted in the claim of its instance.
+    async fn noted(&self, key: &Key) -> Result<Noted, Error> {
+        let Some(binding) = key.binding() else { return Ok(Noted::No) };
         if self.is_recorded(key, Aim::Use).await? {
-            return Ok(None);
+            return Ok(Noted::No);
         }
         let parent = self.engine.store().read(&Key::Instance(key.instance().clone())).await;
         let parent = parent.map_err(unknown)?.map(|stored| stored.record);
-        let is_idle = |it: &Arc<Record>| it.lifecycle == Lifecycle::Ready && !it.is_busy();
-        let Some(parent) = parent.filter(is_idle) else { return Ok(None) };
+        let is_ready = |it: &Arc<Record>| it.lifecycle == Lifecycle::Ready;
+        let Some(parent) = parent.filter(is_ready) else { return Ok(Noted::No) };
         let claim = self.broker.claimed(key.instance().as_str()).await.map_err(unknown)?;
-        let noted = claim.filter(|claim| claim.binds(binding.as_str()));
-        Ok(noted.map(|claim| (parent.ordered.clone(), claim)))
+        Ok(match claim.filter(|claim| claim.binds(binding.as_str())) {
+            None => Noted::No,
+            Some(_) if parent.is_busy() => Noted::Busy,
+            Some(claim) => Noted::Idle(Box::new(parent.ordered.clone()), claim),
+        })
     }
 
     async fn given(&self, call: &Call, claim: &Claim) -> Result<Made, Error> {
@@ -237,7 +273,7 @@ impl TemplateBroker {
     /// Whether an instance that is claimed is one to look after.
     fn takes(&self, claim: &Claim) -> bool {
         let is_watched = |namespace: &str| self.watched.iter().any(|it| it == namespace);
-        !claim.is_going() && (self.watched.is_empty() || is_watched(claim.namespace()))
+        self.watched.is_empty() || is_watched(claim.namespace())
     }
 
     /// The TemplateInstance of a claim, if it is there.
@@ -255,13 +291,14 @@ impl TemplateBroker {
     }
 
     /// The service and the plan that an instance is of: by the copy of its template, and by what the platform calls them,
-    /// if that can be. Of one that was removed nothing else is known.
+    /// if it says so and that can be. Of one that was removed nothing else is known.
     ///
     /// # Errors
     /// If what is to be removed is of another service.
     fn sold(
         &self,
         instance: Option<&DynamicObject>,
+        claim: &Claim,
         asked: &Asked,
     ) -> Result<Option<(ServiceId, PlanId)>, Error> {
         let Some(instance) = instance else { return Ok(asked.sold.clone()) };
@@ -281,7 +318,10 @@ impl TemplateBroker {
                 let words = "service_id: is not the service of what is to be deleted";
                 return Err(Error::bad_request(words));
             }
-            found => found.or(known.last()),
+            Some(found) => Some(found),
+            // The platform knows it by the id that whoever claimed it gave it.
+            None if claim.is_ours() => known.last(),
+            None => known.first(),
         };
         let id = |(service, plan): &(String, String)| {
             Some((ServiceId::new(service.clone()).ok()?, PlanId::new(plan.clone()).ok()?))
@@ -359,15 +399,18 @@ mod tests {
         let waits = || Taken::GoesOn(Some("for a".into()));
         for (case, stands, aim, expected) in [
             ("it is there", Some(Stands::Ready), Aim::Use, made()),
+            ("it is there, and looked at", Some(Stands::Ready), Aim::See, made()),
             ("an order again", Some(Stands::Ready), Aim::Order, made()),
             ("it failed", failed(), Aim::Use, Taken::Recorded(Err("no".into()))),
             ("it failed, and goes", failed(), Aim::Remove, Taken::Recorded(Err("no".into()))),
             ("it is being made", goes_on(), Aim::Use, waits()),
+            ("it is being made, and looked at", goes_on(), Aim::See, waits()),
             ("it is being made, and unbound", goes_on(), Aim::Unbind, waits()),
             ("it is being made, and ordered again", goes_on(), Aim::Order, Taken::Unknown),
             ("it is being made, and to go", goes_on(), Aim::Remove, made()),
             ("it was never made", None, Aim::Order, Taken::Unknown),
             ("it was removed", None, Aim::Use, Taken::Unknown),
+            ("it was removed, and looked at", None, Aim::See, Taken::Unknown),
             ("it was removed, and is unbound", None, Aim::Unbind, made()),
             ("it was removed, and is to go", None, Aim::Remove, made()),
         ] {

@@ -58,6 +58,11 @@ impl Claim {
         self.object.data["spec"]["secret"]["name"].as_str().unwrap_or_default()
     }
 
+    /// Whether a Manciple has made it, and not the broker of OpenShift.
+    pub(super) fn is_ours(&self) -> bool {
+        self.object.labels().get(MANAGED_BY.0).is_some_and(|it| it == MANAGED_BY.1)
+    }
+
     /// Whether it is being removed.
     pub(super) fn is_going(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()

@@ -274,7 +274,7 @@ impl Backend for Front {
         instance: &InstanceId,
         mut request: UpdateRequest,
     ) -> Result<Reply<ProvisionedBody>, Error> {
-        self.adopt(call, instance, Asked::default()).await?;
+        self.adopt(call, instance, Asked::used(None)).await?;
         self.may_change(call, instance, &mut request).await?;
         self.engine.update(call, instance, request).await
     }
@@ -319,7 +319,7 @@ impl Backend for Front {
     ) -> Result<Reply<BindingBody>, Error> {
         uuid("binding_id", binding.as_str())?;
         let sold = request.service_id.clone().zip(request.plan_id.clone());
-        self.adopt(call, instance, Asked { sold, ..Asked::default() }).await?;
+        self.adopt(call, instance, Asked::used(sold)).await?;
         self.may_read(call, instance).await?;
         self.adopt_binding(call, (instance, binding), Some(&request)).await?;
         self.engine.bind(call, instance, binding, request).await

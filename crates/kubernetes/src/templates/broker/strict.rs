@@ -50,21 +50,38 @@ enum Asked {
     Gone,
 }
 
+/// Whether there is an instance.
+enum Live {
+    /// It is recorded.
+    Recorded(Arc<Record>),
+    /// It was ordered elsewhere, and is still being made or removed: how far that is.
+    Elsewhere(LastOperation),
+    No,
+}
+
 impl<B: Backend> Strict<B> {
     pub(super) fn new(inner: B, engine: Engine) -> Self {
         Self { inner, engine }
     }
 
     /// The record of an instance that is there.
-    async fn live(&self, call: &Call, instance: &InstanceId) -> Result<Option<Arc<Record>>, Error> {
-        match self.stored(instance).await? {
-            Some(record) => Ok(Some(record).filter(|record| record.is_live())),
-            None => {
-                // One that was ordered elsewhere is recorded when somebody asks how it stands.
-                self.inner.instance_last_operation(call, instance, Default::default()).await.ok();
-                Ok(self.stored(instance).await?.filter(|record| record.is_live()))
-            }
+    async fn live(&self, call: &Call, instance: &InstanceId) -> Result<Live, Error> {
+        let of = |record: Arc<Record>| match record.is_live() {
+            true => Live::Recorded(record),
+            false => Live::No,
+        };
+        if let Some(record) = self.stored(instance).await? {
+            return Ok(of(record));
         }
+        // One that was ordered elsewhere is recorded when somebody asks how it stands.
+        let asked = self.inner.instance_last_operation(call, instance, Default::default()).await;
+        let last = match asked {
+            Ok(last) => Some(last),
+            Err(error) if matches!(error.kind, ErrorKind::Gone | ErrorKind::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        let recorded = self.stored(instance).await?.map(of);
+        Ok(recorded.unwrap_or_else(|| last.map_or(Live::No, Live::Elsewhere)))
     }
 
     async fn stored(&self, instance: &InstanceId) -> Result<Option<Arc<Record>>, Error> {
@@ -80,9 +97,22 @@ impl<B: Backend> Strict<B> {
     async fn has_to_be_there(&self, call: &Call, instance: &InstanceId) -> Result<(), Error> {
         identity::requester(call.originating_identity.as_ref())?;
         match self.live(call, instance).await? {
-            Some(_) => Ok(()),
-            None => Err(Error::bad_request("there is no such service instance")),
+            Live::Recorded(_) | Live::Elsewhere(_) => Ok(()),
+            Live::No => Err(Error::bad_request("there is no such service instance")),
         }
+    }
+}
+
+/// What a name of the original's means.
+///
+/// # Errors
+/// As the original: without a name, or with another.
+fn action(operation: Option<&str>) -> Result<Action, Error> {
+    match operation {
+        Some(PROVISIONING) => Ok(Action::Provision),
+        Some(DEPROVISIONING) => Ok(Action::Deprovision),
+        Some(UPDATING) => Err(Error::bad_request("operation: nothing is ever updating here")),
+        _ => Err(Error::bad_request("operation: has to be provisioning or deprovisioning")),
     }
 }
 
@@ -91,15 +121,7 @@ impl<B: Backend> Strict<B> {
 /// # Errors
 /// As the original: without a name, or with another; and of what is not there.
 fn asked(record: Option<&Record>, operation: Option<&str>) -> Result<Asked, Error> {
-    let words = "operation: has to be provisioning or deprovisioning";
-    let action = match operation {
-        Some(PROVISIONING) => Action::Provision,
-        Some(DEPROVISIONING) => Action::Deprovision,
-        Some(UPDATING) => {
-            return Err(Error::bad_request("operation: nothing is ever updating here"));
-        }
-        _ => return Err(Error::bad_request(words)),
-    };
+    let action = action(operation)?;
     let Some(record) = record else {
         return match action {
             Action::Deprovision => Ok(Asked::Gone),
@@ -185,7 +207,14 @@ impl<B: Backend> Backend for Strict<B> {
         mut query: LastOperationQuery,
     ) -> Result<LastOperation, Error> {
         identity::requester(call.originating_identity.as_ref())?;
-        let record = self.live(call, instance).await?;
+        let record = match self.live(call, instance).await? {
+            Live::Recorded(record) => Some(record),
+            // Until it is gone its removal has not ended either.
+            Live::Elsewhere(last) => {
+                return action(query.operation.as_deref()).map(|_| last);
+            }
+            Live::No => None,
+        };
         let asked = asked(record.as_deref(), query.operation.as_deref())?;
         let stands = |state| LastOperation {
             state,
