@@ -67,8 +67,12 @@ impl Shared {
     /// Fences off a run whose pod was taken away.
     pub(super) async fn fence_taken(&self, run: &RunName) -> Result<(), CallError> {
         let seen = self.known.get(run);
-        let namespace = seen.job.map(|job| job.namespace).unwrap_or_default();
-        let why = self.namespace_goes(&namespace).await;
+        // One that is removed by force holds its place no longer: no moment is to be lost on words.
+        let by_force = seen.pods.first().is_some_and(was_forced);
+        let why = match seen.job {
+            Some(job) if !by_force => self.namespace_goes(&job.namespace).await,
+            _ => None,
+        };
         let seen = self.known.get(run);
         let taken = seen.job.as_ref().and_then(|job| taken(job, &seen.pods, self.now()));
         let Some(why) = taken.map(|taken| why.unwrap_or(taken)) else { return Ok(()) };
@@ -310,14 +314,22 @@ impl Shared {
     }
 }
 
-/// Pods that were made in the place of one that was taken away, and have not begun.
+/// Whether a pod that has a node was deleted without grace; one that has none always is.
+fn was_forced(pod: &SeenPod) -> bool {
+    pod.node.is_some() && pod.going.is_some() && pod.going == pod.asked
+}
+
+/// Pods that were made in the place of one that was taken away, have not begun, and may at any moment: one
+/// without a node waits for the first to be gone, and would be followed by another.
 pub(super) fn seconds(seen: &Seen, now: i64) -> Vec<SeenPod> {
     let lost = |job: &SeenJob| matches!(job.ended, Some(Ended::Lost(_))) && job.released.is_none();
     let closed =
         seen.job.as_ref().is_some_and(|job| lost(job) || taken(job, &seen.pods, now).is_some());
     let first = seen.pods.first().filter(|_| closed);
-    let gone = first.is_some_and(|pod| pod.gone || pod.going.is_some());
-    let others = seen.pods.iter().skip(1).filter(move |_| gone);
+    let leaves = first.is_some_and(|pod| pod.gone || pod.going.is_some());
+    let is_gone = first.is_some_and(|pod| pod.gone);
+    let others =
+        seen.pods.iter().skip(1).filter(move |pod| leaves && (is_gone || pod.node.is_some()));
     others.filter(|pod| !pod.gone && matches!(pod.stage, Stage::Waiting(_))).cloned().collect()
 }
 

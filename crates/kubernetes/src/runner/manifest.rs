@@ -196,7 +196,28 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     let first = (!init_containers.is_empty()).then(|| json!(init_containers));
     set(&mut pod, "initContainers", first);
     choose(&mut pod, policy);
+    pod["affinity"] = alone(run, policy.affinity.clone());
     pod
+}
+
+/// Nodes as they were `chosen`, and none while another pod of the run is on any: servers before 1.28 make a
+/// second pod when one is only asked to go, and it waits here until the Job is fenced off. All nodes that
+/// can run it are one place by this label, which each kubelet sets itself.
+pub(super) fn alone(run: &str, chosen: Option<Value>) -> Value {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let others = json!({
+        "labelSelector": {"matchLabels": {RUN: run}}, "topologyKey": "kubernetes.io/os",
+    });
+    let mut affinity = chosen.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    if !affinity["podAntiAffinity"].is_object() {
+        affinity["podAntiAffinity"] = json!({});
+    }
+    let required = &mut affinity["podAntiAffinity"][REQUIRED];
+    match required {
+        Value::Array(terms) => terms.push(others),
+        none => *none = json!([others]),
+    }
+    affinity
 }
 
 fn choose(pod: &mut Value, policy: &PodPolicy) {
@@ -207,7 +228,6 @@ fn choose(pod: &mut Value, policy: &PodPolicy) {
         ("serviceAccountName", policy.service_account_name.as_ref().map(|it| json!(it))),
         ("imagePullSecrets", some(&secrets)),
         ("nodeSelector", policy.node_selector.clone()),
-        ("affinity", policy.affinity.clone()),
         ("tolerations", some(&policy.tolerations)),
         ("priorityClassName", policy.priority_class_name.as_ref().map(|it| json!(it))),
     ] {

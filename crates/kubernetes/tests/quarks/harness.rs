@@ -170,6 +170,20 @@ impl Town {
         self.list().await
     }
 
+    /// Waits until every pod was asked to go, or is gone, and none of its containers runs. A kubelet of 1.20
+    /// removes a pod only when it has tidied up, some tens of seconds after its containers have ended.
+    pub(crate) async fn nothing_runs(&self) {
+        let begin = Instant::now();
+        loop {
+            let pods = self.pods().await;
+            if pods.iter().all(has_stopped) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it goes on after its run: {pods:#?}");
+            sleep(LOOK).await;
+        }
+    }
+
     pub(crate) async fn secret(&self, name: &str) -> Option<Secret> {
         self.cluster.api::<Secret>().get_opt(name).await.unwrap()
     }
@@ -214,6 +228,13 @@ impl Drop for Town {
         self.controller = None;
         self.cluster.abandon();
     }
+}
+
+/// Whether a pod is to be deleted and is over: its kubelet has said that no container of it runs.
+fn has_stopped(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_over = matches!(phase, Some("Failed" | "Succeeded"));
+    is_over && pod.metadata.deletion_timestamp.is_some()
 }
 
 /// A pod whose one container runs this.

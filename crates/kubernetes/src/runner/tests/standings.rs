@@ -429,8 +429,11 @@ fn a_second_pod_is_taken_away_before_it_begins() {
     let ended = |why| SeenJob { ended: Some(why), ..job() };
     let lost = || Ended::Lost("its pod was deleted".to_owned());
     let (first, second) = (|| pod("a", &running()), || pod("b", &installing()));
+    let unplaced = || SeenPod { node: None, ..second() };
     let released = SeenJob { released: Some(MADE), ..ended(lost()) };
     let cases = [
+        ("it waits for the first to be gone", job(), vec![deleted(first()), unplaced()], false),
+        ("a node may take it now", job(), vec![gone(first()), unplaced()], true),
         ("the first is there", job(), vec![first(), second()], false),
         ("the first goes", job(), vec![deleted(first()), second()], true),
         ("the first is gone", job(), vec![gone(first()), second()], true),

@@ -96,7 +96,7 @@ enum Noted {
     /// It is, and something is being done to its instance.
     Busy,
     /// It is: the order of its instance, and the claim.
-    Idle(Box<Ordered>, Claim),
+    Idle(Box<(Ordered, Claim)>),
 }
 
 impl Front {
@@ -199,7 +199,7 @@ impl Front {
                 let words = "something is being done to the instance; come again";
                 return Err(Error::new(ErrorKind::ConcurrencyError, words).retry_after(AGAIN));
             }
-            Noted::Idle(parent, claim) => (parent, claim),
+            Noted::Idle(noted) => *noted,
         };
         let made = match request {
             Some(_) => Ok(self.given(call, &claim).await?),
@@ -209,7 +209,7 @@ impl Front {
         let ordered = Ordered {
             context: request.and_then(|request| request.context.clone()).unwrap_or_default(),
             bind_resource: request.and_then(|request| request.bind_resource.clone()),
-            ..bare(parent.service_id.clone(), parent.plan_id.clone())
+            ..bare(parent.service_id, parent.plan_id)
         };
         self.engine.adopt(&key, ordered, made).await.map(drop).map_err(unknown)
     }
@@ -222,8 +222,8 @@ impl Front {
         binding: &BindingId,
     ) -> Result<Option<BindingView>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        let Noted::Idle(_, claim) = self.noted(&key).await? else { return Ok(None) };
-        let body = self.given(call, &claim).await?.binding.unwrap_or_default();
+        let Noted::Idle(noted) = self.noted(&key).await? else { return Ok(None) };
+        let body = self.given(call, &noted.1).await?.binding.unwrap_or_default();
         Ok(Some(BindingView { body, parameters: None }))
     }
 
@@ -241,7 +241,7 @@ impl Front {
         Ok(match claim.filter(|claim| claim.binds(binding.as_str())) {
             None => Noted::No,
             Some(_) if parent.is_busy() => Noted::Busy,
-            Some(claim) => Noted::Idle(Box::new(parent.ordered.clone()), claim),
+            Some(claim) => Noted::Idle(Box::new((parent.ordered.clone(), claim))),
         })
     }
 

@@ -55,7 +55,7 @@ enum Live {
     /// It is recorded.
     Recorded(Arc<Record>),
     /// It was ordered elsewhere, and is still being made or removed: how far that is.
-    Elsewhere(LastOperation),
+    Elsewhere(Box<LastOperation>),
     No,
 }
 
@@ -81,7 +81,8 @@ impl<B: Backend> Strict<B> {
             Err(error) => return Err(error),
         };
         let recorded = self.stored(instance).await?.map(of);
-        Ok(recorded.unwrap_or_else(|| last.map_or(Live::No, Live::Elsewhere)))
+        Ok(recorded
+            .unwrap_or_else(|| last.map_or(Live::No, |last| Live::Elsewhere(Box::new(last)))))
     }
 
     async fn stored(&self, instance: &InstanceId) -> Result<Option<Arc<Record>>, Error> {
@@ -211,7 +212,7 @@ impl<B: Backend> Backend for Strict<B> {
             Live::Recorded(record) => Some(record),
             // Until it is gone its removal has not ended either.
             Live::Elsewhere(last) => {
-                return action(query.operation.as_deref()).map(|_| last);
+                return action(query.operation.as_deref()).map(|_| *last);
             }
             Live::No => None,
         };
