@@ -310,6 +310,13 @@ async fn a_pod_that_is_evicted_is_lost_and_not_followed_by_another() {
     assert_eq!(jobs.effects(&run.work.instance_id), 1);
 }
 
+/// Whether the Job of a run says how it ended.
+async fn has_ended(jobs: &Jobs, run: &RunName) -> bool {
+    let job = jobs.cluster.api::<Job>().get(run.as_str()).await.unwrap();
+    let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
+    conditions.iter().any(|it| it.status == "True")
+}
+
 #[tokio::test]
 async fn a_result_that_was_seen_outlives_its_pod() {
     let jobs = jobs().await;
@@ -318,6 +325,10 @@ async fn a_result_that_was_seen_outlives_its_pod() {
         run.name = RunName::parse(plan).unwrap();
         runner.start(&run).await.unwrap();
         let state = until_over(&*runner, &run.name).await;
+        // One that is deleted before the Job controller has counted it was taken away.
+        while !has_ended(&jobs, &run.name).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         jobs.delete_pods_of(&run.name, &DeleteParams::default()).await;
         while !jobs.pods_of(&run.name).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;

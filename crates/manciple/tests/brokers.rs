@@ -287,3 +287,40 @@ fn a_plan_has_pods_and_a_namespace_has_jobs_of_their_own() {
     let failed = || town.kubectl(&["get", "serviceinstances", "-o", "json"]);
     assert!(failed().contains("Timeout"), "{}", failed());
 }
+
+/// Together they are one catalog; templates have a path of their own beside it, and their own orders.
+#[test]
+fn templates_are_one_broker_among_others() {
+    let mut town = Town::brokers("together");
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/templates/crds.yaml");
+    town.kubectl(&["apply", "-f", crds]);
+    let established =
+        ["wait", "--for=condition=Established", "crd/templates.template.openshift.io"];
+    town.kubectl(&established);
+    town.make(&json!({
+        "apiVersion": "template.openshift.io/v1", "kind": "Template",
+        "metadata": {"name": "page"}, "objects": [],
+    }));
+    town.script("one", &script("one", &["small"], ""));
+    town.make(&town.broker("one"));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    let namespaces = json!([town.namespace]);
+    settings["kubernetes"]["templates"] = json!({
+        "namespaces": namespaces, "instance_namespaces": namespaces, "controller": false,
+    });
+    town.site.settings = settings.to_string();
+    let server = town.serve();
+    sells(&server, "", &["one-name"]);
+    sells(&server, "/brokers/template.openshift.io", &["page"]);
+    let ended = order::provisioned(&server, "one", &order_of("one", "small"));
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    // What one of them knows is nobody's business at the other.
+    let id = "55555555-2222-4333-8444-555555555555";
+    for (path, status) in [
+        ("/v2/service_instances/one".to_owned(), 200),
+        (format!("/v2/service_instances/{id}"), 404),
+        ("/brokers/template.openshift.io/v2/service_instances/one".to_owned(), 400),
+    ] {
+        assert_eq!(http::get(&server.address, &path).unwrap().status, status, "{path}");
+    }
+}

@@ -314,9 +314,10 @@ impl Shared {
     }
 }
 
-/// Whether a pod that has a node was deleted without grace; one that has none always is.
+/// Whether a pod that has a node, and has not ended, was deleted without grace; others always are.
 fn was_forced(pod: &SeenPod) -> bool {
-    pod.node.is_some() && pod.going.is_some() && pod.going == pod.asked
+    let goes_on = matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
+    goes_on && pod.node.is_some() && pod.going.is_some() && pod.going == pod.asked
 }
 
 /// Pods that were made in the place of one that was taken away, have not begun, and may at any moment: one

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::town::Town;
 
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(500);
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 4;

@@ -272,7 +272,10 @@ fn what_was_ordered_elsewhere_is_known_by_the_status_codes_of_the_original() {
     let (status, stands) = send(&market, &server, ("GET", &last), None);
     assert_eq!((status, &stands["state"]), (200, &json!("succeeded")), "{stands}");
     let bind = json!({"service_id": service, "plan_id": service});
-    let binding = format!("{instance}/service_bindings/{BOUND}");
+    // Of ids in capitals, as the original took them, those that it noted are known.
+    let unknown = format!("{instance}/service_bindings/{}", OTHER.to_uppercase());
+    assert_eq!(send(&market, &server, ("PUT", &unknown), Some(&bind)).0, 400);
+    let binding = format!("{instance}/service_bindings/{}", BOUND.to_uppercase());
     let (status, bound) = send(&market, &server, ("PUT", &binding), Some(&bind));
     assert_eq!((status, &bound["credentials"]["password"]), (200, &json!(PASSWORD)), "{bound}");
     assert_eq!(send(&market, &server, ("DELETE", &(binding + &of)), None).0, 200);

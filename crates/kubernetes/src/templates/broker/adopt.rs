@@ -256,7 +256,7 @@ impl Front {
 
     /// Whether there is a record, or what is left of one. An order is not asked for: where there is one after all it is
     /// not written over.
-    async fn is_recorded(&self, key: &Key, aim: Aim) -> Result<bool, Error> {
+    pub(super) async fn is_recorded(&self, key: &Key, aim: Aim) -> Result<bool, Error> {
         let store = self.engine.store();
         let known = store.glance(key).await.map_err(unknown)?;
         let asks = aim != Aim::Order && store.lags();

@@ -317,11 +317,16 @@ impl Backend for Front {
         binding: &BindingId,
         request: BindRequest,
     ) -> Result<Reply<BindingBody>, Error> {
-        uuid("binding_id", binding.as_str())?;
+        uuid("binding_id", &binding.as_str().to_ascii_lowercase())?;
         let sold = request.service_id.clone().zip(request.plan_id.clone());
         self.adopt(call, instance, Asked::used(sold)).await?;
         self.may_read(call, instance).await?;
         self.adopt_binding(call, (instance, binding), Some(&request)).await?;
+        // The original took them in either case; of those that it noted that stays so.
+        let key = Key::Binding(instance.clone(), binding.clone());
+        if !is_uuid(binding.as_str()) && !self.is_recorded(&key, Aim::Use).await? {
+            uuid("binding_id", binding.as_str())?;
+        }
         self.engine.bind(call, instance, binding, request).await
     }
 

@@ -27,10 +27,15 @@ pub(super) fn requester(identity: Option<&OriginatingIdentity>) -> Result<Reques
         return Err(wrong("the platform has to be kubernetes"));
     }
     let value = identity.value.expose();
+    for name in ["username", "uid", "groups", "extra"] {
+        // Of two spellings others may take the one that is not taken here.
+        if value.keys().filter(|key| key.eq_ignore_ascii_case(name)).count() > 1 {
+            return Err(wrong(&format!("{name} is there more than once")));
+        }
+    }
     let member = |name: &str| {
-        let exact = value.get(name);
-        let like = || value.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|it| it.1);
-        exact.or_else(like).filter(|value| !value.is_null())
+        let found = value.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|it| it.1);
+        found.filter(|value| !value.is_null())
     };
     let text = |name: &str| match member(name) {
         None => Ok(String::new()),
@@ -94,6 +99,7 @@ mod tests {
             ("cloudfoundry", json!({"user_id": "7"}), "the platform has to be kubernetes"),
             ("kubernetes", json!({}), "spec.requester.username: Required value"),
             ("kubernetes", json!({"username": 7}), "username has to be a string"),
+            ("kubernetes", json!({"username": "a", "Username": "b"}), "username is there more than once"),
             ("kubernetes", json!({"username": "a", "groups": "b"}), "groups has to be a list"),
             ("kubernetes", json!({"username": "a", "extra": []}), "extra has to be a map"),
         ] {

@@ -9,6 +9,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use osb::{Error, ErrorKind};
 use quick_cache::sync::Cache;
+use ring::digest::{SHA256, digest};
 
 use crate::access::Identity;
 use crate::calls::{CallError, call};
@@ -36,7 +37,8 @@ pub(super) struct Right {
 /// What the API server has said of rights.
 pub(super) struct Rights {
     client: Client,
-    allowed: Cache<(Identity, Right), (Instant, bool)>,
+    /// By the digest of who and what: an identity may be as long as a header.
+    allowed: Cache<[u8; 32], (Instant, bool)>,
 }
 
 impl Rights {
@@ -46,18 +48,18 @@ impl Rights {
 
     /// Refuses with 403 who may not.
     pub(super) async fn check(&self, requester: &Requester, right: Right) -> Result<(), Error> {
-        let key = (requester.identity.clone(), right);
+        let key = of(&requester.identity, &right);
         let known = self.allowed.get(&key).filter(|(until, _)| *until > Instant::now());
         let is_allowed = match known {
             Some((_, is_allowed)) => is_allowed,
             None => {
-                let is_allowed = self.ask(requester, &key.1).await?;
+                let is_allowed = self.ask(requester, &right).await?;
                 let holds = if is_allowed { HOLDS } else { REFUSAL_HOLDS };
-                self.allowed.insert(key.clone(), (Instant::now() + holds, is_allowed));
+                self.allowed.insert(key, (Instant::now() + holds, is_allowed));
                 is_allowed
             }
         };
-        allowed(requester, &key.1, is_allowed)
+        allowed(requester, &right, is_allowed)
     }
 
     /// The same of what is confidential: as it is now, whatever was said before.
@@ -96,6 +98,14 @@ impl Rights {
         })?;
         Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
+}
+
+/// Who and what, in little room. As these are printed each text has its ends.
+fn of(identity: &Identity, right: &Right) -> [u8; 32] {
+    let mut key = [0; 32];
+    let whole = format!("{identity:?} {right:?}");
+    key.copy_from_slice(digest(&SHA256, whole.as_bytes()).as_ref());
+    key
 }
 
 /// Refuses with 403 who may not.
