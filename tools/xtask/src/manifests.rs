@@ -147,6 +147,7 @@ fn render(template: &str, given: &Value) -> anyhow::Result<String> {
     parsed.add_func("quote", quote);
     parsed.add_func("toJson", to_json);
     parsed.add_func("indent", indent);
+    parsed.add_func("int64", int64);
     parsed.parse(template).map_err(|error| anyhow::anyhow!("{error}"))?;
     let context = gtmpl::Context::from(term(given));
     parsed.render(&context).map_err(|error| anyhow::anyhow!("{error}"))
@@ -177,6 +178,15 @@ fn quote(arguments: &[Term]) -> Result<Term, FuncError> {
         other => other.to_string(),
     };
     Ok(Term::from(Value::from(text).to_string()))
+}
+
+/// As `int64` of Helm, which reads every number of a values file as a real one, and prints large ones so.
+fn int64(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [number] = arguments else { return Err(FuncError::ExactlyXArgs("int64".into(), 1)) };
+    let whole = json(number).as_i64();
+    whole
+        .map(Term::from)
+        .ok_or_else(|| FuncError::Generic("int64: a whole number is needed".into()))
 }
 
 /// As `indent` of Helm: every line, the first too.

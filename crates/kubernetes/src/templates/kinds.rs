@@ -50,7 +50,11 @@ impl Kinds {
         api_version: &str,
         kind: &str,
     ) -> Result<Option<Place>, CallError> {
-        let among = |places: &[Place]| places.iter().find(|it| it.resource.kind == kind).cloned();
+        // OpenShift has two resources of the kind Template, of which one keeps none.
+        let among = |places: &[Place]| {
+            let of_kind = || places.iter().filter(|it| it.resource.kind == kind);
+            of_kind().find(|it| it.is_kept).or_else(|| of_kind().next()).cloned()
+        };
         if !is_version(api_version) {
             return Ok(None);
         }

@@ -275,7 +275,7 @@ pub(super) fn unplanned(all: impl Iterator<Item = Former>, plan: &[Planned]) -> 
 pub(super) async fn place_of(kinds: &Kinds, former: &Former) -> Result<Option<Planned>, Trouble> {
     let place = kinds.find_any(&former.api_version, &former.kind).await;
     let place = place.map_err(|error| Trouble::from(error).of(&former.api_version))?;
-    Ok(place.map(|place| Planned {
+    Ok(place.filter(|place| place.is_kept).map(|place| Planned {
         namespace: place.is_namespaced.then(|| former.namespace.clone()),
         place,
         name: former.name.clone(),

@@ -212,6 +212,10 @@ impl Controller {
             let is_gone = since.is_none_or(|since| since.elapsed() >= UNKNOWN);
             return Ok(if is_gone { Left::Nothing } else { Left::Going });
         };
+        // It was an answer, and no object.
+        if !place.is_kept {
+            return Ok(Left::Nothing);
+        }
         let api = of_place(client, &place, &made.namespace);
         let in_place = made.namespace == *key.namespace;
         let left = delete(key, &api, made, in_place, propagation(&place)).await;

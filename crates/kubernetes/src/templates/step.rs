@@ -23,7 +23,7 @@ const DOUBTED: Duration = Duration::from_secs(4);
 const STILL: Duration = Duration::from_secs(5);
 
 /// For how long another has time to begin with the removal of what is its own.
-const ANOTHER: Duration = Duration::from_secs(30);
+const ANOTHER: Duration = Duration::from_secs(60);
 
 /// What a step comes to.
 pub(super) enum Came {
@@ -149,18 +149,21 @@ impl Controller {
     /// One that is to go and was verified with another key is another Manciple's. If that does not come, the key may have
     /// been lost: somebody is told. When to look again.
     fn wait_for_another(&self, instance: &Instance) -> Option<Duration> {
-        if !instance.deleting || !verified::is_of_another(instance, &self.seal) {
+        let is_stuck = instance.deleting && instance.is_held();
+        if !is_stuck || !verified::is_of_another(instance, &self.seal) {
             return None;
         }
         let key = &instance.key;
-        let since = self.with(key, |work| *work.stranger.get_or_insert_with(Instant::now))?;
+        let (since, is_told) =
+            self.with(key, |work| *work.stranger.get_or_insert_with(|| (Instant::now(), false)))?;
         let left = ANOTHER.saturating_sub(since.elapsed());
-        if !left.is_zero() {
-            return Some(left);
+        if is_told || !left.is_zero() {
+            return Some(left).filter(|_| !is_told);
         }
-        let why = "nobody removes it: its requester was verified with another key, so that it is another Manciple's; if \
-                   there is none, bring back the Secret of the key that was there then, or take the finalizer \
-                   template.openshift.io/finalizer away, which leaves its objects to you";
+        self.with(key, |work| work.stranger = Some((since, true)));
+        let why = "it is not removed yet, and not by this controller: its requester was verified with another key, so \
+                   that it is another Manciple's; if there is none, bring back the Secret of the key that was there \
+                   then, or take the finalizer template.openshift.io/finalizer away, which leaves its objects to you";
         tracing::warn!(namespace = &*key.namespace, name = &*key.name, why);
         self.tell_event(instance, "DeletionFailure", why);
         None

@@ -53,8 +53,8 @@ pub(super) struct Work {
     pub(super) unknown: HashMap<String, Instant>,
     /// How often it was looked whether they are gone.
     pub(super) looks: u32,
-    /// Since when it is to be removed by another.
-    pub(super) stranger: Option<Instant>,
+    /// Since when it is to be removed by another, and whether that was told.
+    pub(super) stranger: Option<(Instant, bool)>,
 }
 
 impl Work {

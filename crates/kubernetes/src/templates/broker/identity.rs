@@ -99,7 +99,11 @@ mod tests {
             ("cloudfoundry", json!({"user_id": "7"}), "the platform has to be kubernetes"),
             ("kubernetes", json!({}), "spec.requester.username: Required value"),
             ("kubernetes", json!({"username": 7}), "username has to be a string"),
-            ("kubernetes", json!({"username": "a", "Username": "b"}), "username is there more than once"),
+            (
+                "kubernetes",
+                json!({"username": "a", "Username": "b"}),
+                "username is there more than once",
+            ),
             ("kubernetes", json!({"username": "a", "groups": "b"}), "groups has to be a list"),
             ("kubernetes", json!({"username": "a", "extra": []}), "extra has to be a map"),
         ] {

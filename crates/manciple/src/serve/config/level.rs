@@ -35,8 +35,8 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
     if bare > 1 {
         return Err(refused(level));
     }
-    if directives.iter().any(|it| it == "debug" || it == "trace") {
-        // What is named is meant: it comes later, and holds.
+    let is_named = directives.iter().any(|it| it.starts_with("kube_client"));
+    if !is_named && directives.iter().any(|it| it == "debug" || it == "trace") {
         directives.splice(0..0, QUIET.map(str::to_owned));
     }
     Ok(directives.join(","))
@@ -70,6 +70,7 @@ mod tests {
             ("debug", "kube_client::client=info,kube_client::client::builder=debug,debug"),
             ("trace", "kube_client::client=info,kube_client::client::builder=debug,trace"),
             ("info,kube_client=debug", "info,kube_client=debug"),
+            ("debug,kube_client=trace", "debug,kube_client=trace"),
             ("INFO", "info"),
             ("Warn", "warn"),
             (" info ", "info"),
