@@ -49,15 +49,21 @@ fn openshift() -> Value {
     template(objects, json!([]))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_only_openshift_has_becomes_what_any_kubernetes_has() {
-    let mut town = Town::still("template-translated").await;
+/// A town where an administrator has ordered that, and has it.
+async fn translated(test: &str) -> (Town, Value) {
+    let mut town = Town::still(test).await;
     let domain = Some("apps.example.com".to_owned());
     town.settings.translation = Some(Translation { domain, ..Translation::default() });
     town.start().await;
     town.bind("boss", "admin").await;
     town.order("i", "boss", openshift()).await;
     let instance = town.ready("i").await;
+    (town, instance)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_openshift_has_becomes_what_any_kubernetes_has() {
+    let (town, instance) = translated("template-translated").await;
     let namespace = &town.cluster.namespace;
     let ingress = town.object("networking.k8s.io/v1", "Ingresse", "web").await.unwrap();
     let rule = &ingress["spec"]["rules"][0];
@@ -86,13 +92,7 @@ async fn what_only_openshift_has_becomes_what_any_kubernetes_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_translated_stays_so_when_translation_is_turned_off() {
-    let mut town = Town::still("template-translated-once").await;
-    let domain = Some("apps.example.com".to_owned());
-    town.settings.translation = Some(Translation { domain, ..Translation::default() });
-    town.start().await;
-    town.bind("boss", "admin").await;
-    town.order("i", "boss", openshift()).await;
-    town.ready("i").await;
+    let (mut town, _) = translated("template-translated-once").await;
     town.kill();
     town.settings.translation = None;
     town.settings.drift = Drift::Repair;

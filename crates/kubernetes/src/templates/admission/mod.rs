@@ -21,8 +21,7 @@ mod review;
 mod tests;
 mod validate;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
@@ -69,7 +68,7 @@ pub struct Admission {
     time: Arc<ServerTime>,
     reading: Semaphore,
     changes: Changes,
-    counters: Counters,
+    answers: Mutex<Answers>,
 }
 
 /// How many were answered, and how.
@@ -83,21 +82,14 @@ pub struct Answers {
     pub unanswered: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    admitted: AtomicU64,
-    refused: AtomicU64,
-    unanswered: AtomicU64,
-}
-
-impl Counters {
-    fn count(&self, answer: &Answer) {
+impl Answers {
+    fn count(&mut self, answer: &Answer) {
         let counter = match answer {
-            Answer::Admitted { .. } => &self.admitted,
-            Answer::Refused(status) if status["code"] == UNANSWERED => &self.unanswered,
-            Answer::Refused(_) => &self.refused,
+            Answer::Admitted { .. } => &mut self.admitted,
+            Answer::Refused(status) if status["code"] == UNANSWERED => &mut self.unanswered,
+            Answer::Refused(_) => &mut self.refused,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        *counter += 1;
     }
 }
 
@@ -121,7 +113,7 @@ impl Admission {
             time,
             reading: Semaphore::new(READ_AT_ONCE),
             changes,
-            counters: Counters::default(),
+            answers: Mutex::default(),
         })
     }
 
@@ -152,15 +144,17 @@ impl Admission {
                 Err(error) => Answer::unanswered(&format!("{error}: try again")),
             },
         };
-        self.counters.count(&answer);
+        self.count().count(&answer);
         Ok(answer.document(&uid))
     }
 
     /// How many were answered since the start.
     pub fn answers(&self) -> Answers {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { admitted, refused, unanswered } = &self.counters;
-        Answers { admitted: of(admitted), refused: of(refused), unanswered: of(unanswered) }
+        *self.count()
+    }
+
+    fn count(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn judged(&self, review: &Review) -> Judged {

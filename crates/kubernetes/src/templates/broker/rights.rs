@@ -24,7 +24,7 @@ const REFUSAL_HOLDS: Duration = Duration::from_secs(2);
 const REMEMBERED: usize = 4096;
 
 /// A right in a namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub(super) struct Right {
     verb: &'static str,
     group: &'static str,

@@ -1,0 +1,359 @@
+//! What the chart makes of values.
+
+use super::*;
+
+fn made(values: &Value) -> BTreeMap<String, Value> {
+    let texts = chart(values).unwrap().into_iter();
+    texts.map(|(name, text)| (name, objects(&text).unwrap().remove(0))).collect()
+}
+
+/// What the configuration that a chart makes says.
+fn configuration(values: &Value) -> Value {
+    let made = made(values);
+    let text = made["configmap.yaml"]["data"]["manciple.yaml"].as_str().unwrap();
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn the_defaults_leave_out_what_not_every_cluster_has() {
+    let made = made(&json!({}));
+    assert!(!made.contains_key("poddisruptionbudget.yaml"));
+    assert!(!made.contains_key("servicemonitor.yaml"));
+    assert!(made.contains_key("networkpolicy.yaml"));
+    let without = chart(&json!({"networkPolicy": {"enabled": false}})).unwrap();
+    assert!(!without.contains_key("networkpolicy.yaml"));
+}
+
+#[test]
+fn pods_run_as_nobody_or_as_whom_the_cluster_chooses() {
+    for (values, expected) in [(json!({}), json!(65532)), (json!({"runAs": 0}), json!(null))] {
+        let mut values = values;
+        values["templates"] = json!({"enabled": true});
+        for deployment in of_kind(&values, "Deployment") {
+            let context = &deployment["spec"]["template"]["spec"]["securityContext"];
+            for member in ["runAsUser", "runAsGroup", "fsGroup"] {
+                assert_eq!(context[member], expected, "{member}: {deployment}");
+            }
+            assert_eq!(context["runAsNonRoot"], true);
+        }
+    }
+}
+
+#[test]
+fn tls_is_served_and_probed() {
+    let values = json!({"tls": {"secretName": "certificate"}});
+    let made = made(&values);
+    let pod = &made["deployment.yaml"]["spec"]["template"]["spec"];
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        assert_eq!(pod["containers"][0][probe]["httpGet"]["scheme"], "HTTPS", "{probe}");
+    }
+    assert_eq!(pod["volumes"][2]["secret"]["secretName"], "certificate");
+    assert_eq!(made["service.yaml"]["spec"]["ports"][0]["port"], 443);
+    assert_eq!(configuration(&values)["tls"]["key"], "/etc/manciple/tls/tls.key");
+}
+
+#[test]
+fn further_configuration_is_part_of_the_file() {
+    let text = "operations:\n  max_runs: 4\nkubernetes: {keep_failed: 2h}";
+    let configuration = configuration(&json!({"config": text}));
+    assert_eq!(configuration["operations"]["max_runs"], 4);
+    assert_eq!(configuration["kubernetes"]["keep_failed"], "2h");
+    assert_eq!(configuration["listen"], "0.0.0.0:8080");
+}
+
+#[test]
+fn who_may_ask_is_said_by_secrets_and_by_the_cluster() {
+    let values = json!({"credentials": {"secretName": ""}, "auth": {
+        "secrets": [{"name": "cf", "role": "platform"}, {"name": "ops", "role": "operator"}],
+        "kubernetes": "access_review: true\naudiences: [manciple]",
+    }});
+    let auth = configuration(&values)["auth"].clone();
+    assert_eq!(auth["secrets"], values["auth"]["secrets"]);
+    assert_eq!(auth["kubernetes"]["audiences"][0], "manciple");
+    assert_eq!(auth.get("users"), None);
+    let pod = made(&values)["deployment.yaml"]["spec"]["template"]["spec"].clone();
+    assert_eq!(pod["volumes"].as_array().unwrap().len(), 1, "{pod}");
+    let access = objects(&chart(&values).unwrap()["access.yaml"]).unwrap();
+    let kinds: Vec<_> = access.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]);
+    assert_eq!(access[0]["rules"][0]["resourceNames"], json!(["cf", "ops"]));
+    assert!(!chart(&json!({})).unwrap().contains_key("access.yaml"), "by choice only");
+    let one = json!({"auth": {"kubernetes": "access_review: true"}});
+    assert_eq!(objects(&chart(&one).unwrap()["access.yaml"]).unwrap().len(), 2);
+}
+
+#[test]
+fn a_broker_is_named_in_the_seeds_words() {
+    let broker = json!({"image": "b:1", "configMap": "settings", "secret": "1"});
+    let made = made(&json!({"broker": broker}));
+    let container = &made["deployment.yaml"]["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().unwrap().iter();
+    let given: BTreeMap<_, _> =
+        variables.map(|it| (it["name"].as_str().unwrap(), it["value"].clone())).collect();
+    assert_eq!(given["STEWARD_MODE"], "jobs");
+    assert_eq!(given["JOBS_IMAGE"], "b:1");
+    assert_eq!(given["JOBS_CONFIG_MAP"], "settings");
+    assert_eq!(given["JOBS_SECRET"], "1");
+}
+
+fn variables(values: &Value) -> BTreeMap<String, Value> {
+    let deployments = of_kind(values, "Deployment");
+    let controller = "manciple-controller";
+    let found = deployments.iter().find(|it| it["metadata"]["name"] == controller).unwrap();
+    let container = &found["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().unwrap().iter();
+    let named = |it: &Value| (it["name"].as_str().unwrap().to_owned(), it["value"].clone());
+    variables.map(named).collect()
+}
+
+/// What the chart makes of values, of a kind.
+fn of_kind(values: &Value, kind: &str) -> Vec<Value> {
+    let texts = chart(values).unwrap().into_values();
+    let all = texts.flat_map(|text| objects(&text).unwrap());
+    all.filter(|object| object["kind"] == kind).collect()
+}
+
+#[test]
+fn brokers_that_are_resources_take_the_place_of_the_image() {
+    let several = json!({"brokers": "apart", "jobNamespaces": ["jobs-a", "jobs-b"]});
+    for (values, there, not_there) in
+        [(json!({}), "JOBS_IMAGE", "MANCIPLE_BROKERS"), (several, "MANCIPLE_BROKERS", "JOBS_IMAGE")]
+    {
+        let deployment = of_kind(&values, "Deployment")[0].to_string();
+        assert!(deployment.contains(there) && !deployment.contains(not_there), "{deployment}");
+    }
+}
+
+/// The names of what the chart makes of values, of a kind, with their namespaces.
+fn places(values: &Value, kind: &str) -> Vec<String> {
+    let found = of_kind(values, kind).into_iter();
+    let place = |object: Value| {
+        let word = |name: &str| object["metadata"][name].as_str().unwrap_or("*").to_owned();
+        format!("{}/{}", word("namespace"), word("name"))
+    };
+    found.map(place).collect()
+}
+
+/// The kinds of things that the rules of an object are about.
+fn resources(object: &Value) -> String {
+    let rules = object["rules"].as_array().unwrap().iter();
+    rules.map(|rule| rule["resources"][0].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_controller_is_there_by_choice_and_may_be_alone() {
+    assert_eq!(places(&json!({}), "Deployment"), ["manciple/manciple"]);
+    let both = json!({"controller": {"enabled": true}});
+    let deployments = places(&both, "Deployment");
+    assert_eq!(deployments, ["manciple/manciple-controller", "manciple/manciple"]);
+    let alone = json!({"broker": {"enabled": false}, "controller": {"enabled": true},
+        "auth": access(), "serviceMonitor": {"enabled": true},
+        "podDisruptionBudget": {"enabled": true}});
+    let made: Vec<_> = chart(&alone).unwrap().into_keys().collect();
+    let further = ["controller-poddisruptionbudget.yaml", "controller-podmonitor.yaml"];
+    assert_eq!(made, [further, ["controller-role.yaml", "controller.yaml"]].concat());
+    let pod = &of_kind(&alone, "Deployment")[0]["spec"]["template"]["metadata"]["labels"];
+    for kind in ["PodDisruptionBudget", "PodMonitor"] {
+        let found = of_kind(&alone, kind);
+        assert_eq!(found[0]["spec"]["selector"]["matchLabels"], *pod, "{kind}");
+        assert!(of_kind(&both, kind).is_empty(), "by choice only: {kind}");
+    }
+    // The Service is the broker's, and so is nothing of the controller.
+    let pod = &of_kind(&alone, "Deployment")[0]["spec"]["template"];
+    let selected = &of_kind(&both, "Service")[0]["spec"]["selector"];
+    assert_ne!(
+        pod["metadata"]["labels"]["app.kubernetes.io/name"],
+        selected["app.kubernetes.io/name"]
+    );
+}
+
+fn access() -> Value {
+    json!({"secrets": [{"name": "cf", "role": "platform"}], "kubernetes": "access_review: true"})
+}
+
+#[test]
+fn the_controllers_rights_are_everywhere_or_in_named_namespaces() {
+    let everywhere = json!({"broker": {"enabled": false}, "controller": {"enabled": true}});
+    let rules = resources(&of_kind(&everywhere, "ClusterRole")[0]);
+    let jobs = "quarksjobs quarksjobs/status extendedjobs extendedjobs/status \
+                quarksjobs/finalizers extendedjobs/finalizers jobs pods pods/log configmaps secrets events";
+    assert_eq!(rules, format!("namespaces {jobs}"));
+    assert_eq!(places(&everywhere, "Role"), ["manciple/manciple-controller"]);
+
+    let named = json!({"broker": {"enabled": false},
+        "controller": {"enabled": true, "namespaces": ["a", "b"]}});
+    assert_eq!(resources(&of_kind(&named, "ClusterRole")[0]), "namespaces");
+    let all = ["manciple", "a", "b"].map(|it| format!("{it}/manciple-controller"));
+    assert_eq!(places(&named, "Role"), all);
+    assert_eq!(places(&named, "RoleBinding"), all);
+    let roles = of_kind(&named, "Role");
+    assert_eq!(resources(&roles[0]), "leases secrets");
+    assert_eq!((resources(&roles[1]), resources(&roles[2])), (jobs.to_owned(), jobs.to_owned()));
+    for binding in of_kind(&named, "RoleBinding") {
+        assert_eq!(binding["subjects"][0]["namespace"], "manciple", "{binding}");
+    }
+}
+
+#[test]
+fn the_controllers_settings_are_variables() {
+    let values = json!({"controller": {"enabled": true, "monitoredID": "1",
+        "monitored": "marked", "env": [{"name": "MANCIPLE_SETTLE", "value": "5s"}]}});
+    let deployment = of_kind(&values, "Deployment").remove(0);
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().unwrap().iter();
+    let given: BTreeMap<_, _> =
+        variables.map(|it| (it["name"].as_str().unwrap(), it["value"].clone())).collect();
+    assert_eq!(given["MONITORED_ID"], "1");
+    assert_eq!(given["MANCIPLE_MONITORED"], "marked");
+    assert_eq!(given["MANCIPLE_SETTLE"], "5s");
+}
+
+#[test]
+fn templates_are_there_by_choice() {
+    for (name, _) in chart(&json!({"controller": {"enabled": true}})).unwrap() {
+        assert!(!name.starts_with("templates-"), "{name}");
+    }
+    let values = of_templates();
+    assert_eq!(of_kind(&values, "CustomResourceDefinition").len(), 3);
+    let broker = configuration(&values)["kubernetes"]["templates"].clone();
+    assert_eq!(broker["namespaces"], json!(["templates"]));
+    assert_eq!(broker["controller"], false, "the controller makes instances");
+    assert!(!of_kind(&values, "Deployment")[1].to_string().contains("JOBS_IMAGE"));
+    assert_eq!(variables(&values)["MANCIPLE_CONTROLLERS"], "templates");
+    assert!(!variables(&values).contains_key("MANCIPLE_TRANSLATE"));
+    let mut both = values;
+    both["controller"] = json!({"enabled": true});
+    assert_eq!(variables(&both)["MANCIPLE_CONTROLLERS"], "quarks,templates");
+}
+
+#[test]
+fn definitions_of_templates_are_the_programs_and_stay() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/templates/crds.yaml");
+    let mut printed = objects(&std::fs::read_to_string(root).unwrap()).unwrap();
+    for definition in &mut printed {
+        definition["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
+    }
+    assert_eq!(of_kind(&of_templates(), "CustomResourceDefinition"), printed);
+}
+
+#[test]
+fn the_settings_of_templates_are_the_programs() {
+    let values = json!({"kubernetes": "keep_failed: 2h", "templates": {
+        "enabled": true, "namespaces": ["a"], "instanceNamespaces": ["b", "c"], "ids": "name",
+        "statusCodes": "original", "requesters": "trusted", "drift": "repair",
+        "driftInterval": "5m", "allowChanges": true,
+        "translate": {"enabled": true, "routeDomain": "apps.example", "ingressClass": "nginx"},
+    }});
+    let kubernetes = configuration(&values)["kubernetes"].clone();
+    assert_eq!(kubernetes["keep_failed"], "2h");
+    assert_eq!(
+        kubernetes["templates"],
+        json!({"namespaces": ["a"], "instance_namespaces": ["b", "c"], "controller": false,
+               "ids": "name", "status_codes": "original"})
+    );
+    let variables = variables(&values);
+    for (name, value) in [
+        ("MANCIPLE_INSTANCE_NAMESPACES", "b,c"),
+        ("MANCIPLE_REQUESTERS", "trusted"),
+        ("MANCIPLE_DRIFT", "repair"),
+        ("MANCIPLE_DRIFT_INTERVAL", "5m"),
+        ("MANCIPLE_ALLOW_CHANGES", "true"),
+        ("MANCIPLE_TRANSLATE", "true"),
+        ("MANCIPLE_ROUTE_DOMAIN", "apps.example"),
+        ("MANCIPLE_INGRESS_CLASS", "nginx"),
+    ] {
+        assert_eq!(variables[name], value, "{name}");
+    }
+}
+
+#[test]
+fn nothing_gets_around_the_webhook() {
+    let values = of_templates();
+    let found = of_kind(&values, "MutatingWebhookConfiguration").remove(0);
+    let webhook = &found["webhooks"][0];
+    assert_eq!(webhook["failurePolicy"], "Fail");
+    for selector in ["namespaceSelector", "objectSelector", "matchConditions"] {
+        assert_eq!(webhook.get(selector), None, "{selector}");
+    }
+    let service = &webhook["clientConfig"]["service"];
+    let services = of_kind(&values, "Service");
+    let asked = services.iter().find(|it| it["metadata"]["name"] == service["name"]).unwrap();
+    let controller = &of_kind(&values, "Deployment")[0];
+    assert_eq!(asked["spec"]["selector"], controller["spec"]["template"]["metadata"]["labels"]);
+    let pod = &controller["spec"]["template"]["spec"];
+    assert_eq!(asked["spec"]["ports"][0]["targetPort"], pod["containers"][0]["ports"][1]["name"]);
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "manciple-webhook");
+    let policies = of_kind(&values, "NetworkPolicy");
+    assert!(policies[0].to_string().contains("8443"), "the API server has to reach it");
+}
+
+#[test]
+fn the_webhooks_certificate_is_a_secrets_or_cert_managers() {
+    let with = |webhook: Value| json!({"templates": {"enabled": true, "webhook": webhook}});
+    let own =
+        with(json!({"secretName": "mine", "caBundle": "QQ==", "apiServers": ["10.0.0.1/32"]}));
+    assert!(of_kind(&own, "Certificate").is_empty());
+    let configuration = of_kind(&own, "MutatingWebhookConfiguration").remove(0);
+    assert_eq!(configuration["webhooks"][0]["clientConfig"]["caBundle"], "QQ==");
+    assert_eq!(configuration["metadata"].get("annotations"), None);
+    let policy = &of_kind(&own, "NetworkPolicy")[0];
+    assert_eq!(policy["spec"]["ingress"][1]["from"][0]["ipBlock"]["cidr"], "10.0.0.1/32");
+
+    let managed = with(json!({"certManager": {"enabled": true}}));
+    let certificate = of_kind(&managed, "Certificate").remove(0);
+    assert_eq!(certificate["spec"]["secretName"], "manciple-webhook");
+    assert_eq!(certificate["spec"]["dnsNames"], json!(["manciple-webhook.manciple.svc"]));
+    assert_eq!(
+        certificate["spec"]["issuerRef"]["name"],
+        of_kind(&managed, "Issuer")[0]["metadata"]["name"]
+    );
+    let configuration = of_kind(&managed, "MutatingWebhookConfiguration").remove(0);
+    let from = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+    assert_eq!(*from, "manciple/manciple-webhook");
+    assert_eq!(configuration["webhooks"][0]["clientConfig"].get("caBundle"), None);
+
+    let issuer = json!({"kind": "ClusterIssuer", "name": "internal"});
+    let by = with(json!({"certManager": {"enabled": true, "issuer": issuer.clone()}}));
+    assert!(of_kind(&by, "Issuer").is_empty());
+    assert_eq!(of_kind(&by, "Certificate")[0]["spec"]["issuerRef"], issuer);
+}
+
+#[test]
+fn on_openshift_the_broker_is_alone() {
+    let values = json!({"broker": {"image": ""}, "templates":
+        {"enabled": true, "definitions": false, "controller": false}});
+    assert_eq!(places(&values, "Deployment"), ["manciple/manciple"]);
+    for kind in ["CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret"] {
+        assert!(of_kind(&values, kind).is_empty(), "{kind}");
+    }
+    let bound = of_kind(&values, "ClusterRoleBinding");
+    assert_eq!(bound.len(), 2);
+    for binding in bound {
+        assert_eq!(binding["subjects"][0]["name"], "manciple", "{binding}");
+    }
+}
+
+#[test]
+fn only_the_controller_answers_where_no_namespace_is_offered() {
+    let values =
+        json!({"broker": {"enabled": false}, "templates": {"enabled": true, "namespaces": []}});
+    assert_eq!(places(&values, "Deployment"), ["manciple/manciple-controller"]);
+    for binding in of_kind(&values, "ClusterRoleBinding") {
+        assert_eq!(binding["subjects"][0]["name"], "manciple-controller", "{binding}");
+    }
+}
+
+#[test]
+fn each_namespace_with_jobs_has_a_role_and_its_binding() {
+    let values = json!({"brokers": "together", "jobNamespaces": ["jobs-a", "jobs-b"]});
+    for kind in ["Role", "RoleBinding"] {
+        let found = of_kind(&values, kind);
+        let places: Vec<_> = found.iter().map(|it| &it["metadata"]["namespace"]).collect();
+        assert_eq!(places, ["manciple", "jobs-a", "jobs-b"], "{kind}");
+    }
+    for binding in of_kind(&values, "RoleBinding") {
+        assert_eq!(binding["subjects"][0]["namespace"], "manciple", "{binding}");
+    }
+    let namespaces = json!("jobs-a,jobs-b,");
+    assert!(of_kind(&values, "Deployment")[0].to_string().contains(&namespaces.to_string()));
+}
