@@ -61,8 +61,12 @@ fn main() -> ExitCode {
         ["cluster", "down"] => cluster::down(),
         ["agent"] => agent(),
         ["docs"] => docs(),
-        _ => {
+        words => {
+            // Last, where it is seen.
             eprint!("{USAGE}");
+            if !words.is_empty() {
+                eprintln!("\ncargo xtask {}: there is no such command", words.join(" "));
+            }
             return ExitCode::from(2);
         }
     };
