@@ -24,13 +24,18 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
-        let pod = self.pod(job, is_needed).await?;
-        let failed = match (&job.end, &pod) {
-            (Some(JobEnd::Failed(reason, message)), _) => Some((reason.clone(), message.clone())),
-            // What was put into its pod goes on, and Kubernetes waits for it.
-            (None, Some(pod)) if !pod.succeeded => Some((String::new(), String::new())),
-            _ => None,
+        let failed = match &job.end {
+            Some(JobEnd::Complete) => None,
+            Some(JobEnd::Failed(reason, message)) => Some((reason.clone(), message.clone())),
+            // What was put into its pods goes on, and Kubernetes waits for it.
+            None => match job.wants.end(self.table().pods(job)) {
+                Some(true) => None,
+                Some(false) => Some((String::new(), String::new())),
+                // They went just now.
+                None => return Err(CallError::Conflict),
+            },
         };
+        let pod = self.pod(job, failed.is_some(), is_needed).await?;
         let mut outcome = match failed {
             None => Outcome {
                 succeeded: true,
@@ -85,12 +90,18 @@ impl Controller {
         Ok(outcome)
     }
 
-    /// The pod whose output counts. A watch may be behind that of the Job: where one is `needed`, it is asked
-    /// for.
-    async fn pod(&self, job: &SeenJob, needed: bool) -> Result<Option<SeenPod>, CallError> {
+    /// The pod whose output counts: of those that `failed`, if the run did. A watch may be behind that of the Job:
+    /// where one is `needed`, it is asked for.
+    async fn pod(
+        &self,
+        job: &SeenJob,
+        failed: bool,
+        needed: bool,
+    ) -> Result<Option<SeenPod>, CallError> {
+        let counts = |pod: &&SeenPod| !(failed && pod.succeeded);
         let seen = {
             let table = self.table();
-            report::chosen(table.pods(job)).cloned()
+            report::chosen(table.pods(job).filter(counts)).cloned()
         };
         if seen.as_ref().is_some_and(|pod| pod.succeeded || job.end.is_some()) || !needed {
             return Ok(seen);
@@ -99,7 +110,7 @@ impl Controller {
         let pods = self.api::<Pod>(&job.namespace);
         let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;
         let listed: Vec<SeenPod> = listed.iter().filter_map(SeenPod::of).collect();
-        Ok(report::chosen(listed.iter()).cloned())
+        Ok(report::chosen(listed.iter().filter(counts)).cloned())
     }
 
     /// What a pod's agents left, each container's or why not.

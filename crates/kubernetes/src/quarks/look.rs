@@ -12,7 +12,7 @@ use super::inputs;
 use super::reference::{Kind, Reference};
 use super::resource::Resource;
 use super::retention::{Disposal, disposals};
-use super::seen::{SeenJob, SeenPod};
+use super::seen::SeenJob;
 use super::table::{Key, Table};
 
 /// Everything that is decided by, and what may be said beside it.
@@ -182,10 +182,9 @@ impl Table {
     }
 
     fn work(&self, job: &SeenJob) -> Work {
-        // One pod is all of it: its end is that of the Job, which is told of a moment later, or never, if
-        // something goes on in it.
-        let is_over = |pod: &SeenPod| pod.succeeded || pod.lingers;
-        let has_ended = job.end.is_some() || (job.single && self.pods(job).any(is_over));
+        // The end of its pods is that of the Job, which is told of a moment later, or never, if something goes on
+        // in them.
+        let has_ended = job.end.is_some() || job.wants.end(self.pods(job)).is_some();
         if has_ended { Work::Ended } else { Work::Going }
     }
 }

@@ -10,10 +10,12 @@ use super::output::OutputMap;
 use super::reference::resolve;
 use super::resource::Resource;
 use super::seen::RUN_ID;
+use super::several::PARALLELISM;
+use super::shape;
 use crate::runner::agents::AGENT;
 
 /// How long Kubernetes keeps a Job that has ended, where its template says so.
-const TTL: &str = "ttlSecondsAfterFinished";
+pub(super) const TTL: &str = "ttlSecondsAfterFinished";
 /// How often the Job of an ExtendedJob tries again.
 const BACKOFF: u32 = 2;
 
@@ -30,9 +32,10 @@ pub(super) fn of_run(
     let dialect = resource.dialect;
     let spec = resource.spec();
     let map = OutputMap::of(dialect, &spec);
-    let invalid = |path: &str, what: &str| {
-        Outcome::failed("TemplateInvalid", format!("{path}: {what}; mend it, then trigger again"))
-    };
+    if let Some((path, what)) = shape::fault(dialect, &spec) {
+        let what = format!("{path}: {what}; mend it, then trigger again");
+        return Err(Outcome::failed("TemplateInvalid", what));
+    }
     let (mut job, mut metadata) = match dialect {
         Dialect::QuarksJob => {
             (spec["template"]["spec"].clone(), spec["template"]["metadata"].clone())
@@ -43,11 +46,7 @@ pub(super) fn of_run(
     };
     // It goes when its run is settled, not before.
     job.as_object_mut().and_then(|job| job.remove(TTL));
-    let pod = job.get_mut("template").and_then(|template| template.get_mut("spec"));
-    let named = |pod: &&mut Value| pod["containers"].as_array().is_some_and(|it| !it.is_empty());
-    let Some(pod) = pod.filter(named) else {
-        return Err(invalid(dialect.pod_path(), "has to be a pod's, with a container"));
-    };
+    let pod = &mut job["template"]["spec"];
     tell(pod, &run.inputs);
     resolve(pod, newest);
     let name = naming::of_run(&resource.name, &resource.uid, run);
@@ -73,6 +72,11 @@ pub(super) fn of_run(
     merge(&mut metadata, "annotations", &json!({RUN_ID: run.id.to_string()}));
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
+    }
+    if job["completions"].as_u64() > Some(1) {
+        // How many go on at once may change, see `several`.
+        let planned = job["parallelism"].as_u64().unwrap_or(1).to_string();
+        merge(&mut metadata, "annotations", &json!({PARALLELISM: planned}));
     }
     metadata["name"] = json!(name);
     metadata["ownerReferences"] = json!([owner(resource, true)]);
@@ -114,7 +118,8 @@ fn tell(pod: &mut Value, variables: &[Value]) {
 
 /// How long a Job that has failed is kept: by its template, in seconds.
 pub(super) fn ttl(resource: &Resource) -> Option<Value> {
-    let ttl = resource.spec()["template"]["spec"][TTL].take();
+    let spec = resource.spec();
+    let ttl = &spec["template"]["spec"][TTL];
     (resource.dialect == Dialect::QuarksJob && ttl.is_u64()).then(|| json!({"spec": {TTL: ttl}}))
 }
 

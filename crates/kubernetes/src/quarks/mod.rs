@@ -31,6 +31,8 @@ mod resource;
 mod retention;
 mod schedule;
 mod seen;
+mod several;
+mod shape;
 mod status;
 mod step;
 mod table;

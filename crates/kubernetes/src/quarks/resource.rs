@@ -166,7 +166,7 @@ impl Resource {
 
     /// What the run of the next trigger is told: variables, as a container has them.
     pub(super) fn inputs(&self) -> Value {
-        self.spec()["trigger"]["inputs"].take()
+        self.spec()["trigger"]["inputs"].clone()
     }
 
     /// Whether a run of it writes this.

@@ -94,6 +94,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::dialect::Dialect;
+    use super::super::several::Wants;
     use super::*;
 
     /// One with these limits, whose runs ended so; from 1.
@@ -129,7 +130,7 @@ mod tests {
             owner_name: "a".into(),
             run,
             end,
-            single: true,
+            wants: Wants::default(),
             deleting: false,
             unsure: false,
             takes_pods: false,

@@ -9,6 +9,7 @@ use kube::api::ObjectMeta;
 
 use super::capture::{CONTAINERS, ENDED, SIDECAR};
 use super::dialect::Dialect;
+use super::several::Wants;
 
 /// The run that a Job or a pod is of, by its number: an annotation.
 pub(super) const RUN_ID: &str = "manciple.dev/run-id";
@@ -27,8 +28,7 @@ pub(super) struct SeenJob {
     pub(super) owner_name: Arc<str>,
     pub(super) run: u64,
     pub(super) end: Option<JobEnd>,
-    /// One pod that ends well makes it end well.
-    pub(super) single: bool,
+    pub(super) wants: Wants,
     /// Somebody deletes it.
     pub(super) deleting: bool,
     /// A list was without it, which may have been an old one.
@@ -65,7 +65,7 @@ impl SeenJob {
             owner_name: owner.name.as_str().into(),
             run: run_id(metadata)?,
             end: end(job),
-            single: spec.completions.unwrap_or(1) == 1,
+            wants: Wants::of(spec, metadata.annotations.as_ref()),
             deleting: metadata.deletion_timestamp.is_some(),
             unsure: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),

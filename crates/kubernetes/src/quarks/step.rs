@@ -384,7 +384,8 @@ impl Controller {
         if key.dialect == Dialect::QuarksJob && resource.has_output {
             self.bring_agent(&key.namespace).await?;
         }
-        self.end_sidecars(key, resource).await
+        self.end_sidecars(key, resource).await?;
+        self.replace_lingering(key, resource).await
     }
 
     /// Tells classic sidecars whose pods have nothing else that goes on.
@@ -404,6 +405,33 @@ impl Controller {
             let params = PatchParams::default();
             match call(pods.patch_metadata(&name, &params, &Patch::Merge(patch))).await {
                 Ok(_) => self.table().told(&uid),
+                Err(CallError::NotFound | CallError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has Kubernetes begin another pod for each that is done and does not end.
+    async fn replace_lingering(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
+        let wanted: Vec<(SeenJob, u32)> = {
+            let table = self.table();
+            let Some(entry) = table.get(key) else { return Ok(()) };
+            let open = entry.jobs.values().filter(|job| resource.is_open(job.run) && !job.deleting);
+            open.filter_map(|job| Some((job.clone(), job.wants.more(table.pods(job))?))).collect()
+        };
+        for (job, parallelism) in wanted {
+            // Of the version that was seen: what is old must not have fewer go on.
+            let patch = json!({
+                "metadata": {"uid": &*job.uid, "resourceVersion": job.version.to_string()},
+                "spec": {"parallelism": parallelism},
+            });
+            let jobs = self.api::<Job>(&key.namespace);
+            match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
+                Ok(job) => {
+                    SeenJob::of(&job).map(|job| self.table().learn_job(job));
+                }
+                // It changed: then there is news of it.
                 Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => return Err(error),
             }

@@ -260,6 +260,27 @@ async fn what_is_put_into_a_pod_and_never_ends_hangs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_never_ends_gives_its_place_to_the_next_of_several_completions() {
+    let town = Town::new("several").await;
+    let mut spec = makes(WELL, json!({"name": "made"}));
+    (spec["template"]["spec"]["completions"], spec["template"]["spec"]["parallelism"]) =
+        (json!(3), json!(1));
+    let template = &mut spec["template"]["spec"]["template"];
+    let containers = template["spec"]["containers"].as_array_mut().unwrap();
+    let mut mesh = containers[0].clone();
+    (mesh["name"], mesh["args"]) = (json!("mesh"), json!(["-c", "sleep 600"]));
+    containers.push(mesh);
+    template["metadata"] = json!({"annotations": {"manciple.dev/containers": "c"}});
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+    assert_eq!(town.pods().await.len(), 3, "as many as were wanted, and no more");
+    assert_eq!(town.data("made").await["bar"], "baz");
+    town.no_jobs().await;
+    town.nothing_runs().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_somebody_removes_is_brought_again() {
     let town = Town::new("agent-gone").await;
     town.create("first", makes(WELL, json!({"name": "first"}))).await;

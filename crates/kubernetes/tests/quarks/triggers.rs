@@ -139,7 +139,13 @@ async fn a_template_that_is_none_is_said_to_be_none() {
     town.create("refused", spec("once", &refused)).await;
     town.create("empty", json!({"trigger": {"strategy": "once"}})).await;
     town.create("typed", spec("once", &json!({"containers": [{"name": 1}]}))).await;
+    town.create("text", json!({"trigger": {"strategy": "once"}, "template": {"spec": "x"}})).await;
+    let mut kept = spec("once", &pod("true"));
+    kept["template"]["spec"]["ttlSecondsAfterFinished"] = json!("x");
+    town.create("kept", kept).await;
     for (name, reason, words) in [
+        ("text", "TemplateInvalid", "spec.template.spec: has to be an object"),
+        ("kept", "TemplateInvalid", "ttlSecondsAfterFinished: has to be a whole number"),
         ("refused", "JobRefused", "restartPolicy"),
         ("empty", "TemplateInvalid", "spec.template.spec"),
         ("typed", "TemplateInvalid", "spec.template"),

@@ -14,7 +14,8 @@ fn good() -> Value {
                     "metadata": {"annotations": {"c": "d"}},
                     "spec": {
                         "restartPolicy": "Never",
-                        "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "v"}]}],
+                        "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "v"}],
+                            "resources": {"limits": {"cpu": 1, "memory": "8Mi"}}}],
                     },
                 }},
             },

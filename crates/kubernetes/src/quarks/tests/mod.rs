@@ -6,3 +6,5 @@ mod captures;
 mod lints;
 mod outputs;
 mod pods;
+
+pub(super) use self::pods::pod;

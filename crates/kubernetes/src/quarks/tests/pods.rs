@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use crate::quarks::seen::SeenPod;
 
 /// A pod whose containers have ended with these codes, or go on; a native sidecar is among the first.
-fn pod(containers: &[(&str, Option<i32>)], sidecar: Option<(bool, Option<i32>)>) -> SeenPod {
+pub(in crate::quarks) fn pod(
+    containers: &[(&str, Option<i32>)],
+    sidecar: Option<(bool, Option<i32>)>,
+) -> SeenPod {
     let status = |(name, code): (&str, Option<i32>)| {
         let state = match code {
             Some(code) => json!({"terminated": {"exitCode": code, "reason": "r"}}),

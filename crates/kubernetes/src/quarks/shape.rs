@@ -1,0 +1,159 @@
+//! The shape of a template, as far as a run writes into it: what is a list to us has to be one.
+//!
+//! All else is passed on as it stands, for the API server to judge, which may be newer than we are.
+
+use serde_json::Value;
+
+use super::dialect::Dialect;
+use super::manifest::TTL;
+
+/// What is wrong with the shape of a spec's template: the path, and what has to be there.
+pub(super) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {
+    let template = ("spec.template".to_owned(), &spec["template"]);
+    let mut objects = vec![template];
+    if dialect == Dialect::QuarksJob {
+        objects.push(member(&objects[0], "metadata"));
+        objects.push(member(&objects[0], "spec"));
+        objects.push(member(&objects[2], "template"));
+    }
+    if let Some(of_pod) = objects.last() {
+        let (metadata, pod) = (member(of_pod, "metadata"), member(of_pod, "spec"));
+        objects.extend([metadata, pod]);
+    }
+    let pod = objects.last()?.clone();
+    is_object(objects).or_else(|| of_pod(&pod)).or_else(|| {
+        let ttl = &spec["template"]["spec"][TTL];
+        let is_wrong = dialect == Dialect::QuarksJob && !ttl.is_null() && !ttl.is_u64();
+        let path = || format!("spec.template.spec.{TTL}");
+        is_wrong.then(|| (path(), "has to be a whole number of seconds"))
+    })
+}
+
+type At<'v> = (String, &'v Value);
+
+fn of_pod(pod: &At<'_>) -> Option<(String, &'static str)> {
+    let containers = member(pod, "containers");
+    if containers.1.as_array().is_none_or(Vec::is_empty) {
+        return Some((containers.0, "has to be a list of containers, with one at least"));
+    }
+    let mut lists = vec![member(pod, "volumes")];
+    let mut each = Vec::new();
+    for list in [containers, member(pod, "initContainers")] {
+        let of = list.1.as_array().into_iter().flatten().enumerate();
+        each.extend(of.map(|(place, container)| (format!("{}[{place}]", list.0), container)));
+        lists.push(list);
+    }
+    for container in &each {
+        lists.extend(["command", "env", "volumeMounts"].map(|name| member(container, name)));
+    }
+    let no_list = |(_, value): &At<'_>| !value.is_null() && !value.is_array();
+    let wrong = lists.into_iter().find(no_list).map(|(path, _)| (path, "has to be a list"));
+    wrong.or_else(|| {
+        let (path, _) = each.into_iter().find(|(_, container)| !container.is_object())?;
+        Some((path, "has to be an object"))
+    })
+}
+
+fn is_object(all: Vec<At<'_>>) -> Option<(String, &'static str)> {
+    let wrong = |(_, value): &At<'_>| !value.is_null() && !value.is_object();
+    all.into_iter().find(wrong).map(|(path, _)| (path, "has to be an object"))
+}
+
+fn member<'v>(of: &At<'v>, name: &str) -> At<'v> {
+    (format!("{}.{name}", of.0), &of.1[name])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job() -> Value {
+        json!({"template": {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}})
+    }
+
+    #[test]
+    fn what_a_run_writes_into_has_a_shape() {
+        let pod = "/template/spec/template/spec";
+        for (pointer, value, path) in [
+            ("/template", json!("x"), "spec.template"),
+            ("/template/metadata", json!([1]), "spec.template.metadata"),
+            ("/template/spec", json!("x"), "spec.template.spec"),
+            ("/template/spec", json!([1]), "spec.template.spec"),
+            ("/template/spec/template", json!(3), "spec.template.spec.template"),
+            (
+                "/template/spec/template/metadata",
+                json!("x"),
+                "spec.template.spec.template.metadata",
+            ),
+            (pod, json!(true), "spec.template.spec.template.spec"),
+            (pod, json!({}), "spec.template.spec.template.spec.containers"),
+            (
+                &format!("{pod}/containers"),
+                json!([]),
+                "spec.template.spec.template.spec.containers",
+            ),
+            (
+                &format!("{pod}/containers"),
+                json!({}),
+                "spec.template.spec.template.spec.containers",
+            ),
+            (
+                &format!("{pod}/containers/0"),
+                json!("x"),
+                "spec.template.spec.template.spec.containers[0]",
+            ),
+            (
+                &format!("{pod}/containers/0/env"),
+                json!("x"),
+                "spec.template.spec.template.spec.containers[0].env",
+            ),
+            (
+                &format!("{pod}/containers/0/volumeMounts"),
+                json!({}),
+                "spec.template.spec.template.spec.containers[0].volumeMounts",
+            ),
+            (
+                &format!("{pod}/containers/0/command"),
+                json!("true"),
+                "spec.template.spec.template.spec.containers[0].command",
+            ),
+            (
+                &format!("{pod}/initContainers"),
+                json!("x"),
+                "spec.template.spec.template.spec.initContainers",
+            ),
+            (
+                "/template/spec/ttlSecondsAfterFinished",
+                json!(-1),
+                "spec.template.spec.ttlSecondsAfterFinished",
+            ),
+            (&format!("{pod}/volumes"), json!("x"), "spec.template.spec.template.spec.volumes"),
+        ] {
+            let mut spec = job();
+            let (parent, name) = pointer.rsplit_once('/').unwrap();
+            let parent = spec.pointer_mut(parent).unwrap();
+            match parent.as_array_mut() {
+                Some(list) => list[0] = value,
+                None => parent[name] = value,
+            }
+            let found = fault(Dialect::QuarksJob, &spec).map(|(path, _)| path);
+            assert_eq!(found.as_deref(), Some(path));
+        }
+        assert_eq!(fault(Dialect::QuarksJob, &job()), None);
+    }
+
+    #[test]
+    fn an_extended_job_has_a_pod_at_its_template() {
+        let right = json!({"template": {"spec": {"containers": [{"name": "c"}]}}});
+        assert_eq!(fault(Dialect::ExtendedJob, &right), None);
+        let wrong = json!({"template": {"spec": {"containers": [{"env": 1}]}}});
+        let (path, _) = fault(Dialect::ExtendedJob, &wrong).unwrap();
+        assert_eq!(path, "spec.template.spec.containers[0].env");
+        assert_eq!(
+            fault(Dialect::ExtendedJob, &json!(null)).unwrap().0,
+            "spec.template.spec.containers"
+        );
+    }
+}
