@@ -31,6 +31,7 @@ mod split;
 mod store;
 pub mod syntax;
 pub mod templates;
+mod warnings;
 
 pub use self::client::{ClientError, client, of_credentials};
 pub use self::controller::control;

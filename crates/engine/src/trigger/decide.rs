@@ -73,7 +73,8 @@ pub fn decide(state: &State, now: &str) -> Decision {
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, open, trigger, now, &mut decision),
         Some(Triggered::Baseline) => {
-            let record = record(state, open, state.record.last, None, now);
+            let last = open.iter().map(|run| run.id).chain([state.record.last]).max();
+            let record = record(state, open, last.unwrap_or_default(), None, now);
             let strategy = state.strategy;
             decision.actions.push(Action::Record { record, strategy, passed_over: None });
         }
@@ -92,8 +93,9 @@ fn open(state: &State) -> Vec<Run> {
         let known = state.settled.contains(id) || open.iter().any(|run| run.id == *id);
         // Numbers below these that are not open were settled so long ago that nobody remembers.
         if !known && *id > state.record.last.max(oldest) {
-            let (at, inputs) = (String::new(), Vec::new());
-            open.push(Run { id: *id, trigger: Trigger::Now, at, inputs, pod: None });
+            let unknown = || (Trigger::Now, String::new());
+            let (trigger, at) = state.begun.get(id).cloned().unwrap_or_else(unknown);
+            open.push(Run { id: *id, trigger, at, inputs: Vec::new(), pod: None });
         }
     }
     open
@@ -101,7 +103,8 @@ fn open(state: &State) -> Vec<Run> {
 
 enum Triggered {
     By(Trigger),
-    /// Nothing is to run: changes, or the times of a schedule, count from here.
+    /// Nothing is to run: changes, or the times of a schedule, count from here; or the record does not name a run
+    /// that goes on.
     Baseline,
     Not(Wait),
 }
@@ -110,7 +113,9 @@ fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
     let trigger = told(state).or_else(|| scheduled(state)).or_else(|| changed(state));
     let of_pod = || next_pod(state).map(|_| Trigger::PodState);
     let Some(trigger) = trigger.or_else(of_pod) else {
-        return has_no_baseline(state).then_some(Triggered::Baseline);
+        let is_named = |run: &Run| state.record.open.iter().any(|known| known.id == run.id);
+        let is_whole = open.iter().all(is_named) && !has_no_baseline(state);
+        return (!is_whole).then_some(Triggered::Baseline);
     };
     if !state.missing.is_empty() {
         return Some(Triggered::Not(Wait::References(state.missing.clone())));

@@ -212,6 +212,8 @@ pub struct State {
     pub completed: bool,
     /// What is seen of runs, by number; a run of which nothing is seen has not begun.
     pub runs: BTreeMap<u64, Work>,
+    /// What the work of a run says of its begin: what it was for, and when. A run that no record names is known by it.
+    pub begun: BTreeMap<u64, (Trigger, String)>,
     /// What is left of settled runs and is to go.
     pub left: BTreeSet<u64>,
 }

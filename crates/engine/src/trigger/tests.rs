@@ -243,8 +243,11 @@ fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
     state.record = Record::default();
     state.runs = BTreeMap::from([(3, Work::Ended)]);
     state.settled = BTreeSet::from([1, 2]);
-    let actions = decide(&state, NOW).actions;
-    assert!(matches!(actions.as_slice(), [Action::Keep(run)] if run.id == 3), "{actions:?}");
+    state.begun = BTreeMap::from([(3, (Trigger::Once, NOW.to_owned()))]);
+    let third = run(3, Trigger::Once);
+    let recorded = recorded(3, vec![third.clone()], Strategy::Manual);
+    assert_eq!(decide(&state, NOW).actions, [Action::Keep(third), recorded]);
+    state.begun.clear();
     state.strategy = Strategy::Now;
     let actions = decide(&state, NOW).actions;
     let Some(Action::Record { record, .. }) = actions.last() else { panic!("{actions:?}") };

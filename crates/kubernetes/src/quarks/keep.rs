@@ -1,17 +1,19 @@
 //! Keeps what a run has left: reads its reports, has what they hold written. All of it can be done again.
 
 use engine::trigger::Outcome;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use serde_json::Value;
 
 use super::Controller;
 use super::dialect::Dialect;
+use super::noted;
 use super::output::{Kept, OutputMap, kept, merged};
 use super::report::{self, Found};
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, find};
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
@@ -20,7 +22,7 @@ impl Controller {
         resource: &Resource,
         job: &SeenJob,
     ) -> Result<Outcome, CallError> {
-        let spec = resource.spec();
+        let spec = self.spec_of(resource, job).await?;
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
@@ -88,6 +90,17 @@ impl Controller {
             }
         }
         Ok(outcome)
+    }
+
+    /// The spec that a run was begun by: somebody may have changed it since then.
+    async fn spec_of(&self, resource: &Resource, job: &SeenJob) -> Result<Value, CallError> {
+        let spec = resource.spec();
+        if job.noted.is_by(&spec) {
+            return Ok(spec);
+        }
+        let found = find(self.api::<Job>(&job.namespace).get(&job.name)).await?;
+        let by = found.and_then(|found| noted::spec_of(resource.dialect, &found));
+        Ok(by.unwrap_or(spec))
     }
 
     /// The pod whose output counts: of those that `failed`, if the run did. A watch may be behind that of the Job:

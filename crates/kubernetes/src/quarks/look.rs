@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Held, References, Schedule, State, Strategy, Work};
+use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Work};
 use jiff::Timestamp;
 
 use super::dialect::Dialect;
@@ -89,7 +89,14 @@ impl Table {
         let left = disposals(&resource, &entry.jobs).into_keys().collect();
         // One that has run under the original operator has no record, and must not run for `once` again.
         let mut record = resource.record.clone();
-        record.once |= record.last == 0 && resource.status.completed;
+        // The same of one whose record somebody has removed.
+        let mut history = resource.status.history.iter();
+        let begun = entry.jobs.values().map(|job| (job.run, job.noted.trigger, &job.noted.at));
+        let begun = begun.filter_map(|(run, trigger, at)| Some((run, (trigger?, at.clone()))));
+        let begun: BTreeMap<u64, (Trigger, String)> = begun.collect();
+        let was_once = history.any(|run| run.trigger == Trigger::Once)
+            || begun.values().any(|(trigger, _)| *trigger == Trigger::Once);
+        record.once |= record.last == 0 && (resource.status.completed || was_once);
         let entry = self.entries.get_mut(key)?;
         let now = Instant::now();
         let since = match &entry.references {
@@ -111,6 +118,7 @@ impl Table {
             settled: resource.settled(),
             completed: resource.status.completed,
             runs,
+            begun,
             left,
             ..State::default()
         })

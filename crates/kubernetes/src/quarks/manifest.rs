@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::capture::{CONTAINERS, Means, capture, containers};
 use super::dialect::{Dialect, TRIGGERED};
 use super::naming;
+use super::noted;
 use super::output::OutputMap;
 use super::reference::resolve;
 use super::resource::Resource;
-use super::seen::RUN_ID;
 use super::several::PARALLELISM;
 use super::shape;
 use crate::runner::agents::AGENT;
@@ -69,7 +69,7 @@ pub(super) fn of_run(
     keep_only(&mut metadata, &["labels", "annotations"]);
     merge(&mut metadata, "labels", &of_job);
     merge(&mut metadata, "labels", &triggered);
-    merge(&mut metadata, "annotations", &json!({RUN_ID: run.id.to_string()}));
+    merge(&mut metadata, "annotations", &noted::notes(run, &spec));
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
     }

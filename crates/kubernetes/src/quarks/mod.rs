@@ -23,6 +23,7 @@ mod lint;
 mod look;
 mod manifest;
 mod naming;
+mod noted;
 mod output;
 mod peers;
 mod reference;

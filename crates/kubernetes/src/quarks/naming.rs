@@ -77,7 +77,7 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end.unwrap_or_default()]
 }
 
-fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = Context::new(&SHA256);
     for part in parts {
         hash.update(&(part.len() as u64).to_be_bytes());

@@ -94,6 +94,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::dialect::Dialect;
+    use super::super::noted::Noted;
     use super::super::several::Wants;
     use super::*;
 
@@ -131,6 +132,7 @@ mod tests {
             run,
             end,
             wants: Wants::default(),
+            noted: Noted::default(),
             deleting: false,
             unsure: false,
             takes_pods: false,

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use kube::api::ObjectMeta;
 
 use super::capture::{CONTAINERS, ENDED, SIDECAR};
 use super::dialect::Dialect;
+use super::noted::{Noted, RUN_ID};
 use super::several::Wants;
-
-/// The run that a Job or a pod is of, by its number: an annotation.
-pub(super) const RUN_ID: &str = "manciple.dev/run-id";
 
 /// A Job of ours.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +27,7 @@ pub(super) struct SeenJob {
     pub(super) run: u64,
     pub(super) end: Option<JobEnd>,
     pub(super) wants: Wants,
+    pub(super) noted: Noted,
     /// Somebody deletes it.
     pub(super) deleting: bool,
     /// A list was without it, which may have been an old one.
@@ -66,6 +65,7 @@ impl SeenJob {
             run: run_id(metadata)?,
             end: end(job),
             wants: Wants::of(spec, metadata.annotations.as_ref()),
+            noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
             unsure: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
@@ -116,6 +116,8 @@ pub(super) struct SeenPod {
     pub(super) containers: BTreeMap<Arc<str>, SeenEnd>,
     /// Why it does not begin.
     pub(super) trouble: Option<String>,
+    /// A container of it has begun.
+    pub(super) began: bool,
     /// Why all of it was ended, if that was not by itself.
     pub(super) ended_for: Option<String>,
 }
@@ -170,6 +172,7 @@ impl SeenPod {
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),
+            began: status.is_some_and(began),
             ended_for: status.and_then(ended_for),
         })
     }
@@ -188,6 +191,11 @@ fn others_go_on(status: &PodStatus, named: &Option<Vec<&str>>) -> bool {
         let ended = container.state.as_ref().is_some_and(|state| state.terminated.is_some());
         is_other(&container.name) && !ended
     })
+}
+
+fn began(status: &PodStatus) -> bool {
+    let is_waiting = |state: &ContainerState| state.running.is_none() && state.terminated.is_none();
+    statuses(status).any(|container| container.state.as_ref().is_some_and(|it| !is_waiting(it)))
 }
 
 fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {

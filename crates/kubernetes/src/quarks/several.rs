@@ -22,6 +22,8 @@ pub(super) struct Wants {
     parallelism: u32,
     /// The same by the template, if it is noted.
     planned: Option<u32>,
+    /// Somebody has stopped it in so many words.
+    suspended: bool,
 }
 
 impl Wants {
@@ -32,6 +34,7 @@ impl Wants {
             completions: count(spec.completions),
             parallelism: count(spec.parallelism).unwrap_or(1),
             planned: annotations.and_then(|all| all.get(PARALLELISM)?.parse().ok()),
+            suspended: spec.suspend == Some(true),
         }
     }
 
@@ -49,6 +52,15 @@ impl Wants {
             None => well > 0 && over >= self.parallelism,
         };
         (is_done || hangs).then_some(is_done)
+    }
+
+    /// What keeps it from beginning that stands in its spec, for people.
+    pub(super) fn stopped(self) -> Option<&'static str> {
+        match self.parallelism {
+            _ if self.suspended => Some("suspend is true"),
+            0 => Some("parallelism is 0"),
+            _ => None,
+        }
     }
 
     /// How many pods are to go on at once, if that is more than now.

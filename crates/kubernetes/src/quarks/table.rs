@@ -12,6 +12,7 @@ use super::peers;
 use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
+use crate::warnings::Warned;
 
 /// One of those that are run, by its kind, its namespace and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +32,8 @@ pub(super) enum Watched {
     Peers,
     ConfigMaps,
     Secrets,
+    /// Why something does not begin: nothing waits for that.
+    Warnings,
 }
 
 /// How many kinds are watched beside those that are run.
@@ -68,6 +71,8 @@ pub(super) struct Entry {
     pub(super) gone: BTreeSet<u64>,
     /// Runs whose output is kept.
     pub(super) kept: BTreeMap<u64, Outcome>,
+    /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
+    warnings: BTreeMap<u64, (String, String)>,
     /// Runs that this process has recorded: nobody else can have carried them out.
     recorded: BTreeSet<u64>,
     /// What it refers to as it was last seen, and since when.
@@ -129,7 +134,7 @@ impl Table {
 
     /// A list has ended. Whether it was the last of a scope.
     pub(super) fn listed(&mut self, scope: Option<&Arc<str>>, what: Watched) -> bool {
-        if what == Watched::Peers {
+        if matches!(what, Watched::Peers | Watched::Warnings) {
             return false;
         }
         let listed = self.listed.entry(scope.cloned()).or_default();
@@ -178,6 +183,7 @@ impl Table {
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
+        entry.warnings.retain(|id, _| !over(id));
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid);
             job.lingers |= pods.is_some_and(|pods| pods.values().any(|pod| pod.lingers));
@@ -384,13 +390,46 @@ impl Table {
         self.change(key, |entry| drop(entry.kept.insert(run, outcome)));
     }
 
-    /// Why pods of a run that goes on do not begin, for people.
+    /// Takes a warning; whom it concerns, if anybody.
+    pub(super) fn warn(&mut self, warned: Warned) -> Option<Key> {
+        let of_pod = |(_, pods): &(_, &BTreeMap<Arc<str>, _>)| pods.contains_key(&*warned.uid);
+        let job: Arc<str> = match warned.of_pod {
+            true => Arc::clone(self.pods.iter().find(of_pod)?.0),
+            false => warned.uid.as_str().into(),
+        };
+        let key = self.owners.get(&job)?.clone();
+        let entry = self.entries.get_mut(&key)?;
+        let run = entry.jobs.values().find(|known| known.uid == job)?.run;
+        let known = entry.warnings.get(&run);
+        if !entry.resource.as_ref()?.is_open(run)
+            || known.is_some_and(|(uid, _)| warned.vague && *uid == warned.uid)
+        {
+            return None;
+        }
+        entry.warnings.insert(run, (warned.uid, warned.why));
+        Some(key)
+    }
+
+    /// Why a run that goes on does not begin, for people.
     pub(super) fn trouble_of(&self, key: &Key) -> Option<String> {
         let entry = self.entries.get(key)?;
         let resource = entry.resource.as_ref()?;
         let mut open = entry.jobs.values().filter(|job| resource.is_open(job.run));
-        let trouble = open.find_map(|job| self.pods(job).find_map(|pod| pod.trouble.clone()))?;
-        Some(format!("its pod does not begin: {trouble}"))
+        open.find_map(|job| {
+            let warning = entry.warnings.get(&job.run);
+            let of = |uid: &str| warning.filter(|(of, _)| of == uid).map(|(_, why)| why.clone());
+            let stopped =
+                || job.wants.stopped().map(|why| format!("its Job does not begin: {why}"));
+            let mut pods = self.pods(job).peekable();
+            if pods.peek().is_none() {
+                return stopped().or_else(|| of(&job.uid));
+            }
+            let why = pods.find_map(|pod| {
+                let warned = || of(&pod.uid).filter(|_| !pod.began);
+                pod.trouble.clone().or_else(warned)
+            })?;
+            Some(format!("its pod does not begin: {why}"))
+        })
     }
 
     /// Somebody deletes the Job of a run: we, mostly.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{self as core, ConfigMap, Namespace, Pod, Secret};
 use kube::Resource as _;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
@@ -26,10 +26,14 @@ use super::seen::{SeenJob, SeenPod};
 use super::table::{Key, Table, Watched};
 use crate::calls::Again;
 use crate::names;
+use crate::warnings::Warned;
 
 const PAGE: u32 = 500;
 /// How often kinds are asked for that the API server does not know.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether everything was listed.
+const LISTS: Duration = Duration::from_millis(500);
 
 /// Where something is watched: a namespace, or everywhere.
 pub(super) type Scope = Option<Arc<str>>;
@@ -162,6 +166,31 @@ impl Follows<Pod> for OfPeers {
     }
 }
 
+#[derive(Clone, Copy)]
+struct OfWarnings;
+
+impl Follows<core::Event> for OfWarnings {
+    fn what(self) -> Watched {
+        Watched::Warnings
+    }
+
+    type Id = ();
+
+    fn learn(self, table: &mut Table, event: &core::Event) -> (Option<()>, Vec<Key>) {
+        let key = Warned::of(event).and_then(|warned| table.warn(warned));
+        (None, key.into_iter().collect())
+    }
+
+    /// It is forgotten with what it is of.
+    fn forget(self, _: &mut Table, _: &core::Event) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
+        Vec::new()
+    }
+}
+
 /// A namespace and a name.
 type Place = (Arc<str>, Arc<str>);
 
@@ -260,6 +289,16 @@ impl Controller {
         tasks.spawn(Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours()));
         tasks.spawn(Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), all()));
         tasks.spawn(Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), all()));
+        let warnings = all().fields("type=Warning");
+        let follow = Arc::clone(self).follow(OfWarnings, scope.clone(), self.all(scope), warnings);
+        let (controller, scope) = (Arc::clone(self), scope.clone());
+        tasks.spawn(async move {
+            // What they are of has to be known before.
+            while !controller.table().is_complete(scope.as_deref().unwrap_or_default()) {
+                tokio::time::sleep(LISTS).await;
+            }
+            follow.await;
+        });
         tasks
     }
 

@@ -14,9 +14,7 @@ use super::manifest::{
 };
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
-
-/// Why a pod does not begin whose volumes cannot be made.
-const MOUNTS: &str = "the pod waits for what it mounts";
+use crate::warnings::{MOUNTS, Warned};
 
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -294,26 +292,16 @@ impl SeenPod {
 impl Warning {
     /// `None` if it says nothing of why a run does not begin, or is of nothing that can be ours.
     pub(super) fn of_event(event: &Event) -> Option<Self> {
-        let object = &event.involved_object;
-        let (name, said) = (object.name.as_deref()?, event.message.as_deref()?);
-        let (run, what) = match (object.kind.as_deref()?, event.reason.as_deref()?) {
-            ("Job", "FailedCreate") => (name, "Kubernetes makes no pod for it"),
-            ("Pod", "FailedMount" | "FailedAttachVolume") => (name.rsplit_once('-')?.0, MOUNTS),
-            ("Pod", "FailedCreatePodSandBox") => {
-                (name.rsplit_once('-')?.0, "the node cannot make the pod")
-            }
-            _ => return None,
-        };
-        // `MountVolume.SetUp failed for volume "config" : configmap "c" not found`
-        let said = match said.strip_prefix("MountVolume.SetUp failed for volume ") {
-            Some(rest) => rest.split_once(" : ").map_or(said, |(_, why)| why),
-            None => said,
+        let warned = Warned::of(event)?;
+        let name = match warned.of_pod {
+            true => warned.name.rsplit_once('-')?.0,
+            false => &warned.name,
         };
         Some(Self {
-            run: RunName::parse(run)?,
-            uid: object.uid.clone()?,
-            waits: Waits { why: format!("{what}: {said}"), for_ever: false, pulls: false },
-            vague: said.contains("timed out waiting for the condition"),
+            run: RunName::parse(name)?,
+            uid: warned.uid,
+            waits: Waits { why: warned.why, for_ever: false, pulls: false },
+            vague: warned.vague,
         })
     }
 

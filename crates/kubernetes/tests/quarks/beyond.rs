@@ -386,6 +386,39 @@ async fn what_came_to_nothing_is_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_a_run_does_not_begin_is_said_while_it_does_not() {
+    let town = Town::new("begins").await;
+    town.config_map("map", "v").await;
+    let mut nobody = spec("once", &pod("true"));
+    nobody["template"]["spec"]["template"]["spec"]["serviceAccountName"] = json!("nobody");
+    let mut keyless = spec("once", &pod("true"));
+    let keyless_pod = &mut keyless["template"]["spec"]["template"]["spec"];
+    let items = json!([{"key": "absent", "path": "p"}]);
+    keyless_pod["volumes"] = json!([{"name": "v", "configMap": {"name": "map", "items": items}}]);
+    keyless_pod["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    let mut paused = spec("once", &pod("true"));
+    paused["template"]["spec"]["parallelism"] = json!(0);
+    for (name, spec) in [("nobody", nobody), ("keyless", keyless), ("paused", paused)] {
+        town.create(name, spec).await;
+    }
+    for (name, words) in [
+        ("nobody", ["Kubernetes makes no pod for it", "serviceaccount \"nobody\" not found"]),
+        ("keyless", ["its pod does not begin: the pod waits for what it mounts", "absent"]),
+        ("paused", ["its Job does not begin: parallelism is 0", ""]),
+    ] {
+        let said = |object: &Value| words.iter().all(|words| waits(object).contains(words));
+        town.until(name, "told", said).await;
+    }
+    let account = json!({"metadata": {"name": "nobody"}});
+    let account = serde_json::from_value(account).unwrap();
+    let accounts = town.cluster.api::<k8s_openapi::api::core::v1::ServiceAccount>();
+    accounts.create(&Default::default(), &account).await.unwrap();
+    let run = town.ended("nobody", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+    town.until("nobody", "quiet", |object| waits(object).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_failed_ends_though_something_that_was_put_into_its_pod_goes_on() {
     let town = Town::new("lingers").await;
     let mut pod = pod("echo '{\"why\": \"so\"}' > /mnt/quarks/o.json; exit 3");

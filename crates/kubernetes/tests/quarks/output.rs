@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -278,6 +279,25 @@ async fn what_never_ends_gives_its_place_to_the_next_of_several_completions() {
     assert_eq!(town.data("made").await["bar"], "baz");
     town.no_jobs().await;
     town.nothing_runs().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_edited_in_mid_run_is_of_the_next() {
+    let town = Town::new("edited").await;
+    let begun = makes(&format!("sleep 4; {WELL}"), json!({"name": "first"}));
+    town.create("a", begun.clone()).await;
+    while town.pods().await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut edited = begun;
+    edited["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = json!("renamed");
+    edited["output"]["outputMap"] =
+        json!({"c": null, "renamed": {"more.json": {"name": "second"}}});
+    edited["trigger"]["strategy"] = json!("done");
+    town.patch("a", json!({"spec": edited})).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["first"])), "{run}");
+    assert_eq!(town.data("first").await["bar"], "baz");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -157,6 +157,25 @@ async fn a_template_that_is_none_is_said_to_be_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_replaced_in_mid_run_is_not_run_again_for_once() {
+    let town = Town::new("replaced").await;
+    town.create("a", spec("once", &pod("sleep 4"))).await;
+    town.until("a", "triggered", |it| it["spec"]["trigger"]["strategy"] == "done").await;
+    while town.pods().await.is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    // As `kubectl replace` does with the manifest: what is not in it is gone.
+    let bare =
+        json!({"metadata": {"annotations": null}, "spec": {"trigger": {"strategy": "once"}}});
+    town.patch("a", bare).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["trigger"]), (&json!(true), &json!("once")), "{run}");
+    assert_ne!(run["startedAt"], json!(null), "{run}");
+    town.no_jobs().await;
+    assert_eq!(town.runs("a").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_deleted_in_mid_run_takes_its_job_along() {
     let town = Town::new("deleted").await;
     town.create("a", spec("once", &pod("sleep 600"))).await;

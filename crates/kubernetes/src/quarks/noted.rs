@@ -1,0 +1,136 @@
+//! What a Job says of its run, in annotations: whoever has nothing but the Job carries the run on as it was begun.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::trigger::{Run, Trigger};
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::dialect::Dialect;
+use super::naming;
+
+/// The run that a Job or a pod is of, by its number.
+pub(super) const RUN_ID: &str = "manciple.dev/run-id";
+/// What that was triggered by.
+const TRIGGER: &str = "manciple.dev/trigger";
+/// A digest of what it was made by.
+const SPEC: &str = "manciple.dev/spec";
+/// What is kept of it: `spec.output`.
+const OUTPUT: &str = "manciple.dev/output";
+/// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said.
+const MAX_OUTPUT_BYTES: usize = 128 * 1024;
+
+/// What is noted of the run of a Job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// `None`: of a version that did not say so.
+    pub(super) trigger: Option<Trigger>,
+    /// When the Job was made, RFC 3339.
+    pub(super) at: String,
+    digest: Option<Arc<str>>,
+}
+
+impl Noted {
+    pub(super) fn of(metadata: &ObjectMeta) -> Self {
+        let note = |name: &str| metadata.annotations.as_ref()?.get(name);
+        let trigger = note(TRIGGER).map(|word| json!(word));
+        Self {
+            trigger: trigger.and_then(|word| Trigger::deserialize(word).ok()),
+            at: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
+            digest: note(SPEC).map(|digest| digest.as_str().into()),
+        }
+    }
+
+    /// Whether it was made by what this spec says, as far as it is known.
+    pub(super) fn is_by(&self, spec: &Value) -> bool {
+        self.digest.as_deref().is_none_or(|known| known == digest(spec))
+    }
+}
+
+/// What its Job says of a run.
+pub(super) fn notes(run: &Run, spec: &Value) -> Value {
+    let mut notes = BTreeMap::from([
+        (RUN_ID, run.id.to_string()),
+        (TRIGGER, run.trigger.word().to_owned()),
+        (SPEC, digest(spec)),
+    ]);
+    let output = spec["output"].to_string();
+    if spec["output"].is_object() && output.len() <= MAX_OUTPUT_BYTES {
+        notes.insert(OUTPUT, output);
+    }
+    json!(notes)
+}
+
+/// The spec that a Job was made by, as far as what becomes of the run depends on it.
+pub(super) fn spec_of(dialect: Dialect, job: &Job) -> Option<Value> {
+    let noted = job.metadata.annotations.as_ref()?.get(OUTPUT)?;
+    let output: Value = serde_json::from_str(noted).ok()?;
+    let pod = serde_json::to_value(&job.spec.as_ref()?.template).ok()?;
+    Some(match dialect {
+        Dialect::QuarksJob => json!({"template": {"spec": {"template": pod}}, "output": output}),
+        Dialect::ExtendedJob => json!({"template": pod, "output": output}),
+    })
+}
+
+fn digest(spec: &Value) -> String {
+    naming::hash([&*spec["template"].to_string(), &*spec["output"].to_string()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(annotations: &Value) -> Job {
+        let object = json!({
+            "metadata": {"annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_job_says_what_its_run_was_begun_for_and_by_what() {
+        let run = Run {
+            id: 3,
+            trigger: Trigger::ConfigChange,
+            at: String::new(),
+            inputs: Vec::new(),
+            pod: None,
+        };
+        let spec = json!({
+            "trigger": {"strategy": "once"}, "template": {"a": 1},
+            "output": {"outputMap": {"c": {"o.json": {"name": "s"}}}},
+        });
+        let job = job(&notes(&run, &spec));
+        let noted = Noted::of(&job.metadata);
+        assert_eq!(noted.trigger, Some(Trigger::ConfigChange));
+        assert_eq!(noted.at, "2026-01-01T00:00:00Z");
+        for (name, member, value, same) in [
+            ("nothing", "x", json!(null), true),
+            ("its trigger", "trigger", json!({"strategy": "now"}), true),
+            ("its template", "template", json!({"a": 2}), false),
+            ("its output", "output", json!({}), false),
+        ] {
+            let mut changed = spec.clone();
+            changed[member] = value;
+            assert_eq!(noted.is_by(&changed), same, "{name}");
+        }
+        let kept = spec_of(Dialect::QuarksJob, &job).unwrap();
+        assert_eq!(kept["output"], spec["output"]);
+        assert_eq!(Dialect::QuarksJob.pod_spec(&kept)["containers"][0]["name"], "c");
+    }
+
+    #[test]
+    fn a_job_that_says_nothing_is_by_whatever_is_said_now() {
+        for annotations in [json!({}), json!({TRIGGER: "x", OUTPUT: "{"})] {
+            let job = job(&annotations);
+            let noted = Noted::of(&job.metadata);
+            assert_eq!(noted.trigger, None);
+            assert!(noted.is_by(&json!({"template": 1})));
+            assert_eq!(spec_of(Dialect::QuarksJob, &job), None);
+        }
+    }
+}
