@@ -8,18 +8,17 @@ use crate::backend::store_error;
 use crate::driver;
 use crate::engine::Engine;
 use crate::names::RunName;
-use crate::ports::{Filter, Kind, Query, StoreError};
+use crate::ports::{Filter, Kind, Query, Scanned, StoreError, Stored};
 use crate::record::{Key, Lifecycle, Phase, Record};
 use crate::transition::{self, Intent};
 
 impl Engine {
-    /// A page of records.
+    /// A page of records, each whole or why it cannot be read.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn list(&self, query: &Query) -> Result<Vec<Arc<Record>>, Error> {
-        let page = self.shared.store.list(query).await.map_err(store_error)?;
-        Ok(page.into_iter().map(|stored| stored.record).collect())
+    pub async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, Error> {
+        self.shared.store.scan(query).await.map_err(store_error)
     }
 
     /// A record, tombstones included.
@@ -102,22 +101,20 @@ impl Engine {
 
     /// Forgets a record without asking the broker: for what cannot be removed otherwise. A run that
     /// is alive is ended; what the broker made stays where it is. Leaves a tombstone, so that the
-    /// platform's delete is answered with 410.
+    /// platform's delete is answered with 410; one that cannot be read leaves nothing.
     ///
     /// # Errors
     /// 404 for an unknown record; 422 for an instance that has bindings.
     pub async fn purge(&self, key: &Key) -> Result<(), Error> {
-        let stored = self.shared.store.read(key).await.map_err(store_error)?;
+        let stored = match self.shared.store.read(key).await {
+            Err(StoreError::Unreadable { .. }) => return self.discard(key).await,
+            read => read.map_err(store_error)?,
+        };
         let Some(stored) = stored.filter(|stored| stored.record.lifecycle != Lifecycle::Deleted)
         else {
             return Err(Error::not_found(format!("no {key}")));
         };
-        if key.binding().is_none() && self.any_live_binding(key.instance()).await? {
-            return Err(Error::new(
-                ErrorKind::Unprocessable,
-                format!("{key} has bindings; purge them first"),
-            ));
-        }
+        self.has_no_binding(key).await?;
         let record = &*stored.record;
         let runs = record.is_busy().then(|| {
             let halted = record.operation.halts.iter().map(|halt| halt.run.clone());
@@ -147,6 +144,25 @@ impl Engine {
         Ok(())
     }
 
+    async fn has_no_binding(&self, key: &Key) -> Result<(), Error> {
+        if key.binding().is_none() && self.any_live_binding(key.instance()).await? {
+            return Err(Error::new(
+                ErrorKind::Unprocessable,
+                format!("{key} has bindings; purge them first"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Forgets a record that cannot be read: what it was about, and its runs, nobody knows. Those are released
+    /// as leftovers.
+    async fn discard(&self, key: &Key) -> Result<(), Error> {
+        self.has_no_binding(key).await?;
+        self.shared.store.discard(key).await.map_err(store_error)?;
+        tracing::warn!(record = %key, "purged by an operator; it could not be read");
+        Ok(())
+    }
+
     /// Bindings that were recorded after it was seen that there are none, and before the instance was
     /// gone: whoever begins one later finds no instance.
     async fn purge_latecomers(&self, instance: &InstanceId) -> Result<(), Error> {
@@ -158,12 +174,12 @@ impl Engine {
             limit: 64,
         };
         loop {
-            let late = self.shared.store.list(&query).await.map_err(store_error)?;
+            let late = self.shared.store.scan(&query).await.map_err(store_error)?;
             if late.is_empty() {
                 return Ok(());
             }
-            for stored in late {
-                match Box::pin(self.purge(&stored.record.key)).await {
+            for found in &late {
+                match Box::pin(self.purge(Stored::key_of(found))).await {
                     // It was changed in the meantime, or is gone: the next look tells.
                     Ok(()) => {}
                     Err(error) if error.kind == ErrorKind::ConcurrencyError => {}

@@ -384,7 +384,8 @@ impl Engine {
             after: None,
             limit: 1,
         };
-        let page = self.shared.store.list(&query).await.map_err(store_error)?;
+        // One that cannot be read is one.
+        let page = self.shared.store.scan(&query).await.map_err(store_error)?;
         Ok(!page.is_empty())
     }
 
@@ -457,7 +458,9 @@ pub(crate) fn store_error(error: StoreError) -> Error {
         }
         StoreError::Unreadable { key, why } => {
             tracing::error!(%key, %why, "a record cannot be read");
-            Error::internal("the record cannot be read; see the broker's log")
+            Error::internal(
+                "the record cannot be read; see the broker's log. An operator can forget it: manciple purge",
+            )
         }
     }
 }

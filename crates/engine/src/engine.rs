@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::driver::{self, Observer, Tasks};
 use crate::names;
 use crate::policy::Policy;
-use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError};
+use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError, Stored};
 use crate::record::{Key, Record};
 
 /// How often tombstones and leftover runs are looked for.
@@ -216,10 +216,10 @@ impl Engine {
                 limit: 256,
             };
             loop {
-                let page = self.shared.store.list(&query).await?;
+                let page = self.shared.store.scan(&query).await?;
                 let Some(last) = page.last() else { break };
-                query.after = Some(last.record.key.clone());
-                for stored in &page {
+                query.after = Some(Stored::key_of(last).clone());
+                for stored in page.iter().flatten() {
                     match self.shared.store.remove(&stored.record.key, &stored.version).await {
                         Ok(()) => removed += 1,
                         Err(StoreError::Conflict) => {}

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::store_error;
 use crate::engine::Engine;
-use crate::ports::{Filter, Kind, Query};
+use crate::ports::{Filter, Kind, Query, Stored};
 use crate::record::{Key, Operation, PastOperation, Phase, Record};
 
 /// How many records a request looks at; then it hands back where to go on.
@@ -160,12 +160,15 @@ impl Engine {
                     after: after.clone(),
                     limit: AT_A_TIME,
                 };
-                let records = self.list(&query).await?;
+                let records = self.scan(&query).await?;
                 for record in &records {
-                    if page.take(found(record, wanted.which, None), wanted.limit) {
+                    // Of one that cannot be read nothing is known.
+                    if let Ok(stored) = record
+                        && page.take(found(&stored.record, wanted.which, None), wanted.limit)
+                    {
                         return Ok(page);
                     }
-                    after = Some(record.key.clone());
+                    after = Some(Stored::key_of(record).clone());
                 }
                 left = left.saturating_sub(records.len());
                 if records.len() < AT_A_TIME {

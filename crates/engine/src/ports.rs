@@ -92,6 +92,34 @@ pub enum StoreError {
     },
 }
 
+/// A record that is there but cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which.
+    pub key: Key,
+    /// Why; nothing of what it holds.
+    pub why: String,
+}
+
+impl From<Unreadable> for StoreError {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Unreadable { key: unreadable.key.to_string(), why: unreadable.why }
+    }
+}
+
+/// A record of a page.
+pub type Scanned = Result<Stored, Unreadable>;
+
+impl Stored {
+    /// Its key, whether it can be read or not.
+    pub fn key_of(scanned: &Scanned) -> &Key {
+        match scanned {
+            Ok(stored) => &stored.record.key,
+            Err(unreadable) => &unreadable.key,
+        }
+    }
+}
+
 /// Keeps records.
 ///
 /// A write that returned `Ok` survives `kill -9` and power loss. Reads see every write that returned
@@ -126,8 +154,22 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a record if it is still of the `expected` version.
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError>;
 
+    /// A page of records, each whole or why it cannot be read.
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError>;
+
     /// A page of records.
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError>;
+    ///
+    /// # Errors
+    /// [`StoreError::Unreadable`] if one of them cannot be read.
+    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+        self.scan(query).await?.into_iter().map(|found| found.map_err(Into::into)).collect()
+    }
+
+    /// Removes a record that cannot be read, which nothing else can remove: nobody knows its version.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if there is no such record or it can be read.
+    async fn discard(&self, key: &Key) -> Result<(), StoreError>;
 
     /// The keys of all records with an operation in progress: what a start has to look after.
     async fn busy(&self) -> Result<Vec<Key>, StoreError>;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use engine::ports::{Query, RunFailure, Store, StoreError, Stored, Version};
+use engine::ports::{Query, RunFailure, Scanned, Store, StoreError, Stored, Version};
 use engine::record::{Key, Lifecycle, Phase, Reason, Record};
 use engine::testing::scripted_runner::{Act, fitting_output};
 use engine::testing::{MemoryStore, TestClock};
@@ -64,9 +64,13 @@ impl Store for Interposed {
         self.inner.remove(key, expected).await
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         self.pass(At::Look).await;
-        self.inner.list(query).await
+        self.inner.scan(query).await
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
+        self.inner.discard(key).await
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {

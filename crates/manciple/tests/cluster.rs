@@ -145,6 +145,37 @@ fn deleting_the_resource_is_a_deprovision() {
 }
 
 #[test]
+fn a_record_whose_secret_is_lost_hides_no_other_and_can_be_purged() {
+    let town = town();
+    let mut server = town.serve();
+    for id in ["kept", "lost"] {
+        assert_eq!(order::provisioned(&server, id, &order::body("p"))["state"], "succeeded");
+    }
+    order::bind(&server, "lost", "b", &json!({"service_id": "s", "plan_id": "p"}));
+    let binding = town.get("servicebindings")["items"][0]["metadata"]["name"].clone();
+    town.kubectl(&["delete", "secret", binding.as_str().unwrap()]);
+    // What this process has read it knows.
+    server.kill();
+    server = town.serve();
+    let get = |path: &str| http::send(&server.address, "GET", path, None).unwrap();
+    let listed = get("/admin/v1/bindings");
+    assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{listed:?}");
+    assert_eq!(listed.body["unreadable"][0]["binding_id"], "b", "{listed:?}");
+    let listed = get("/admin/v1/instances");
+    assert_eq!(listed.body["items"].as_array().unwrap().len(), 2, "{listed:?}");
+    assert_eq!(get("/admin/v1/operations").status, 200);
+    let purge =
+        |body: Value| http::send(&server.address, "POST", "/admin/v1/purge", Some(&body)).unwrap();
+    let refused = purge(json!({"instance_id": "lost"}));
+    assert_eq!(refused.status, 422, "it has a binding, though that cannot be read: {refused:?}");
+    assert_eq!(purge(json!({"instance_id": "lost", "binding_id": "b"})).status, 200);
+    assert_eq!(get("/admin/v1/bindings").body["unreadable"], Value::Null);
+    let gone = || (town.count("servicebindings") == 0).then_some(());
+    assert!(within(30, gone).is_some(), "its resource stays:\n{}", server.log());
+    assert_eq!(delete(&server, "/v2/service_instances/lost").status, 202);
+}
+
+#[test]
 fn describe_explains_a_failure() {
     let town = town();
     let server = town.serve();

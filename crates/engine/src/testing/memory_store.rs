@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use osb::{PlanId, ServiceId};
 use serde_json::Value;
 
-use crate::ports::{Filter, Kind, Query, Store, StoreError, Stored, Version};
+use crate::ports::{Filter, Kind, Query, Scanned, Store, StoreError, Stored, Version};
 use crate::record::{Key, Lifecycle, Record};
 
 /// Keeps records as long as it lives.
@@ -114,7 +114,7 @@ impl Store for MemoryStore {
         }
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         let inner = self.lock();
         let page = inner
             .records
@@ -124,9 +124,14 @@ impl Store for MemoryStore {
             .filter(|(key, _)| query.after.as_ref().is_none_or(|after| *key > after))
             .filter(|(_, (_, record))| keeps(query.filter, record))
             .take(query.limit)
-            .map(|(_, (version, record))| stored(*version, record))
+            .map(|(_, (version, record))| Ok(stored(*version, record)))
             .collect();
         Ok(page)
+    }
+
+    /// All of them can be read.
+    async fn discard(&self, _: &Key) -> Result<(), StoreError> {
+        Err(StoreError::Conflict)
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::names::RunName;
 use crate::ports::{
-    Offer, Query, Run, RunFailure, RunState, Runner, RunnerError, StartError, Store, StoreError,
-    Stored, Version,
+    Offer, Query, Run, RunFailure, RunState, Runner, RunnerError, Scanned, StartError, Store,
+    StoreError, Stored, Version,
 };
 use crate::record::{Key, Record};
 
@@ -81,8 +81,12 @@ impl Store for Mortal<dyn Store> {
         call!(self, remove(key, expected))
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
-        call!(self, list(query))
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
+        call!(self, scan(query))
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
+        call!(self, discard(key))
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {

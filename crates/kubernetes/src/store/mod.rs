@@ -13,7 +13,7 @@ mod write;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use engine::ports::{Query, Store, StoreError, Stored, Version};
+use engine::ports::{Query, Scanned, Store, StoreError, Stored, Unreadable, Version};
 use engine::record::{Key, Record};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
@@ -190,7 +190,7 @@ impl Store for KubernetesStore {
         removed.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         if let Some(instance) = &query.instance {
             // What an instance has decides what becomes of it: asked anew.
             let (entries, version) = self.place.of_instance(instance, query.kind).await?;
@@ -198,9 +198,27 @@ impl Store for KubernetesStore {
         }
         let mut records = Vec::new();
         for entry in self.page(query) {
-            records.extend(self.place.whole(&entry).await?);
+            match self.place.whole(&entry).await {
+                Ok(whole) => records.extend(whole.map(Ok)),
+                Err(StoreError::Unreadable { why, .. }) => {
+                    records.push(Err(Unreadable { key: entry.key.clone(), why }));
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(records)
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
+        let Some(entry) = self.place.find(key).await? else { return Err(StoreError::Conflict) };
+        match self.place.whole(&entry).await {
+            Err(StoreError::Unreadable { .. }) => {}
+            Ok(_) => return Err(StoreError::Conflict),
+            Err(error) => return Err(error),
+        }
+        self.place.let_go(&entry).await?;
+        self.known.forget(&entry);
+        Ok(())
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {

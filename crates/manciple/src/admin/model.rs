@@ -2,6 +2,7 @@
 
 use engine::history::{Found, Kept};
 use engine::names::RunName;
+use engine::ports::Unreadable;
 use engine::record::{
     Lifecycle, Operation, OperationFailure, PastOperation, Phase, Record, Timestamp,
 };
@@ -66,9 +67,34 @@ pub(crate) struct OperationView {
 pub(crate) struct Page {
     /// The records, in the order of their ids.
     pub(crate) items: Vec<RecordView>,
+    /// Those that are there and cannot be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unreadable: Vec<UnreadableView>,
     /// Give this as `after` to get the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
+}
+
+/// A record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct UnreadableView {
+    /// The instance, or the binding's instance.
+    pub(crate) instance_id: String,
+    /// The binding; absent for an instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) binding_id: Option<String>,
+    /// Why.
+    pub(crate) why: String,
+}
+
+impl From<Unreadable> for UnreadableView {
+    fn from(unreadable: Unreadable) -> Self {
+        Self {
+            instance_id: unreadable.key.instance().to_string(),
+            binding_id: unreadable.key.binding().map(ToString::to_string),
+            why: unreadable.why,
+        }
+    }
 }
 
 /// An operation, with what it was done to.

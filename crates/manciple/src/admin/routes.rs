@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use engine::Engine;
 use engine::history::{Mark, Wanted, Which};
 use engine::names::RunName;
-use engine::ports::{Filter, Kind};
+use engine::ports::{Filter, Kind, Stored};
 use engine::record::{Key, Timestamp};
 use http::{HeaderValue, header};
 use osb::server::Authentication;
@@ -137,12 +137,17 @@ async fn list(admin: &Admin, kind: Kind, query: ListQuery) -> Listed {
         after: query.after.as_deref().map(parse_cursor::<Key>).transpose()?,
         limit,
     };
-    let records = admin.engine.list(&query).await?;
-    let next = (records.len() == limit)
-        .then(|| records.last().map(|record| cursor(&record.key)))
-        .flatten();
-    let items = records.iter().map(|record| RecordView::from(&**record)).collect();
-    Ok(Json(Page { items, next }))
+    let found = admin.engine.scan(&query).await?;
+    let next = found.last().filter(|_| found.len() == limit);
+    let next = next.map(|last| cursor(Stored::key_of(last)));
+    let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+    for found in found {
+        match found {
+            Ok(stored) => items.push(RecordView::from(&*stored.record)),
+            Err(one) => unreadable.push(one.into()),
+        }
+    }
+    Ok(Json(Page { items, unreadable, next }))
 }
 
 async fn operations(

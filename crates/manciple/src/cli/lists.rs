@@ -19,6 +19,7 @@ pub(crate) async fn instances(connection: Connection, args: InstancesArgs) -> Re
     if connection.out.is_json() {
         return connection.out.json(&page);
     }
+    unreadable(&connection, &page);
     if connection.out.quiet {
         return ids(&connection, &page, |record| record.instance_id.clone());
     }
@@ -40,6 +41,7 @@ pub(crate) async fn bindings(connection: Connection, args: BindingsArgs) -> Resu
         return connection.out.json(&page);
     }
     let binding = |record: &RecordView| record.binding_id.clone().unwrap_or_default();
+    unreadable(&connection, &page);
     if connection.out.quiet {
         return ids(&connection, &page, binding);
     }
@@ -124,6 +126,16 @@ fn ids(
         return Ok(());
     }
     connection.out.line(&page.items.iter().map(id).collect::<Vec<_>>().join("\n"))
+}
+
+/// Says of those that cannot be read what can be done.
+fn unreadable(connection: &Connection, page: &Page) {
+    for one in &page.unreadable {
+        let ids = [Some(&one.instance_id), one.binding_id.as_ref()].into_iter().flatten();
+        let id = ids.map(|id| super::output::quoted(id)).collect::<Vec<_>>().join(" ");
+        let why = &one.why;
+        connection.out.note(&format!("{id} cannot be read: {why}; forget it: manciple purge {id}"));
+    }
 }
 
 fn more(connection: &Connection, page: &Page) {

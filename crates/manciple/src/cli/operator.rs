@@ -44,7 +44,8 @@ impl Connection {
             Kind::Bindings => ("/admin/v1/bindings", "list bindings"),
         };
         let limit = wanted.limit.map_or(usize::MAX, |limit| limit as usize);
-        let mut all = Page { items: Vec::new(), next: wanted.after.clone() };
+        let mut all =
+            Page { items: Vec::new(), unreadable: Vec::new(), next: wanted.after.clone() };
         loop {
             let number = PAGE.min(limit - all.items.len()).to_string();
             let query = [
@@ -54,8 +55,9 @@ impl Connection {
                 ("limit", Some(number.as_str())),
             ];
             let page: Page = self.get(path, &query).await.map_err(|e| self.refused(what, &e))?;
-            let empty = page.items.is_empty();
+            let empty = page.items.is_empty() && page.unreadable.is_empty();
             all.items.extend(page.items);
+            all.unreadable.extend(page.unreadable);
             all.next = page.next;
             if all.next.is_none() || empty || all.items.len() >= limit {
                 return Ok(all);

@@ -48,7 +48,7 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use data_encoding::BASE64;
-use engine::ports::{Query, Store, StoreError, Stored, Version};
+use engine::ports::{Query, Scanned, Store, StoreError, Stored, Version};
 use engine::record::{Key, Record};
 use osb::{PlanId, ServiceId};
 use serde_json::Value;
@@ -179,16 +179,6 @@ impl EmbeddedStore {
         self.queue()?.ask(Order::Rotate).await.map(|_| ())
     }
 
-    /// Removes a record that cannot be read, which nothing else can remove, as it has no version that
-    /// one could know.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`] if there is no such record or it can be read; as [`Store::write`]
-    /// otherwise.
-    pub async fn discard(&self, key: &Key) -> Result<(), StoreError> {
-        self.change(self.queue()?.slot()?, What::Discard(key.clone())).await.map(|_| ())
-    }
-
     /// 32 random bytes that are made once and kept as the records are: for the process runner, which
     /// seals with them what its runs leave on the disk. They outlive every change of a key.
     ///
@@ -260,9 +250,13 @@ impl Store for EmbeddedStore {
         self.change(slot, What::Remove { key: key.clone(), expected }).await.map(|_| ())
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         let query = query.clone();
-        self.blocking(move |reader| reader.list(&query)).await
+        self.blocking(move |reader| reader.scan(&query)).await
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
+        self.change(self.queue()?.slot()?, What::Discard(key.clone())).await.map(|_| ())
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {

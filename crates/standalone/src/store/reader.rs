@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use engine::ports::{Filter, Kind, Query, StoreError, Stored};
+use engine::ports::{Filter, Kind, Query, Scanned, StoreError, Stored, Unreadable};
 use engine::record::Key;
 use osb::{PlanId, ServiceId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_iter, types::Value};
@@ -119,7 +119,7 @@ impl Reader {
         })
     }
 
-    pub(super) fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
+    pub(super) fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         let keys = self.ring.snapshot();
         let (sql, values) = select(query);
         self.many.with(|connection| {
@@ -133,8 +133,14 @@ impl Reader {
                 let data_key = row.get(3).map_err(failed)?;
                 let sealed =
                     row.get_ref(4).and_then(|value| Ok(value.as_blob()?)).map_err(failed)?;
-                let record = rows::open_record(&self.ring, &keys, &key, data_key, sealed)?;
-                page.push(Stored { record: Arc::new(record), version: rows::version(version) });
+                let opened = rows::open_record(&self.ring, &keys, &key, data_key, sealed);
+                page.push(match opened {
+                    Ok(record) => {
+                        Ok(Stored { record: Arc::new(record), version: rows::version(version) })
+                    }
+                    Err(StoreError::Unreadable { why, .. }) => Err(Unreadable { key, why }),
+                    Err(error) => return Err(error),
+                });
             }
             Ok(page)
         })

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use engine::ports::{Query, Store, StoreError, Stored, Version};
+use engine::ports::{Query, Scanned, Store, StoreError, Stored, Version};
 use engine::record::{Key, Record};
 use osb::{PlanId, ServiceId};
 use serde_json::Value;
@@ -48,8 +48,12 @@ impl Store for Unsaved {
         self.store.remove(key, expected).await
     }
 
-    async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
-        self.store.list(query).await
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
+        self.store.scan(query).await
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
+        self.store.discard(key).await
     }
 
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {

@@ -144,7 +144,7 @@ async fn rows_that_were_tampered_with_are_refused_found_and_can_be_discarded() {
         report.findings.contains(&"instance hidden stands in clear other than it is".to_owned())
     );
 
-    // Lists fail rather than leave something out.
+    // Lists fail rather than leave something out, or say what they leave out.
     let all = Query {
         kind: engine::ports::Kind::Instances,
         instance: None,
@@ -153,6 +153,14 @@ async fn rows_that_were_tampered_with_are_refused_found_and_can_be_discarded() {
         limit: 50,
     };
     assert!(matches!(store.list(&all).await, Err(StoreError::Unreadable { .. })));
+    let scanned = store.scan(&all).await.unwrap();
+    let mut left_out: Vec<&str> = scanned
+        .iter()
+        .filter_map(|it| it.as_ref().err())
+        .map(|it| it.key.instance().as_str())
+        .collect();
+    left_out.sort_unstable();
+    assert_eq!(left_out, ["cut", "flipped", "other", "swapped-1", "swapped-2"]);
     assert!(matches!(store.discard(&key("good")).await, Err(StoreError::Conflict)));
     assert!(matches!(store.discard(&key("never")).await, Err(StoreError::Conflict)));
     for id in unreadable {
