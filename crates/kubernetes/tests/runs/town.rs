@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::trigger::LOST;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use kubernetes::Lead;
@@ -263,7 +263,9 @@ async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
     // The last run of all has its outcome; then nothing may follow.
     let begun = Instant::now();
     while !left(town).await.is_empty() {
-        assert!(begun.elapsed() < CLEAN, "left behind: {:#?}", left(town).await);
+        if begun.elapsed() >= CLEAN {
+            panic!("left behind: {:#?}", [left(town).await, seen(town).await]);
+        }
         sleep(Duration::from_millis(250)).await;
     }
     sleep(QUIET).await;
@@ -315,6 +317,17 @@ async fn versions(town: &Town, user: &User, history: &[Value]) -> usize {
 }
 
 /// Runs that have not ended, and Jobs of others but those that failed, which stay, by name.
+/// How Jobs and pods stand, for whoever looks for the cause.
+async fn seen(town: &Town) -> Vec<String> {
+    let all = ListParams::default();
+    let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
+    let jobs = sure(|| jobs.list(&all)).await.items.into_iter();
+    let jobs = jobs.map(|job| format!("{:?}: {:?}", job.metadata.name, job.status));
+    let pods: Api<Pod> = Api::namespaced(town.client.clone(), &town.namespace);
+    let pods = sure(|| pods.list(&all)).await.items.into_iter();
+    jobs.chain(pods.map(|pod| format!("{:?}: {:?}", pod.metadata, pod.status))).collect()
+}
+
 async fn left(town: &Town) -> Vec<String> {
     let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
     let all = ListParams::default();
