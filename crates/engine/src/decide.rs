@@ -85,6 +85,9 @@ pub struct RefusedStart {
 /// How many starts in a row may be refused before the operation fails.
 pub const STARTS: u32 = 8;
 
+/// What an operation says whose run is refused for now.
+pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
+
 /// A run that is over before this is never recorded as started: most are. The runner keeps what it has
 /// started (the promise of [`start`](crate::ports::Runner::start)); the record of it guards against
 /// somebody who removes a run by hand while nobody looks.
@@ -181,6 +184,14 @@ fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> St
     match &state.refused_start {
         Some(refused) if refused.permanent || refused.times >= STARTS => {
             fail(state, Reason::NotStarted, &refused.why, record.operation.attempt == 1, now)
+        }
+        // Once may be a moment's trouble.
+        Some(refused) if refused.times > 1 => {
+            let said = format!("{NOT_YET}{}", refused.why);
+            match record.operation.progress.as_deref() == Some(&*said) {
+                true => Step::Start { run, poll: None },
+                false => write(transition::progressed(record, &said, now), vec![]),
+            }
         }
         _ => Step::Start { run, poll: None },
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use osb::{Action, FailureKind, Output};
 
+use crate::decide::NOT_YET;
 use crate::names::{self, RunName};
 use crate::policy::Policy;
 use crate::ports::RunFailure;
@@ -152,6 +153,7 @@ pub(crate) fn current_run(operation: &Operation) -> RunName {
 pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.operation.phase = Phase::Started { at: now };
+    next.operation.progress.take_if(|said| said.starts_with(NOT_YET));
     next.updated_at = now;
     next
 }

@@ -96,7 +96,14 @@ async fn a_start_refused_for_now_is_repeated_and_one_refused_for_good_fails() {
     let platform = platform(&world).await;
     world.runner.refuse_start(StartError::Transient("no processes left".into()));
     world.runner.refuse_start(StartError::Transient("no processes left".into()));
-    platform.provisioned().await;
+    let ordered = operation(platform.provision(json!({})).await.unwrap());
+    let said = async || platform.poll(&ordered).await.unwrap().description;
+    while said().await.is_none() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let words = "its run cannot be started yet: no processes left";
+    assert_eq!(said().await.as_deref(), Some(words));
+    platform.wait(&ordered).await;
     world.runner.refuse_start(StartError::Permanent("/bin/broker: no such file".into()));
     let operation = operation(platform.bind(json!({})).await.unwrap());
     let answer = platform.wait_binding(&operation).await;
