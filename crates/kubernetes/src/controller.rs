@@ -16,6 +16,7 @@ use engine::Engine;
 use engine::record::Key;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::events::tell_why_it_stays;
 use crate::lease::Lead;
 use crate::store::{Change, KubernetesStore};
 
@@ -110,13 +111,16 @@ impl Controller {
         if due > now {
             return;
         }
-        self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
+        let is_first = self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
         match self.engine.remove(key).await {
             Ok(()) => {
                 tracing::info!(record = %key, "its resource was deleted: it is being removed");
             }
             Err(error) => {
                 tracing::warn!(record = %key, %error, "its resource was deleted, and it stays");
+                if is_first.is_none() {
+                    tell_why_it_stays(&self.store, key, &error.to_string());
+                }
             }
         }
     }

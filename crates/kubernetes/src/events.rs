@@ -4,9 +4,10 @@
 //! for each.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::Observer;
-use engine::record::{Phase, Record};
+use engine::record::{Key, Phase, Record};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -36,15 +37,38 @@ impl Observer for Events {
     fn ended(&self, record: &Record) {
         self.next.ended(record);
         let Some((name, uid, namespace)) = self.store.resource(&record.key) else { return };
-        let Some(event) = event(record, &name, &uid, &namespace) else { return };
-        let events = self.store.events();
-        // Nothing depends on it, and nobody waits for it.
-        tokio::spawn(async move {
-            if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
-                tracing::debug!(%error, "an event was not written");
-            }
-        });
+        event(record, &name, &uid, &namespace)
+            .into_iter()
+            .for_each(|event| tell(&self.store, event));
     }
+}
+
+/// Tells a resource that somebody has deleted why it stays.
+pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
+    let Some((name, uid, namespace)) = store.resource(key) else { return };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let told = Told {
+        api_version: &resources::api_version(),
+        kind: Kind::of(key).name(),
+        namespace: &namespace,
+        name: &name,
+        uid: &uid,
+        reason: "DeletionRefused",
+        message: &format!("it was deleted, and stays for now: {why}"),
+        at: &time(u64::try_from(now).unwrap_or_default()),
+    };
+    let event = warning(&format!("{name}.deletion-refused-{now}"), &told);
+    event.into_iter().for_each(|event| tell(store, event));
+}
+
+/// Nothing depends on it, and nobody waits for it.
+fn tell(store: &KubernetesStore, event: Event) {
+    let events = store.events();
+    tokio::spawn(async move {
+        if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
+            tracing::debug!(%error, "an event was not written");
+        }
+    });
 }
 
 /// `None` if there is nothing to explain.

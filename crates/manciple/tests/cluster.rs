@@ -145,6 +145,22 @@ fn deleting_the_resource_is_a_deprovision() {
 }
 
 #[test]
+fn a_deleted_resource_that_has_bindings_says_why_it_stays_and_goes_after_them() {
+    let town = town();
+    let server = town.serve();
+    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
+    order::bind(&server, "i", "b", &json!({"service_id": "s", "plan_id": "p"}));
+    town.kubectl(&["delete", "serviceinstances", "--all", "--wait=false"]);
+    let said = || town.kubectl(&["describe", "serviceinstances"]);
+    let words = "it was deleted, and stays for now: the service instance has bindings";
+    let told = || said().contains(words).then_some(());
+    assert!(within(20, told).is_some(), "{}", said());
+    town.kubectl(&["delete", "servicebindings", "--all", "--timeout=60s"]);
+    let gone = || (town.count("serviceinstances") == 0).then_some(());
+    assert!(within(60, gone).is_some(), "its resource stays:\n{}", server.log());
+}
+
+#[test]
 fn a_record_whose_secret_is_lost_hides_no_other_and_can_be_purged() {
     let town = town();
     let mut server = town.serve();

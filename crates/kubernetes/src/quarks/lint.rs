@@ -254,6 +254,9 @@ impl Lint {
             if !names.is_empty() && !names.contains(container.as_str()) {
                 self.say(&path, "there is no container of this name");
             }
+            if !files.is_object() && !files.is_null() {
+                self.say(&path, "has to be an object: file, then what becomes of it");
+            }
             for (file, options) in files.as_object().into_iter().flatten() {
                 let path = format!("{path}[{file:?}]");
                 self.options(&path, options);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
+use super::inputs::valueless;
 use super::naming::{sanitize, sanitize_subdomain};
 use super::reference::Kind;
 
@@ -26,6 +27,9 @@ pub(super) struct OutputMap(BTreeMap<String, BTreeMap<String, SecretOptions>>);
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SecretOptions {
+    /// Why they cannot be read.
+    #[serde(skip)]
+    fault: Option<String>,
     name: String,
     secret_labels: BTreeMap<String, String>,
     secret_annotations: BTreeMap<String, String>,
@@ -38,6 +42,15 @@ struct SecretOptions {
 }
 
 impl SecretOptions {
+    /// Whatever cannot be read is a fault of the run, not of the whole spec.
+    fn of(options: &Value) -> Self {
+        serde_path_to_error::deserialize(options).unwrap_or_else(|error| {
+            let (path, expected) = (error.path().to_string(), valueless(error.inner()));
+            let fault = Some(format!("its entry in outputMap, {path}: {expected}"));
+            Self { fault, ..Self::default() }
+        })
+    }
+
     fn kind(&self) -> Kind {
         if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
     }
@@ -55,9 +68,7 @@ impl OutputMap {
     fn of_files(output: &Value) -> Self {
         let of_container = |files: &Value| -> BTreeMap<String, SecretOptions> {
             let files = files.as_object().into_iter().flatten();
-            let read = files.map(|(file, options)| {
-                (file.clone(), SecretOptions::deserialize(options).unwrap_or_default())
-            });
+            let read = files.map(|(file, options)| (file.clone(), SecretOptions::of(options)));
             read.collect()
         };
         let containers = output["outputMap"].as_object().into_iter().flatten();
@@ -248,6 +259,9 @@ fn read(
         Content::NotText => return Err(invalid("it is not UTF-8".to_owned())),
         Content::Unreadable(why) => return Err(("OutputUnreadable", why.clone())),
     };
+    if let Some(fault) = &options.fault {
+        return Err(invalid(fault.clone()));
+    }
     let name = sanitize_subdomain(&options.name);
     if name.is_empty() {
         let why = format!("outputMap names no Secret for it: {:?} leaves no name", options.name);

@@ -57,6 +57,20 @@ fn a_file_becomes_a_secret_with_labels_and_annotations() {
 }
 
 #[test]
+fn options_of_the_wrong_type_are_named() {
+    for (options, words) in [
+        (json!({"name": "s", "secretLabels": {"n": 1}}), "secretLabels.n: expected is a string"),
+        (json!({"name": 5}), "name: expected is a string"),
+        (json!({"name": "s", "versioned": "yes"}), "versioned: expected is a boolean"),
+    ] {
+        let kept = of(&options, text("{}"));
+        let [(reason, why)] = kept.faults.as_slice() else { panic!("{kept:?}") };
+        assert_eq!(*reason, "OutputInvalid");
+        assert!(why.ends_with(&format!("its entry in outputMap, {words}")), "{why}");
+    }
+}
+
+#[test]
 fn fan_out_makes_a_secret_of_each_key() {
     let options = json!({"name": "fan", "persistencemethod": "fan-out", "versioned": true});
     let kept = of(&options, text(r#"{"a": "{\"k\": \"1\"}", "b": "{\"k\": \"2\"}"}"#));
