@@ -78,6 +78,9 @@ pub(super) fn of_run(
     manifest(settings, order, annotations, given.files().collect())
 }
 
+/// The longest that a failed question for a catalog is kept: it is repeated each minute.
+const UNANSWERED: Duration = Duration::from_secs(10 * 60);
+
 /// Of a question for the catalog.
 pub(super) fn of_catalog(
     settings: &JobSettings,
@@ -85,7 +88,9 @@ pub(super) fn of_catalog(
     name: &str,
 ) -> Result<Manifest, StartError> {
     let order = Order::catalog(name, settings.catalog_timeout, key.clone());
-    manifest(settings, order, Map::new(), Vec::new())
+    let keep_failed = settings.keep_failed.min(UNANSWERED);
+    let settings = JobSettings { keep_failed, ..settings.clone() };
+    manifest(&settings, order, Map::new(), Vec::new())
 }
 
 fn manifest(

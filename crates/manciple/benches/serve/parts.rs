@@ -8,7 +8,7 @@ use engine::record::{Phase, Record};
 use engine::testing::store_contract::sample;
 
 use crate::load::{Load, Seen, request};
-use crate::process::{Server, Site};
+use crate::process::{Server, Site, cpu};
 use crate::row;
 
 pub(crate) const BODY: &str = r#"{"service_id":"service","plan_id":"plan-3",
@@ -173,20 +173,41 @@ pub(crate) fn memory(plan: &Plan) {
 }
 
 /// Durable provisions beside the store's own commits, in turns: on the disk as it is, and on one whose
-/// syncs take longer, as those of most machines do. And reads beside them.
+/// syncs take longer, as those of most machines do; with as many clients as fill a transaction of the
+/// store twice, too. And reads beside them.
 pub(crate) fn provisions(plan: &Plan) {
-    for sync in [Duration::ZERO, Duration::from_millis(2), Duration::from_millis(10)] {
-        let mut ratios: Vec<f64> = (0..3).map(|_| provisions_beside_commits(plan, sync)).collect();
-        ratios.sort_by(f64::total_cmp);
-        let name = format!("provisions, of the store's own rate, {sync:?} more by sync: median");
-        row(&name, ratios[1], "%");
+    let asking = asking(plan);
+    row("CPU of a bare handler and of who asks it, for each request", asking, "µs");
+    for connections in [plan.connections, 512] {
+        for sync in [Duration::ZERO, Duration::from_millis(2), Duration::from_millis(10)] {
+            let plan = Plan { connections, ..*plan };
+            let mut rounds: Vec<(f64, f64)> =
+                (0..3).map(|_| provisions_beside_commits(&plan, sync, asking)).collect();
+            rounds.sort_by(|one, other| one.0.total_cmp(&other.0));
+            let name = format!("provisions, {connections} clients, {sync:?} more by sync");
+            row(&format!("{name}: of the store's own rate, median"), rounds[1].0, "%");
+            row("  the most that the cores leave for it", rounds[1].1, "%");
+        }
     }
     reads_beside_writes(plan);
 }
 
-fn provisions_beside_commits(plan: &Plan, sync: Duration) -> f64 {
+/// What a request costs on both sides before anything is done for it, in microseconds of CPU.
+fn asking(plan: &Plan) -> f64 {
+    let bare = Server::bare("{}");
+    let before = cpu("self");
+    let order = |n: u64| request("PUT", &format!("/v2/service_instances/i-{n}"), BODY);
+    let (handled, seen) = measured(plan, &bare, 200, order);
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let asked = (cpu("self") - before).as_secs_f64() * 1e6 / seen.count as f64;
+    handled + asked
+}
+
+/// Of the store's own rate in percent: how many were answered, and how many could be if an order cost
+/// what a bare handler, who asks it, and the store cost, on as many cores as there are.
+fn provisions_beside_commits(plan: &Plan, sync: Duration, asking: f64) -> (f64, f64) {
     let site = Site::new().with_sync(sync);
-    let commits = site.commit_rate(plan.connections, plan.slice);
+    let commits = site.commits(plan.connections, plan.slice);
     site.write("hold", "", 0o600);
     let server = site.serve();
     wait_ready(&server);
@@ -195,13 +216,18 @@ fn provisions_beside_commits(plan: &Plan, sync: Duration) -> f64 {
         request("PUT", &path, BODY)
     };
     let (cpu, seen) = measured(plan, &server, 202, order);
-    row(&format!("provisions, {sync:?} more by sync: 202 by second"), seen.rate(), "/s");
+    let name = format!("provisions, {} clients, {sync:?} more by sync", plan.connections);
+    row(&format!("{name}: 202 by second"), seen.rate(), "/s");
     row("  CPU of the server for each", cpu, "µs");
     row("  p50", seen.latency(0.5), "µs");
     row("  p99", seen.latency(0.99), "µs");
     row("  resident, all of them in progress", server.memory("VmRSS"), "MB");
-    row("  the store's own commits by second, as many writers", commits, "/s");
-    seen.rate() / commits * 100.0
+    row("  the store's own commits by second, as many writers", commits.rate, "/s");
+    row("  CPU of the store for each", commits.cpu, "µs");
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let cores = std::thread::available_parallelism().unwrap().get() as f64;
+    let most = cores * 1e6 / (asking + commits.cpu);
+    (seen.rate() / commits.rate * 100.0, (most / commits.rate * 100.0).min(100.0))
 }
 
 /// The latency of a few readers, alone and beside many that order.

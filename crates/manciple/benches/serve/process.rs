@@ -26,6 +26,14 @@ pub(crate) struct Server {
     pub(crate) address: String,
 }
 
+/// What the store does when nobody else asks anything of the machine.
+pub(crate) struct Commits {
+    /// Records by second.
+    pub(crate) rate: f64,
+    /// User and system time for each, in microseconds.
+    pub(crate) cpu: f64,
+}
+
 /// While the file `hold` is there, a run takes half a minute; otherwise it is done at once.
 const BROKER: &str = r#"#!/bin/sh
 here=${0%/*}
@@ -81,13 +89,15 @@ impl Site {
         command.env("LD_PRELOAD", shim).env("SLOW_SYNC_MS", self.sync.as_millis().to_string())
     }
 
-    /// Records by second that the store commits for so many writers, in a process of its own.
-    pub(crate) fn commit_rate(&self, writers: usize, period: Duration) -> f64 {
+    /// What the store alone commits for so many writers, in a process of its own.
+    pub(crate) fn commits(&self, writers: usize, period: Duration) -> Commits {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg("commits").arg(self.path("own")).arg(self.path("key"));
         command.args([writers.to_string(), period.as_millis().to_string()]);
         let output = self.slowed(&mut command).stderr(Stdio::inherit()).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+        let said = String::from_utf8(output.stdout).unwrap();
+        let [rate, cpu] = said.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{said}") };
+        Commits { rate: rate.parse().unwrap(), cpu: cpu.parse().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -154,23 +164,14 @@ impl Server {
         Self::start(Command::new(std::env::current_exe().unwrap()).args(["bare", answer]))
     }
 
-    fn proc(&self, file: &str) -> String {
-        let path = Path::new("/proc").join(self.child.id().to_string()).join(file);
-        std::fs::read_to_string(path).unwrap()
-    }
-
     /// User and system time so far, without that of children.
     pub(crate) fn cpu(&self) -> Duration {
-        let stat = self.proc("stat");
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-        // A tick is 10 ms on every Linux that Rust runs on.
-        Duration::from_millis(ticks * 10)
+        cpu(&self.child.id().to_string())
     }
 
     /// A line of `/proc/PID/status`, in MB: millions of bytes, as the aim is.
     pub(crate) fn memory(&self, line: &str) -> f64 {
-        let status = self.proc("status");
+        let status = proc(&self.child.id().to_string(), "status");
         let kib = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
         kib.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>().unwrap()
             * 1.024e-3
@@ -192,6 +193,20 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A file that the system keeps about a process: its number, or `self`.
+fn proc(process: &str, file: &str) -> String {
+    std::fs::read_to_string(Path::new("/proc").join(process).join(file)).unwrap()
+}
+
+/// User and system time of a process so far, without that of children.
+pub(crate) fn cpu(process: &str) -> Duration {
+    let stat = proc(process, "stat");
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    // A tick is 10 ms on every Linux that Rust runs on.
+    Duration::from_millis(ticks * 10)
 }
 
 /// Answers everything with the same JSON, behind the same HTTP library and as many threads.
@@ -233,7 +248,7 @@ fn ordered(n: u64) -> Record {
 }
 
 /// `DIR KEY WRITERS MILLISECONDS`: writes records one after the other from as many tasks, and prints
-/// how many by second.
+/// how many by second, and the CPU of each in microseconds.
 pub(crate) fn print_commit_rate(arguments: &[String]) {
     let [dir, key, writers, period] = arguments else { panic!("{arguments:?}") };
     let writers: usize = writers.parse().unwrap();
@@ -261,5 +276,9 @@ pub(crate) fn print_commit_rate(arguments: &[String]) {
     });
     #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
     let written = next.load(Ordering::Relaxed) as f64;
-    println!("{}", written / begun.elapsed().as_secs_f64());
+    println!(
+        "{} {}",
+        written / begun.elapsed().as_secs_f64(),
+        cpu("self").as_secs_f64() * 1e6 / written
+    );
 }

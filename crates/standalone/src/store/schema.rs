@@ -47,7 +47,7 @@ impl Role {
     /// The page cache, in KiB. What it misses, the system's cache has.
     fn cache_kib(self) -> i64 {
         match self {
-            Self::Writer => 2048,
+            Self::Writer => 512,
             Self::Reader => 256,
             Self::Scanner => 256,
         }
@@ -132,6 +132,9 @@ pub(super) fn set_up(connection: &Connection, role: Role) -> rusqlite::Result<()
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cache_size", -role.cache_kib())?;
+    // A transaction that is larger than the cache stays in memory until it is committed: written in parts, some
+    // pages would be written twice.
+    connection.pragma_update(None, "cache_spill", false)?;
     connection.pragma_update(None, "mmap_size", 0)?;
     connection.set_prepared_statement_cache_capacity(32);
     if role == Role::Writer {
