@@ -29,7 +29,7 @@ pub struct Rotation {
     /// Older data keys that rows may still be sealed with; 0 when no rotation is in progress.
     pub retiring_keys: usize,
     /// Whether it is being worked on. If not although keys are retiring, rows that do not open
-    /// keep them: see [`super::EmbeddedStore::verify`] and [`super::EmbeddedStore::discard`].
+    /// keep them: see [`super::EmbeddedStore::verify`] and [`engine::ports::Store::discard`].
     pub running: bool,
     /// Rows seen in the present pass; the last pass only confirms.
     pub examined: u64,
