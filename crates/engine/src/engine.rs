@@ -238,7 +238,11 @@ impl Engine {
             Err(error) => return Err(StoreError::Unavailable(error.to_string())),
         };
         for (run, key) in runs {
-            let stored = self.shared.store.read(&key).await?;
+            let stored = match self.shared.store.read(&key).await {
+                // Whether it needs the run nobody knows.
+                Err(StoreError::Unreadable { .. }) => continue,
+                read => read?,
+            };
             if stored.is_some_and(|stored| needs(&stored.record, run.as_str())) {
                 continue;
             }
