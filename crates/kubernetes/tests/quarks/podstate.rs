@@ -30,6 +30,17 @@ async fn begin(town: &Town, name: &str, app: &str) -> String {
     made.metadata.uid.unwrap()
 }
 
+/// Waits until a pod runs: before, it has stages to come to that are followed.
+async fn runs(town: &Town, name: &str) {
+    loop {
+        let pod = town.cluster.api::<Pod>().get(name).await.unwrap();
+        if pod.status.is_some_and(|status| status.phase.as_deref() == Some("Running")) {
+            return;
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
 async fn end(town: &Town, name: &str) {
     let at_once = DeleteParams::default().grace_period(0);
     town.cluster.api::<Pod>().delete(name, &at_once).await.unwrap();
@@ -59,6 +70,7 @@ async fn each_pod_that_becomes_ready_has_a_run_and_those_that_were_have_none() {
     let mut town = town("pod-ready").await;
     town.start().await;
     begin(&town, "before", "web").await;
+    runs(&town, "before").await;
     settle().await;
     town.create("smoke", runs_when("ready")).await;
     settle().await;
@@ -82,6 +94,7 @@ async fn pods_that_came_and_went_while_no_controller_ran_have_their_runs() {
     let mut town = town("pod-away").await;
     town.start().await;
     begin(&town, "old", "web").await;
+    runs(&town, "old").await;
     town.create("greets", runs_when("created")).await;
     town.create("mourns", runs_when("deleted")).await;
     let knows = |object: &Value| object["spec"]["trigger"]["strategy"] == "podstate";
