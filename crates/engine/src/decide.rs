@@ -39,7 +39,8 @@ pub struct State<'a> {
 /// What an operation has to agree with: a binding with its instance, an instance with its bindings.
 ///
 /// Each side writes its own record before it looks at the other's, so of two that race at least one
-/// sees the other, without a transaction over both.
+/// sees the other, without a transaction over both. If both do, one gives way and the other waits: of two
+/// that were accepted one is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Around {
     /// Nothing, or nothing that matters any more.
@@ -52,6 +53,8 @@ pub enum Around {
     Bindings {
         /// Those that are live.
         live: Vec<Key>,
+        /// All of them are being made: they may come to nothing.
+        coming: bool,
         /// Why one of them could not be removed since the deprovision was asked for.
         stuck: Option<String>,
     },
@@ -64,12 +67,14 @@ pub enum Parent {
     Usable,
     /// It is being updated.
     Updating,
+    /// It was updated to another plan than that of the binding that is to be made.
+    Replanned,
     /// It is being made, or going, or gone.
     Unusable,
 }
 
-/// How long an unbind waits before it looks again at an instance that is being updated.
-const UPDATED: Duration = Duration::from_millis(200);
+/// How long an operation waits before it looks again at what it waits for around it.
+const AROUND: Duration = Duration::from_millis(200);
 
 /// A start that the runner refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,9 +202,11 @@ fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> St
     }
 }
 
-/// What to do instead of a start because of what goes on around. An update fails for a binding that
-/// is busy, and a bind for an update; an unbind may not fail, for it may be all that removes a binding
-/// that nobody knows of: it waits until the update, which may have looked before, has ended.
+/// What to do instead of a start because of what goes on around.
+///
+/// - A bind or unbind waits for an update, which fails for a binding that is busy: it can be asked for again
+///   without harm, where an unbind may be all that removes a binding that nobody knows of.
+/// - A bind fails for a deprovision, which waits for one that looked before.
 fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> {
     let operation = &state.record.operation;
     let first = operation.attempt == 1;
@@ -208,27 +215,34 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
             let words = "the instance is being deprovisioned; the binding was not made";
             Some(fail(state, Reason::Refused, words, true, now))
         }
+        (Around::Instance(Parent::Replanned), Action::Bind) if first => {
+            let words = "the instance was updated to another plan; the binding was not made";
+            Some(fail(state, Reason::Refused, words, true, now))
+        }
         // Whoever has had an attempt looked before that one: it is seen, and the other gives way.
-        (Around::Instance(Parent::Updating), Action::Bind) if first => {
-            let words = "the instance is being updated; ask again when that has ended";
-            Some(fail(state, Reason::Busy, words, true, now))
-        }
-        (Around::Instance(Parent::Updating), Action::Unbind) if first => {
-            Some(Step::WaitUntil(now.plus(UPDATED)))
-        }
+        (Around::Instance(Parent::Updating), _) if first => Some(Step::WaitUntil(now.plus(AROUND))),
         (Around::Busy(true), Action::Update) if first => Some(unchanged(state, now)),
-        (Around::Bindings { live, stuck }, _) if !live.is_empty() => {
+        (Around::Bindings { live, coming, stuck }, _) if !live.is_empty() => {
             Some(match (policy.bound, stuck) {
                 (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
                 (OnBound::Cascade, None) => Step::Unbind(live.clone()),
-                (OnBound::Refuse, _) => {
-                    let words = "the instance has bindings; unbind them first";
-                    fail(state, Reason::Refused, words, true, now)
-                }
+                (OnBound::Refuse, _) if *coming => Step::WaitUntil(now.plus(AROUND)),
+                (OnBound::Refuse, _) => unremoved(state, now),
             })
         }
         _ => None,
     }
+}
+
+/// The end of a deprovision that was not begun.
+fn unremoved(state: &State<'_>, now: Timestamp) -> Step {
+    let failure = OperationFailure {
+        reason: Reason::Refused,
+        description: "the instance has bindings; unbind them first".to_owned(),
+        instance_usable: Some(true),
+        update_repeatable: None,
+    };
+    write(transition::failed(state.record, failure, true, now), ended_runs(state))
 }
 
 /// The end of an update that was not begun.

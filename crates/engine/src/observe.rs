@@ -61,7 +61,7 @@ pub(crate) async fn observe<'a>(
         _ if !starting => Around::Nothing,
         (Key::Binding(instance, _), Action::Bind | Action::Unbind) => {
             let instance = shared.store.read(&Key::Instance(instance.clone())).await?;
-            Around::Instance(parent(instance.as_ref().map(|stored| &*stored.record)))
+            Around::Instance(parent(instance.as_ref().map(|stored| &*stored.record), record))
         }
         (Key::Instance(instance), Action::Update) => {
             let query = bindings(instance, Filter::Busy, 1);
@@ -70,8 +70,11 @@ pub(crate) async fn observe<'a>(
         (Key::Instance(instance), Action::Deprovision) => {
             let bindings = shared.store.list(&bindings(instance, Filter::Live, 64)).await?;
             let stuck = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
+            let is_coming =
+                |binding: &Record| binding.is_busy() && binding.operation.action == Action::Bind;
+            let coming = bindings.iter().all(|stored| is_coming(&stored.record));
             let live = bindings.into_iter().map(|stored| stored.record.key.clone()).collect();
-            Around::Bindings { live, stuck }
+            Around::Bindings { live, coming, stuck }
         }
         _ => Around::Nothing,
     };
@@ -83,13 +86,19 @@ fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {
     Query { kind: Kind::Bindings, instance: Some(instance.clone()), filter, after: None, limit }
 }
 
-fn parent(instance: Option<&Record>) -> Parent {
+fn parent(instance: Option<&Record>, binding: &Record) -> Parent {
     let Some(record) = instance.filter(|record| record.lifecycle == Lifecycle::Ready) else {
         return Parent::Unusable;
     };
     match record.operation.action {
         Action::Update if record.is_busy() => Parent::Updating,
         Action::Deprovision if record.is_busy() => Parent::Unusable,
+        // The successor of a binding is of its plan, whatever came of the instance since.
+        _ if binding.ordered.predecessor_binding_id.is_none()
+            && binding.ordered.plan_id != record.ordered.plan_id =>
+        {
+            Parent::Replanned
+        }
         _ => Parent::Usable,
     }
 }

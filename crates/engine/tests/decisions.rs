@@ -239,20 +239,27 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
     let remove = removing(creating().await);
     let bindings = |live: &[Key], stuck: Option<&str>| Around::Bindings {
         live: live.to_vec(),
+        coming: false,
         stuck: stuck.map(Into::into),
     };
+    let coming = || Around::Bindings { live: vec![bind.key.clone()], coming: true, stuck: None };
     let key = bind.key.clone();
     let one = std::slice::from_ref(&key);
     assert_eq!(look(&refuse, &remove, bindings(&[], None)), start(&remove));
     let next = written(look(&refuse, &remove, bindings(one, None)));
     assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Refused), Lifecycle::Ready));
-    assert_eq!(look(&cascade, &remove, bindings(one, None)), Step::Unbind(vec![key.clone()]));
+    let Phase::Failed(failure) = &next.operation.phase else { panic!("{next:?}") };
+    assert_eq!(failure.instance_usable, Some(true));
+    assert!(matches!(look(&refuse, &remove, coming()), Step::WaitUntil(when) if when > NOW));
+    for around in [bindings(one, None), coming()] {
+        assert_eq!(look(&cascade, &remove, around), Step::Unbind(vec![key.clone()]));
+    }
     let next = written(look(&cascade, &remove, bindings(one, Some("b is stuck"))));
     assert_eq!(reason(&next), Some(Reason::Refused));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_and_what_its_bindings_do_give_way_to_each_other() {
+async fn an_update_gives_way_to_what_its_bindings_do_and_they_wait_for_one() {
     let policy = Policy::default();
     let of = |action, mut record: Record| {
         record.operation.action = action;
@@ -270,9 +277,13 @@ async fn an_update_and_what_its_bindings_do_give_way_to_each_other() {
     let update = of(Action::Update, instance);
     let start = |record: &Record| Step::Start { run: run(record), poll: None };
 
-    let next = written(look(&bind, updating()));
-    assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Busy), Lifecycle::Deleted));
-    assert!(matches!(look(&unbind, updating()), Step::WaitUntil(when) if when > NOW));
+    for record in [&bind, &unbind] {
+        assert!(matches!(look(record, updating()), Step::WaitUntil(when) if when > NOW));
+    }
+    let replanned = || Around::Instance(Parent::Replanned);
+    let next = written(look(&bind, replanned()));
+    assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Refused), Lifecycle::Deleted));
+    assert_eq!(look(&unbind, replanned()), start(&unbind));
     let next = written(look(&update, Around::Busy(true)));
     assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Busy), Lifecycle::Ready));
     let Phase::Failed(failure) = &next.operation.phase else { panic!("{next:?}") };

@@ -17,7 +17,8 @@ use engine::{Engine, Policy, Ports};
 use osb::{Action, Backend, Failure, FailureKind, PlanId, ServiceId};
 use serde_json::{Value, json};
 use support::{
-    Random, World, asynchronous, bind, binding_id, id, offer, provision, unbind, update,
+    Random, World, asynchronous, bind, binding_id, deprovision, id, offer, provision, unbind,
+    update,
 };
 use tokio::time::Instant;
 
@@ -142,90 +143,204 @@ async fn a_purged_instance_leaves_no_binding_that_came_in_between() {
 /// The runs of a world: what each does, from when to when.
 type Spans = Arc<Mutex<Vec<(Action, Instant, Instant)>>>;
 
-/// Orders an update, a bind and an unbind of one instance at once, over a store that is now quick and
-/// now slow. Returns what ran, and what each of the three came to.
-async fn update_beside_bindings(seed: u64) -> (Spans, Vec<(Action, bool)>) {
-    let world = World::default();
-    let (spans, mut random) = (Spans::default(), Random::new(seed));
-    let seen = Arc::clone(&spans);
-    world.runner.script(move |work| {
-        let last = Duration::from_millis(20);
-        seen.lock().unwrap().push((work.action, Instant::now(), Instant::now() + last));
-        let fails = seed.is_multiple_of(3) && work.attempt == 1;
-        let failure = Failure::new(FailureKind::Transient, "not yet");
-        let failed = RunFailure { reason: Reason::Reported, failure };
-        Act::End(last, if fails { Err(failed) } else { Ok(fitting_output(work)) })
-    });
-    let delays = Mutex::new(Random::new(seed));
-    let engine = beside(&world, move |_| {
-        let delay = Duration::from_millis(delays.lock().unwrap().below(8));
-        Some(Box::pin(tokio::time::sleep(delay)))
-    });
-    engine.set_offer(offer()).await.unwrap();
-    let order = provision(json!({}));
-    engine.provision(&asynchronous(), &id("i"), order).await.unwrap();
-    rest(&engine).await;
-    engine.bind(&asynchronous(), &id("i"), &binding_id("old"), bind(json!({}))).await.unwrap();
-    rest(&engine).await;
-    spans.lock().unwrap().clear();
+/// An instance with a binding, over a store that is now quick and now slow.
+struct Raced {
+    world: World,
+    engine: Engine,
+    spans: Spans,
+}
 
-    let mut late = || tokio::time::sleep(Duration::from_millis(random.below(30)));
-    let (update_at, bind_at, unbind_at) = (late(), late(), late());
-    let (instance, call) = (id("i"), asynchronous());
-    let (new, old) = (binding_id("new"), binding_id("old"));
+impl Raced {
+    async fn new(seed: u64) -> Self {
+        let (world, spans) = (World::default(), Spans::default());
+        let seen = Arc::clone(&spans);
+        world.runner.script(move |work| {
+            let last = Duration::from_millis(20);
+            seen.lock().unwrap().push((work.action, Instant::now(), Instant::now() + last));
+            let fails = seed.is_multiple_of(3) && work.attempt == 1;
+            let failure = Failure::new(FailureKind::Transient, "not yet");
+            let failed = RunFailure { reason: Reason::Reported, failure };
+            Act::End(last, if fails { Err(failed) } else { Ok(fitting_output(work)) })
+        });
+        let delays = Mutex::new(Random::new(seed));
+        let engine = beside(&world, move |_| {
+            let delay = Duration::from_millis(delays.lock().unwrap().below(8));
+            Some(Box::pin(tokio::time::sleep(delay)))
+        });
+        engine.set_offer(offer()).await.unwrap();
+        let order = provision(json!({}));
+        engine.provision(&asynchronous(), &id("i"), order).await.unwrap();
+        rest(&engine).await;
+        Self { world, engine, spans }
+    }
+
+    async fn bind(&self, name: &str) -> bool {
+        let (call, order) = (asynchronous(), bind(json!({})));
+        self.engine.bind(&call, &id("i"), &binding_id(name), order).await.is_ok()
+    }
+
+    async fn unbind(&self, name: &str) -> bool {
+        self.engine.unbind(&asynchronous(), &id("i"), &binding_id(name), unbind()).await.is_ok()
+    }
+
+    async fn update(&self, to: Value) -> bool {
+        self.engine.update(&asynchronous(), &id("i"), update(to)).await.is_ok()
+    }
+
+    async fn deprovision(&self) -> bool {
+        self.engine.deprovision(&asynchronous(), &id("i"), deprovision()).await.is_ok()
+    }
+
+    /// Whether what was admitted succeeded; `None` for what was not.
+    async fn came_to(&self, action: Action, key: Key, admitted: bool) -> Option<bool> {
+        admitted.then_some(())?;
+        let record = self.world.record(&key).await.unwrap();
+        assert_eq!(record.operation.action, action);
+        assert!(!record.is_busy(), "{action} is stuck");
+        let done = record.operation.phase == Phase::Succeeded;
+        let gone = record.lifecycle == Lifecycle::Deleted;
+        assert!(action != Action::Bind || done != gone, "{record:?}");
+        Some(done)
+    }
+
+    /// None of this action ran while another did.
+    fn assert_apart(&self, action: Action) {
+        let spans = self.spans.lock().unwrap();
+        for (_, from, to) in spans.iter().filter(|(of, ..)| *of == action) {
+            for (other, began, ended) in spans.iter() {
+                let apart = *other == action || ended <= from || to <= began;
+                assert!(apart, "{other} beside {action}: {spans:?}");
+            }
+        }
+    }
+}
+
+/// Now or in a moment.
+fn late(random: &mut Random) -> impl Future<Output = ()> + use<> {
+    tokio::time::sleep(Duration::from_millis(random.below(30)))
+}
+
+/// How often each thing came to what.
+type Ways = BTreeMap<String, u32>;
+
+fn count(ways: &mut Ways, action: Action, came_to: Option<bool>) {
+    let word = came_to.map_or("refused", |done| if done { "succeeded" } else { "failed" });
+    *ways.entry(format!("{action} {word}")).or_default() += 1;
+}
+
+/// Orders an update, a bind and an unbind of one instance at once.
+async fn update_beside_bindings(seed: u64, ways: &mut Ways) {
+    let (raced, mut random) = (Raced::new(seed).await, Random::new(seed));
+    raced.bind("old").await;
+    rest(&raced.engine).await;
+    raced.spans.lock().unwrap().clear();
+
+    let at = [late(&mut random), late(&mut random), late(&mut random)];
+    let [update_at, bind_at, unbind_at] = at;
     let updating = async {
         update_at.await;
-        engine.update(&call, &instance, update(json!({"parameters": {"size": 2}}))).await.is_ok()
+        raced.update(json!({"parameters": {"size": 2}})).await
     };
     let binding = async {
         bind_at.await;
-        engine.bind(&call, &instance, &new, bind(json!({}))).await.is_ok()
+        raced.bind("new").await
     };
     let unbinding = async {
         unbind_at.await;
-        engine.unbind(&call, &instance, &old, unbind()).await.is_ok()
+        raced.unbind("old").await
     };
     let (updated, bound, unbound) = tokio::join!(updating, binding, unbinding);
-    rest(&engine).await;
+    rest(&raced.engine).await;
 
-    let mut outcomes = Vec::new();
-    for (action, admitted, key) in [
-        (Action::Update, updated, Key::Instance(id("i"))),
-        (Action::Bind, bound, Key::Binding(id("i"), new)),
-        (Action::Unbind, unbound, Key::Binding(id("i"), old)),
-    ] {
-        if admitted {
-            let record = world.record(&key).await.unwrap();
-            assert_eq!(record.operation.action, action, "seed {seed}");
-            assert!(!record.is_busy(), "seed {seed}: {action} is stuck");
-            let done = record.operation.phase == Phase::Succeeded;
-            let gone = record.lifecycle == Lifecycle::Deleted;
-            assert!(action != Action::Bind || done != gone, "seed {seed}: {record:?}");
-            outcomes.push((action, done));
-        }
-    }
-    (spans, outcomes)
+    raced.assert_apart(Action::Update);
+    let of = |name: &str| Key::Binding(id("i"), binding_id(name));
+    let bound = raced.came_to(Action::Bind, of("new"), bound).await;
+    let unbound = raced.came_to(Action::Unbind, of("old"), unbound).await;
+    assert!(bound != Some(false) && unbound != Some(false), "what waits for an update failed");
+    count(ways, Action::Bind, bound);
+    let updated = raced.came_to(Action::Update, Key::Instance(id("i")), updated).await;
+    count(ways, Action::Update, updated);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_update_never_runs_beside_a_bind_or_an_unbind() {
-    let mut ways = BTreeMap::new();
+    let mut ways = Ways::new();
     for seed in 1..=400 {
-        let (spans, outcomes) = update_beside_bindings(seed).await;
-        let spans = spans.lock().unwrap();
-        for (_, from, to) in spans.iter().filter(|(action, ..)| *action == Action::Update) {
-            for (action, began, ended) in spans.iter() {
-                let apart = *action == Action::Update || ended <= from || to <= began;
-                assert!(apart, "seed {seed}: {action} beside an update: {spans:?}");
-            }
-        }
-        for (action, done) in outcomes {
-            assert!(done || action != Action::Unbind, "seed {seed}: an unbind failed");
-            *ways.entry(format!("{action} {done}")).or_insert(0) += 1;
-        }
+        println!("seed {seed}");
+        update_beside_bindings(seed, &mut ways).await;
     }
-    // Of those that were admitted, an update and a bind each gave way now and then.
-    for way in ["update true", "update false", "bind true", "bind false", "unbind true"] {
+    for way in ["update succeeded", "update failed", "bind succeeded"] {
+        assert!(ways.contains_key(way), "{way} never came about: {ways:?}");
+    }
+}
+
+/// Orders an update to another plan and a bind at once.
+async fn replan_beside_bind(seed: u64, ways: &mut Ways) {
+    let (raced, mut random) = (Raced::new(seed).await, Random::new(seed));
+    let (update_at, bind_at) = (late(&mut random), late(&mut random));
+    let updating = async {
+        update_at.await;
+        raced.update(json!({"plan_id": "large"})).await
+    };
+    let binding = async {
+        bind_at.await;
+        raced.bind("new").await
+    };
+    let (updated, bound) = tokio::join!(updating, binding);
+    rest(&raced.engine).await;
+
+    raced.assert_apart(Action::Update);
+    let updated = raced.came_to(Action::Update, Key::Instance(id("i")), updated).await;
+    let key = Key::Binding(id("i"), binding_id("new"));
+    let bound = raced.came_to(Action::Bind, key, bound).await;
+    assert!(updated == Some(true) || bound == Some(true), "{updated:?} {bound:?}");
+    count(ways, Action::Bind, bound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_update_to_another_plan_and_a_bind_one_is_carried_out() {
+    let mut ways = Ways::new();
+    for seed in 1..=400 {
+        println!("seed {seed}");
+        replan_beside_bind(seed, &mut ways).await;
+    }
+    for way in ["bind succeeded", "bind failed"] {
+        assert!(ways.contains_key(way), "{way} never came about: {ways:?}");
+    }
+}
+
+/// Orders the end of an instance and a binding of it at once.
+async fn deprovision_beside_bind(seed: u64, ways: &mut Ways) {
+    let (raced, mut random) = (Raced::new(seed).await, Random::new(seed));
+    let (delete_at, bind_at) = (late(&mut random), late(&mut random));
+    let deleting = async {
+        delete_at.await;
+        raced.deprovision().await
+    };
+    let binding = async {
+        bind_at.await;
+        raced.bind("new").await
+    };
+    let (deleted, bound) = tokio::join!(deleting, binding);
+    rest(&raced.engine).await;
+
+    raced.assert_apart(Action::Deprovision);
+    let deleted = raced.came_to(Action::Deprovision, Key::Instance(id("i")), deleted).await;
+    let key = Key::Binding(id("i"), binding_id("new"));
+    let bound = raced.came_to(Action::Bind, key, bound).await;
+    assert!((deleted == Some(true)) != (bound == Some(true)), "{deleted:?} {bound:?}");
+    count(ways, Action::Deprovision, deleted);
+    count(ways, Action::Bind, bound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_deprovision_and_a_bind_one_is_carried_out() {
+    let mut ways = Ways::new();
+    for seed in 1..=400 {
+        println!("seed {seed}");
+        deprovision_beside_bind(seed, &mut ways).await;
+    }
+    for way in ["deprovision succeeded", "deprovision failed", "bind succeeded", "bind failed"] {
         assert!(ways.contains_key(way), "{way} never came about: {ways:?}");
     }
 }

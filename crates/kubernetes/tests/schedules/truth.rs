@@ -7,7 +7,7 @@ use testkit::kubelet::{End, Entry, Ledger};
 
 /// What an operation says that made room for another.
 const GIVES_WAY: [&str; 4] =
-    ["halted by a later", "is being deprovisioned", "is being updated", "has bindings"];
+    ["halted by a later", "is being deprovisioned", "is being made or removed", "has bindings"];
 
 /// Fails if an operation says that it ended in a way in which it did not; `taken`: the runs whose pods
 /// somebody took away.
