@@ -13,6 +13,7 @@ mod config;
 mod failpoint;
 mod groups;
 mod keys;
+mod log;
 mod metrics;
 mod offer;
 mod place;
@@ -31,9 +32,10 @@ use standalone::store::{Replace, Restored, restore as restore_store};
 
 pub(crate) use cluster::{AgentDelivery, Cluster, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
+pub(crate) use log::log;
 pub(crate) use offer::{Drift, Requesters, Translate, drift_interval_fault, namespace};
 pub(crate) use secrets::random_text;
-pub(crate) use start::{LINGER, log, told_to_end};
+pub(crate) use start::{LINGER, told_to_end};
 pub(crate) use tls::Certificate;
 
 use config::Config;

@@ -1,6 +1,5 @@
 //! From a configuration to a server that answers, and from a signal to a process that has ended.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +17,9 @@ use tokio::task::JoinSet;
 
 use super::access::Access;
 use super::cluster::{Cluster, Connected, Several, identity};
-use super::config::{self, Config, Format, Log};
+use super::config::Config;
 use super::groups::{self, Groups, Serving};
+use super::log::log;
 use super::metrics::{Exchanges, Metrics, Operations};
 use super::place::{Place, Refusing, open_store};
 use super::probes::{self, Probes};
@@ -107,23 +107,6 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     })?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
-}
-
-pub(crate) fn log(log: &Log) -> anyhow::Result<()> {
-    let level = log.level.as_deref().unwrap_or("info");
-    let filter = config::filter(level).map_err(anyhow::Error::msg)?;
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
-        .with_context(|| format!("log.level: {level:?} is not a level"))?;
-    // Told to the same place, an error of the log itself would be a panic: whoever read the log is gone.
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false);
-    let installed = match log.format.unwrap_or_default() {
-        Format::Json => lines.json().flatten_event(true).try_init(),
-        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
-    };
-    installed.map_err(|error| anyhow::anyhow!("the log could not be set up: {error}"))
 }
 
 /// What every engine here is served with.
