@@ -19,6 +19,7 @@ mod kept;
 mod malformed;
 mod observer;
 mod patience;
+mod places;
 mod query;
 mod requests;
 mod respond;

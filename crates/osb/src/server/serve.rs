@@ -1,5 +1,6 @@
 //! The accept loop: connections within limits, TLS whose certificate can change, an orderly end.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -15,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, rustls};
@@ -24,6 +25,7 @@ use tower_service::Service;
 use super::error_response;
 use super::malformed::Explained;
 use super::patience::Patient;
+use super::places::{Activity, Answer, Places, Told};
 use crate::error::Error;
 
 /// Gives the TLS configuration of the next connection. Asked for at each one, so that a certificate
@@ -33,7 +35,8 @@ pub type TlsSource = Arc<dyn Fn() -> Arc<rustls::ServerConfig> + Send + Sync>;
 /// What the accept loop bears.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How many connections may be open at once; further ones wait in the kernel's queue.
+    /// How many connections may be open at once. Further ones wait in the kernel's queue, and those that
+    /// are idle are ended for them after a second.
     pub connections: usize,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
@@ -77,27 +80,33 @@ pub async fn serve(
     limits: Limits,
     shutdown: impl Future<Output = ()> + Send,
 ) -> usize {
-    let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let mut places = Places::new(limits.connections);
+    let mut refused = Told::default();
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
-        // A permit first: whoever comes while there is none waits unaccepted, and is not dropped.
+        // Whoever comes while there is no place waits, and is not dropped.
         let next = async {
-            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
-            Some((permit, accept(&listener).await))
+            let stream = accept(&listener, &places, &mut refused).await;
+            (places.place().await, stream)
         };
-        let (permit, stream) = tokio::select! {
+        let (place, stream) = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            Some(next) = next => next,
-            else => break,
+            next = next => next,
         };
         while connections.try_join_next().is_some() {}
         let (router, tls, stopped) = (router.clone(), tls.clone(), stopped.clone());
+        let held = places.held();
         connections.spawn(async move {
-            connection(stream, router, tls, limits, stopped).await;
-            drop(permit);
+            let activity = held.activity.clone();
+            tokio::select! {
+                biased;
+                () = connection(stream, router, tls, limits, activity, stopped) => {}
+                () = held.given_up() => tracing::debug!("an idle connection gave up its place"),
+            }
+            drop(place);
         });
     }
     drop(listener);
@@ -114,13 +123,16 @@ pub async fn serve(
 }
 
 /// The next connection. Faults of one connection or of the moment are not the listener's end.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener, places: &Places, refused: &mut Told) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection now");
+                if refused.is_due() {
+                    tracing::warn!(%error, "cannot accept a connection now; trying again");
+                }
+                places.ask();
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -137,14 +149,15 @@ async fn connection(
     router: Router,
     tls: Option<TlsSource>,
     limits: Limits,
+    activity: Activity,
     stopped: watch::Receiver<()>,
 ) {
     // Answers are small and whole: waiting for more to send only delays them.
     let _ = stream.set_nodelay(true);
     match tls {
-        None => exchanges(stream, router, limits, stopped).await,
+        None => exchanges(stream, router, limits, activity, stopped).await,
         // Apart, as it is larger than all the rest of a connection without it.
-        Some(tls) => Box::pin(over_tls(stream, &tls, router, limits, stopped)).await,
+        Some(tls) => Box::pin(over_tls(stream, &tls, router, limits, activity, stopped)).await,
     }
 }
 
@@ -153,10 +166,11 @@ async fn over_tls(
     tls: &TlsSource,
     router: Router,
     limits: Limits,
+    activity: Activity,
     stopped: watch::Receiver<()>,
 ) {
     match timeout(limits.handshake, TlsAcceptor::from(tls()).accept(stream)).await {
-        Ok(Ok(stream)) => Box::pin(exchanges(stream, router, limits, stopped)).await,
+        Ok(Ok(stream)) => Box::pin(exchanges(stream, router, limits, activity, stopped)).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
@@ -169,17 +183,24 @@ fn lacks_host(request: &Request<Incoming>) -> bool {
     hosts > 1 || (hosts == 0 && request.version() >= Version::HTTP_11)
 }
 
-async fn exchanges<C>(stream: C, router: Router, limits: Limits, mut stopped: watch::Receiver<()>)
-where
+async fn exchanges<C>(
+    stream: C,
+    router: Router,
+    limits: Limits,
+    activity: Activity,
+    mut stopped: watch::Receiver<()>,
+) where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut router = router.clone();
+        let (mut router, activity) = (router.clone(), activity.clone());
         async move {
-            if lacks_host(&request) {
-                return Ok(error_response(Error::bad_request("Host: must be sent exactly once")));
-            }
-            router.call(request.map(Body::new)).await
+            let working = activity.begin();
+            let answer = match lacks_host(&request) {
+                true => error_response(Error::bad_request("Host: must be sent exactly once")),
+                false => router.call(request.map(Body::new)).await?,
+            };
+            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, working)))
         }
     });
     let stream = Explained::new(Patient::new(stream, limits.write), limits.head_bytes);

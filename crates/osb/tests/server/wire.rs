@@ -337,6 +337,22 @@ async fn connections_over_the_limit_wait_and_are_served() {
 }
 
 #[tokio::test]
+async fn idle_connections_give_their_places_to_those_who_wait() {
+    let served = served(settings(), Limits { connections: 3, ..Limits::default() }, None).await;
+    let (mut working, gate) = provisioning(&served).await;
+    let mut quiet = TcpStream::connect(served.address).await.unwrap();
+    quiet.write_all(head("GET /v2/catalog", "").as_bytes()).await.unwrap();
+    assert!(read_one(&mut quiet).await.starts_with("HTTP/1.1 200 "));
+    let silent = TcpStream::connect(served.address).await.unwrap();
+    sleep(Duration::from_millis(1100)).await;
+    let request = head("GET /v2/catalog", "connection: close\r\n");
+    assert!(ask(served.address, request).await.starts_with("HTTP/1.1 200 "));
+    assert_eq!(read_all(quiet).await + &read_all(silent).await, "", "they were ended");
+    gate.add_permits(1);
+    assert!(read_one(&mut working).await.starts_with("HTTP/1.1 201 "), "it was not idle");
+}
+
+#[tokio::test]
 async fn a_client_that_takes_no_answers_does_not_keep_its_connection() {
     let limits = Limits { connections: 1, write: Duration::from_millis(300), ..Limits::default() };
     let served = served(settings(), limits, None).await;
