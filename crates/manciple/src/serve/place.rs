@@ -200,12 +200,14 @@ pub(crate) fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<Emb
     let keys = keys::choose(&config.encryption, data_dir)?;
     let mut options = Options::new(data_dir, keys.current);
     options.previous_key = keys.previous;
-    let runs = std::fs::read_dir(data_dir.join("runs")).is_ok_and(|mut runs| runs.next().is_some());
-    if runs && !data_dir.join("manciple.db").exists() {
+    // Whoever opens a store leaves its lock behind.
+    let was_opened = data_dir.join("lock").exists();
+    let is_empty = |metadata: std::fs::Metadata| metadata.len() == 0;
+    if was_opened && data_dir.join("manciple.db").metadata().map_or(true, is_empty) {
         tracing::warn!(
             data_dir = %data_dir.display(),
-            "there are runs but no manciple.db: beginning anew, without the instances of before; if \
-             the file is lost, stop and restore a backup"
+            "there was a store, but manciple.db is missing or empty: beginning anew, without the \
+             instances of before; if the file is lost, stop and restore a backup"
         );
     }
     Ok(EmbeddedStore::open(&options)?)

@@ -77,7 +77,7 @@ impl Held {
             }
         }
         // Nobody accepts any more: those who are left have their own time.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

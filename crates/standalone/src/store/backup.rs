@@ -18,8 +18,6 @@ use rustix::io::Errno;
 use super::EmbeddedStore;
 use super::error::{BackupError, explain};
 use super::open::sync_dir;
-use super::reader::open_reader;
-use super::schema::Role;
 
 /// Pages copied at a time: 1 MiB.
 const PAGES: i32 = 256;
@@ -45,19 +43,20 @@ impl EmbeddedStore {
     /// # Errors
     /// See [`BackupError`].
     pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<Backup, BackupError> {
-        let (source, target) = (self.path().to_owned(), path.into());
+        let (reader, target) = (Arc::clone(&self.reader), path.into());
         let one_at_a_time = Arc::clone(&self.backup);
         let given = target.clone();
         tokio::task::spawn_blocking(move || {
             let _one = one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
-            make(&source, &target)
+            // One that is open already: of files that were removed, this saves what they held.
+            reader.many.with(|source| make(source, &target))
         })
         .await
         .map_err(|error| BackupError::Copy { path: given, why: error.to_string() })?
     }
 }
 
-fn make(source: &Path, target: &Path) -> Result<Backup, BackupError> {
+fn make(source: &Connection, target: &Path) -> Result<Backup, BackupError> {
     if target.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(target.to_owned()));
     }
@@ -77,7 +76,7 @@ fn make(source: &Path, target: &Path) -> Result<Backup, BackupError> {
     made
 }
 
-fn fill(source: &Path, partial: &Path) -> Result<u64, BackupError> {
+fn fill(source: &Connection, partial: &Path) -> Result<u64, BackupError> {
     let failed = BackupError::copy;
     match std::fs::remove_file(partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -92,8 +91,6 @@ fn fill(source: &Path, partial: &Path) -> Result<u64, BackupError> {
         .open(partial)
         .map_err(BackupError::io("creating", partial))?;
 
-    let source = open_reader(source, Role::Scanner)
-        .map_err(|error| BackupError::Copy { path: partial.to_owned(), why: error.to_string() })?;
     // One snapshot for all steps: without it, each write would make the copy begin again.
     let snapshot = source.unchecked_transaction().map_err(failed(partial))?;
     let records: i64 = snapshot

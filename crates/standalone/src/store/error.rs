@@ -183,6 +183,10 @@ impl BackupError {
 /// SQLite's reason, with the remedy where there is one. Never holds content.
 pub(super) fn explain(error: &rusqlite::Error) -> String {
     let remedy = match error.sqlite_error_code() {
+        _ if is_moved(error) => {
+            "; its files were removed or replaced: put them back, or make a backup of what this process \
+             still has before it ends, and restore that"
+        }
         Some(ErrorCode::DiskFull) => "; free some space: writing resumes by itself",
         Some(ErrorCode::SystemIoFailure) => "; look at the system's log for the disk",
         Some(ErrorCode::DatabaseCorrupt) => "; verify the store and restore a backup",
@@ -201,12 +205,19 @@ pub(super) fn explain(error: &rusqlite::Error) -> String {
 /// The same for everybody: without a name or a number of this machine.
 pub(super) fn in_short(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
+        _ if is_moved(error) => "its files were removed or replaced",
         Some(ErrorCode::DiskFull) => "the disk is full",
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             "its files cannot be written to"
         }
         _ => "the disk or the database failed",
     }
+}
+
+/// See [`super::files`].
+fn is_moved(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(code, _)
+        if code.extended_code == rusqlite::ffi::SQLITE_READONLY_DBMOVED)
 }
 
 /// As an error of the port.

@@ -26,6 +26,7 @@
 
 mod backup;
 mod error;
+mod files;
 mod keys;
 mod open;
 mod queue;

@@ -17,6 +17,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{OpenError, Tried};
+use super::files::Files;
 use super::keys::{self, Keyring, Keys, Unwrapped};
 use super::queue::Queue;
 use super::reader::{Pool, Reader};
@@ -175,6 +176,7 @@ pub(super) fn open(
     let (queue, orders) = Queue::new(options.queue);
     let writer = Writer {
         connection,
+        files: Files::of(layout.database_files()),
         orders,
         ring: Arc::clone(&ring),
         recent,

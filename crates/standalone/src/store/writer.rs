@@ -21,6 +21,7 @@ use engine::ports::StoreError;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::error::{in_short, unavailable};
+use super::files::Files;
 use super::keys::{self, Keyring};
 use super::queue::{Answer, Change, Next, Order, Orders, Patience, What};
 use super::recent::Recent;
@@ -69,6 +70,7 @@ impl Pace {
 /// The writer's state; [`Self::run`] is the thread.
 pub(super) struct Writer {
     pub(super) connection: Connection,
+    pub(super) files: Files,
     pub(super) orders: Orders,
     pub(super) ring: Arc<Keyring>,
     pub(super) recent: Arc<Recent>,
@@ -196,6 +198,7 @@ impl Writer {
 
     /// Leaves a version out: to write the same again would be to write nothing.
     fn try_probe(&mut self) -> rusqlite::Result<()> {
+        self.files.are_in_place()?;
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let version = self.last_version + 1;
@@ -206,6 +209,7 @@ impl Writer {
     }
 
     fn try_commit(&mut self, batch: &[Change]) -> rusqlite::Result<Vec<Answer>> {
+        self.files.are_in_place()?;
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let before = self.last_version;

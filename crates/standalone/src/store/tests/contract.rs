@@ -42,7 +42,8 @@ async fn keeps_the_contract_with_recent_records_in_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_sees_what_was_acknowledged_before_it() {
-    let store = Arc::new(Usual(Home::new()).open());
+    let home = Usual(Home::new());
+    let store = Arc::new(home.open());
     let acknowledged = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let number = |version: &Version| version.0.parse::<u64>().unwrap();
     let writer = tokio::spawn({

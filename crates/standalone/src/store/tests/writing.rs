@@ -219,6 +219,33 @@ async fn a_store_that_refuses_says_why_until_it_could_write_without_being_asked_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_into_files_that_were_removed_or_replaced() {
+    let home = Home::new();
+    let store = home.open();
+    for name in ["manciple.db", "manciple.db-wal"] {
+        let (file, aside) = (home.store().join(name), home.store().join("aside"));
+        let before = put(&store, sample(name)).await;
+        std::fs::rename(&file, &aside).unwrap();
+        for replaced in [false, true] {
+            if replaced {
+                std::fs::copy(&aside, &file).unwrap();
+            }
+            let refused = store.write(Arc::new(sample("later")), None).await;
+            let Err(StoreError::Unavailable(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.contains("make a backup of what this process still has"), "{why}");
+            assert_eq!(store.refusing(), Some("its files were removed or replaced"));
+            assert_eq!(get(&store, name).await.version, before);
+        }
+        std::fs::rename(&aside, &file).unwrap();
+        while store.refusing().is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    put(&store, sample("later")).await;
+    assert!(store.verify().await.unwrap().is_good());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn closing_writes_out_what_waits() {
     let home = Home::new();
     let store = Arc::new(home.open());

@@ -1,0 +1,157 @@
+//! A disk that fails under the server: full, or without the files of the store. Nothing that was
+//! acknowledged is lost, and whoever asks is told.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use support::{Served, Site, http, order};
+
+/// `wait` waits for the file `go`.
+const BROKER: &str = r#"#!/bin/sh
+here=${0%/*}
+case $1:$5 in
+catalog:*)
+    echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,"plans":[
+        {"id":"p","name":"small","description":"first words"},
+        {"id":"wait","name":"slow","description":"d"}]}]}' ;;
+*:wait)
+    until [ -e "$here/go" ] || [ ! -d "$here" ]; do sleep 0.05; done
+    echo '{}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+/// A server whose data directory is a small disk of its own; `None`, with the reason, where that is not
+/// permitted.
+fn on_a_small_disk(site: &Site) -> Option<Served> {
+    std::fs::create_dir_all(site.data()).unwrap();
+    let small = "mount -t tmpfs -o size=12m,mode=700 small \"$0\" && exec \"$@\"";
+    let in_namespace = |data: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", small]).arg(data);
+        command
+    };
+    let permitted = in_namespace(&site.data()).arg("true").output();
+    if !permitted.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("skipped: a mount namespace with a tmpfs is not permitted: {permitted:?}");
+        return None;
+    }
+    let serve = site.command();
+    let mut command = in_namespace(&site.data());
+    command.arg(serve.get_program()).args(serve.get_args());
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    command.stderr(std::process::Stdio::piped());
+    Some(Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}")))
+}
+
+#[test]
+fn on_a_full_disk_nothing_acknowledged_is_lost_and_all_goes_on_when_there_is_space() {
+    let site = Site::new(BROKER);
+    let Some(server) = on_a_small_disk(&site) else { return };
+    order::ready(&server);
+    assert_eq!(order::provision(&server, "before", &order::body("wait")).status, 202);
+    // The server sees a disk that we do not; what it sees is behind its root.
+    let data = Path::new("/proc").join(server.id().to_string()).join("root");
+    let filler = data.join(site.data().strip_prefix("/").unwrap()).join("filler");
+    fill(&filler);
+    // Room for a few commits, and for nothing that a run would have to write.
+    give_back(&filler, 48 * 1024);
+
+    let mut accepted = vec!["before".to_owned()];
+    let mut refusal = None;
+    for number in 0..300 {
+        let name = format!("during-{number}");
+        let answer = order::provision(&server, &name, &order::body("wait"));
+        if answer.status != 202 {
+            refusal = Some((name, answer));
+            break;
+        }
+        accepted.push(name);
+        fill(&filler);
+    }
+    let (refused, answer) = refusal.expect("a full disk refuses sooner or later");
+    assert!(accepted.len() > 1, "nothing was accepted while the disk ran full");
+    assert!(matches!(answer.status, 503 | 429), "{answer:?}");
+    assert!(answer.body["description"].is_string(), "{answer:?}");
+    assert!(answer.head.to_lowercase().contains("retry-after:"), "{answer:?}");
+    assert_eq!(http::get(&server.address, "/v2/catalog").unwrap().status, 200);
+    let unknown = http::get(&server.address, &format!("{}/last_operation", order::path(&refused)));
+    assert_eq!(unknown.unwrap().status, 404, "what was refused is not recorded");
+
+    // Whoever asks whether it is ready is told, and more than once.
+    fill(&filler);
+    for _ in 0..30 {
+        assert_unready(&server, "the disk is full");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    site.write("go", "");
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::remove_file(&filler).unwrap();
+    order::ready(&server);
+    println!("accepted on a full disk: {}", accepted.len() - 1);
+    let ended = order::settled(&server, "before");
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    for name in accepted.iter().skip(1) {
+        let ended = order::settled(&server, name);
+        assert_eq!(ended["state"], "succeeded", "{name}: {ended}");
+    }
+    let ended = order::provisioned(&server, &refused, &order::body("p"));
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+}
+
+fn assert_unready(server: &Served, why: &str) {
+    let told = http::get(&server.address, "/readyz").unwrap();
+    assert_eq!(told.status, 503, "{told:?}");
+    assert!(told.body.as_str().unwrap_or_default().contains(why), "{told:?}");
+}
+
+#[test]
+fn nothing_is_acknowledged_into_a_store_that_was_removed_and_a_backup_still_saves_it() {
+    let site = Site::new(BROKER);
+    let mut server = site.serve();
+    order::ready(&server);
+    order::provisioned(&server, "before", &order::body("p"));
+    for name in ["manciple.db", "manciple.db-wal", "manciple.db-shm"] {
+        std::fs::remove_file(site.data().join(name)).unwrap();
+    }
+    let refused = order::provision(&server, "after", &order::body("p"));
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_unready(&server, "its files were removed or replaced");
+    server.says("make a backup of what this process still has");
+    let saved = site.client(&server.url(), &["backup", "--to", "copy"]).output().unwrap();
+    assert!(saved.status.success(), "{saved:?}");
+    server.kill();
+
+    // Begun without it, the loss is said at least.
+    let mut new = site.serve();
+    new.says("manciple.db is missing or empty: beginning anew");
+    new.kill();
+    let restore = ["restore", "--from", "copy", "--replace", "--data-dir", "data"];
+    let mut restore = site.client("http://127.0.0.1:1", &restore);
+    let restored = restore.args(["--encryption-key-file", "data/encryption.key"]).output().unwrap();
+    assert!(restored.status.success(), "{restored:?}");
+    let server = site.serve();
+    let path = order::path("before");
+    let there = http::get(&server.address, &format!("{path}?service_id=s&plan_id=p")).unwrap();
+    assert_eq!(there.status, 200, "{there:?}");
+}
+
+/// Makes so much room again.
+fn give_back(path: &Path, bytes: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length.saturating_sub(bytes)).unwrap();
+}
+
+/// Takes every byte that is left.
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    for size in [64 * 1024, 4096, 256] {
+        while file.write_all(&vec![0x55; size]).is_ok() {}
+    }
+}
