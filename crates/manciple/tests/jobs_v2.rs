@@ -50,11 +50,18 @@ esac
 fn each_way(check: impl Fn(&Site, &Served)) {
     for in_catalog in [true, false] {
         let mut site = Site::new(BROKER);
-        if in_catalog {
-            site.write("declared", &format!("\"jobs\":{{\"version\":2,\"capabilities\":{ALL}}},"));
-        } else {
-            site.settings = format!("auth: {{disabled: true}}\nbroker: {{capabilities: {ALL}}}\n");
+        for directory in ["config", "secret"] {
+            std::fs::create_dir(site.path().join(directory)).unwrap();
         }
+        let declared = if in_catalog {
+            site.write("declared", &format!("\"jobs\":{{\"version\":2,\"capabilities\":{ALL}}},"));
+            String::new()
+        } else {
+            format!(", capabilities: {ALL}")
+        };
+        site.settings = format!(
+            "auth: {{disabled: true}}\nbroker: {{config_dir: config, secret_dir: secret{declared}}}\n"
+        );
         let server = site.serve();
         order::ready(&server);
         check(&site, &server);

@@ -48,6 +48,7 @@ fn declared_extensions_have_their_files_and_variables() {
     let pod = Pod::new(
         r#"echo "id $OSB_OPERATION_ID attempt $OSB_ATTEMPT" >&2
            [ "$OSB_DEADLINE" -gt 1700000000 ] || exit 1
+           cmp "$OSB_CONFIG_DIR/seen" "$OSB_SECRET_DIR/seen" >&2 || exit 1
            cp "$OSB_REQUEST_FILE" "$SEEN/request"; cp "$OSB_STATE_FILE" "$SEEN/state"
            ls "$(dirname "$OSB_REQUEST_FILE")/.." >"$SEEN/volume"
            ls "$(dirname "$OSB_REQUEST_FILE")" >"$SEEN/exchange"
@@ -56,6 +57,7 @@ fn declared_extensions_have_their_files_and_variables() {
     let seen = pod.path("seen");
     fs::create_dir(&seen).unwrap();
     pod.key_file("config", "seen", seen.to_str().unwrap());
+    pod.key_file("secret", "seen", seen.to_str().unwrap());
     let capabilities = [Capability::RequestFile, Capability::State];
     let request = json!({"parameters": {"size": "large"}, "state": {"port": 5432}});
     let mut run = run_with(Action::Provision, &capabilities, &request);

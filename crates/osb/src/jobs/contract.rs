@@ -68,9 +68,23 @@ pub mod variable {
     /// File: where to say how far the work is, as [`super::ProgressReport`]; replaced atomically.
     pub const PROGRESS_FILE: &str = "OSB_PROGRESS_FILE";
 
+    /// Directory: the configuration, a file for each key; not set without one.
+    pub const CONFIG_DIR: &str = "OSB_CONFIG_DIR";
+    /// Directory: the secret part of it.
+    pub const SECRET_DIR: &str = "OSB_SECRET_DIR";
+
     /// All of them: a platform lets no configuration of its user shadow one.
-    pub const ALL: [&str; 7] =
-        [REQUEST_FILE, OPERATION_ID, ATTEMPT, DEADLINE, STATE_FILE, STATE_OUT_FILE, PROGRESS_FILE];
+    pub const ALL: [&str; 9] = [
+        REQUEST_FILE,
+        OPERATION_ID,
+        ATTEMPT,
+        DEADLINE,
+        STATE_FILE,
+        STATE_OUT_FILE,
+        PROGRESS_FILE,
+        CONFIG_DIR,
+        SECRET_DIR,
+    ];
 }
 
 /// The exit codes of version 2. In version 1, everything but zero is a failure.

@@ -131,10 +131,12 @@ async fn version_2_is_given_files_as_declared() {
         environment(&fixture).into_iter().filter(|(name, _)| name.starts_with("OSB_")).collect();
     let expected = [
         ("OSB_ATTEMPT", "1".to_owned()),
+        ("OSB_CONFIG_DIR", fixture.path("config").to_str().unwrap().to_owned()),
         ("OSB_DEADLINE", "4000000000".to_owned()),
         ("OSB_OPERATION_ID", "given-1".to_owned()),
         ("OSB_PROGRESS_FILE", path("progress")),
         ("OSB_REQUEST_FILE", path("request.json")),
+        ("OSB_SECRET_DIR", fixture.path("secret").to_str().unwrap().to_owned()),
         ("OSB_STATE_FILE", path("state.json")),
         ("OSB_STATE_OUT_FILE", path("state.out")),
     ];

@@ -140,6 +140,10 @@ fn files(
         write(&exchange.request(), &Work { deadline: Some(deadline), ..work })?;
         file(variable::REQUEST_FILE, exchange.request());
     }
+    if order.can(Capability::RequestFile) {
+        order.config_dir.iter().for_each(|it| file(variable::CONFIG_DIR, it.clone()));
+        order.secret_dir.iter().for_each(|it| file(variable::SECRET_DIR, it.clone()));
+    }
     if order.can(Capability::Progress) {
         file(variable::PROGRESS_FILE, exchange.progress());
     }

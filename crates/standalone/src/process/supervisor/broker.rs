@@ -89,5 +89,10 @@ fn files(order: &Order, exchange: &Exchange) -> Vec<(&'static str, OsString)> {
     file(Capability::Progress, variable::PROGRESS_FILE, exchange.progress());
     file(Capability::State, variable::STATE_FILE, exchange.state());
     file(Capability::State, variable::STATE_OUT_FILE, exchange.state_out());
+    for (name, directory) in
+        [(variable::CONFIG_DIR, &order.config_dir), (variable::SECRET_DIR, &order.secret_dir)]
+    {
+        directory.iter().for_each(|it| file(Capability::RequestFile, name, it.into()));
+    }
     files
 }
