@@ -190,8 +190,16 @@ pub(crate) fn binding_order(parent: &Record, request: &BindRequest) -> Result<Or
 pub(crate) fn rotated_already(existing: Option<&Record>, request: &BindRequest) -> Option<Ordered> {
     let predecessor = request.predecessor_binding_id.as_ref()?;
     let record = existing.filter(|record| record.is_live())?;
-    let same = record.ordered.predecessor_binding_id.as_ref() == Some(predecessor);
-    same.then(|| record.ordered.clone())
+    let ordered = &record.ordered;
+    let same = ordered.predecessor_binding_id.as_ref() == Some(predecessor)
+        && request.service_id.as_ref().is_none_or(|asked| *asked == ordered.service_id)
+        && request.plan_id.as_ref().is_none_or(|asked| *asked == ordered.plan_id)
+        && asks_for_nothing_else(request, ordered);
+    same.then(|| ordered.clone())
+}
+
+fn asks_for_nothing_else(request: &BindRequest, ordered: &Ordered) -> bool {
+    request.parameters.is_none() || object(request.parameters.as_ref()) == ordered.parameters
 }
 
 /// A binding must be of its instance's service and plan.
@@ -205,8 +213,10 @@ pub(crate) fn of_instance(parent: &Record, ordered: &Ordered) -> Result<(), Erro
     Ok(())
 }
 
-/// What a successor is to be: as its predecessor is (items 42 to 44).
+/// What a successor is to be: as its predecessor is, of the plan that the instance has by now (items 42 to
+/// 44).
 pub(crate) fn rotation(
+    parent: &Record,
     predecessor: Option<&Record>,
     request: &BindRequest,
     rotatable: bool,
@@ -234,7 +244,14 @@ pub(crate) fn rotation(
             "predecessor_binding_id: the service binding has expired; make a new one",
         ));
     }
+    if !asks_for_nothing_else(request, &record.ordered) {
+        return Err(Error::bad_request(
+            "parameters: are those of the predecessor, and cannot be changed; leave them out",
+        ));
+    }
     let mut ordered = record.ordered.clone();
+    ordered.service_id = request.service_id.as_ref().unwrap_or(&parent.ordered.service_id).clone();
+    ordered.plan_id = request.plan_id.as_ref().unwrap_or(&parent.ordered.plan_id).clone();
     if let Some(context) = &request.context {
         ordered.context = context.clone();
     }

@@ -79,7 +79,13 @@ impl Backend for Engine {
             let target = update::target(record, &request)?;
             let busy = !record.is_busy() && self.any_binding(instance, Filter::Busy).await?;
             let next = match admit::update(Some(record), &target, &hash, busy) {
-                Admission::Refuse(error) => return Err(error),
+                Admission::Refuse(error) => {
+                    // What is wrong with the request goes before what is in its way.
+                    self.shared
+                        .catalog()
+                        .map_or(Ok(()), |it| update::check_request(&target, &request, &it))?;
+                    return Err(error);
+                }
                 Admission::Already => return Ok(Reply::Done(answer::provisioned(record))),
                 Admission::Join => Arc::clone(record),
                 Admission::Begin => {
@@ -88,7 +94,8 @@ impl Backend for Engine {
                         self.shared.check_sold(&target.service_id, &target.plan_id)?;
                     }
                     let can = self.shared.can(&target.service_id, Capability::Update);
-                    update::check(record, &target, &request, &catalog, can)?;
+                    update::check_request(&target, &request, &catalog)?;
+                    update::check_state(record, &target, &catalog, can)?;
                     let intent = Intent {
                         request_hash: hash.clone(),
                         ordered: Some(target),
@@ -408,7 +415,7 @@ impl Engine {
             let plan = catalog.plan(&parent.ordered.service_id, &parent.ordered.plan_id);
             plan.is_none_or(PlanEntry::binding_rotatable)
         });
-        admit::rotation(predecessor, request, rotatable, self.shared.clock.now())
+        admit::rotation(parent, predecessor, request, rotatable, self.shared.clock.now())
     }
 }
 

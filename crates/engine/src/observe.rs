@@ -93,12 +93,7 @@ fn parent(instance: Option<&Record>, binding: &Record) -> Parent {
     match record.operation.action {
         Action::Update if record.is_busy() => Parent::Updating,
         Action::Deprovision if record.is_busy() => Parent::Unusable,
-        // The successor of a binding is of its plan, whatever came of the instance since.
-        _ if binding.ordered.predecessor_binding_id.is_none()
-            && binding.ordered.plan_id != record.ordered.plan_id =>
-        {
-            Parent::Replanned
-        }
+        _ if binding.ordered.plan_id != record.ordered.plan_id => Parent::Replanned,
         _ => Parent::Usable,
     }
 }

@@ -32,11 +32,26 @@ pub(crate) fn target(record: &Record, request: &UpdateRequest) -> Result<Ordered
     Ok(target)
 }
 
-/// What the server cannot check of an update without the instance.
-pub(crate) fn check(
-    record: &Record,
+/// What the server cannot check of a request without the plan of the instance.
+pub(crate) fn check_request(
     target: &Ordered,
     request: &UpdateRequest,
+    catalog: &CompiledCatalog,
+) -> Result<(), Error> {
+    let Some(plan) = catalog.plan(&target.service_id, &target.plan_id) else { return Ok(()) };
+    if let Some(parameters) = &request.parameters {
+        osb::catalog::check_parameters(plan, SchemaUse::Update, parameters.expose())?;
+    }
+    match &request.maintenance_info {
+        Some(info) => osb::catalog::check_maintenance_info(plan, info),
+        None => Ok(()),
+    }
+}
+
+/// Whether the instance can become that.
+pub(crate) fn check_state(
+    record: &Record,
+    target: &Ordered,
     catalog: &CompiledCatalog,
     can_update: bool,
 ) -> Result<(), Error> {
@@ -50,12 +65,6 @@ pub(crate) fn check(
         && [current, wanted].into_iter().flatten().any(|plan| !plan.plan_updateable())
     {
         return Err(not_updateable("plan_id: the plan of this instance cannot be changed"));
-    }
-    if let (Some(plan), Some(parameters)) = (wanted, &request.parameters) {
-        osb::catalog::check_parameters(plan, SchemaUse::Update, parameters.expose())?;
-    }
-    if let (Some(plan), Some(info)) = (wanted, &request.maintenance_info) {
-        osb::catalog::check_maintenance_info(plan, info)?;
     }
     if !can_update {
         return Err(not_updateable("this broker does not support updates"));
@@ -216,7 +225,8 @@ mod tests {
         for (case, change, members, can_update, expected) in cases {
             let (record, request) = (change(instance()), request(members));
             let target = target(&record, &request).unwrap();
-            let checked = check(&record, &target, &request, &catalog, can_update);
+            let checked = check_request(&target, &request, &catalog)
+                .and_then(|()| check_state(&record, &target, &catalog, can_update));
             assert_eq!(checked.as_ref().err().map(|error| error.kind), expected, "{case}");
             if expected == Some(ErrorKind::Unprocessable) {
                 let error = checked.unwrap_err();

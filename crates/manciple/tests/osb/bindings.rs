@@ -184,6 +184,32 @@ async fn item_42_a_rotation_needs_only_its_predecessor_and_takes_over_its_parame
     // With ids, as the published document has it.
     let answer = api.bind("i", "newer", json!({ "predecessor_binding_id": "new" })).await;
     answer.is(202);
+    // What it cannot be is not passed over.
+    let mut body = json!({ "predecessor_binding_id": "new", "parameters": { "size": 3 } });
+    api.put(&binding("i", "same"), body.clone()).await.is(202);
+    for (member, other) in [("parameters", json!({ "size": 4 })), ("plan_id", json!(LARGE))] {
+        let before = body.clone();
+        body[member] = other;
+        api.put(&binding("i", "other"), body.clone()).await.refused(400, "BadRequest", member);
+        let again = api.put(&binding("i", "same"), body).await.status;
+        assert!(again.is_client_error(), "{member}: {again}");
+        body = before;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_42_a_successor_is_of_the_plan_that_its_instance_has_by_now() {
+    let api = Api::new().await;
+    let operation = api.provision("i", json!({ "plan_id": LARGE })).await.operation();
+    api.finish(&instance("i"), &operation).await.is(200);
+    let operation = api.bind("i", "old", json!({ "plan_id": LARGE })).await.operation();
+    api.finish(&binding("i", "old"), &operation).await.is(200);
+    let operation = api.update("i", json!({ "plan_id": SMALL })).await.operation();
+    api.finish(&instance("i"), &operation).await.is(200);
+    let body = json!({ "predecessor_binding_id": "old" });
+    let operation = api.put(&binding("i", "new"), body).await.operation();
+    api.finish(&binding("i", "new"), &operation).await.is(200);
+    assert_eq!(api.runner.works().pop().unwrap().plan_id.as_str(), SMALL);
 }
 
 #[tokio::test(start_paused = true)]

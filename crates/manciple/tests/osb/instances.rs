@@ -185,6 +185,9 @@ async fn item_33_what_cannot_be_updated_is_422() {
     let api = Api::new().await;
     let operation = api.provision("fixed", json!({ "plan_id": FIXED })).await.operation();
     api.update("fixed", json!({ "plan_id": LARGE })).await.refused(422, "ConcurrencyError", "busy");
+    // What is wrong with the request itself is said first.
+    let answer = api.update("fixed", json!({ "maintenance_info": { "version": "9.0.0" } })).await;
+    answer.refused(422, "MaintenanceInfoConflict", "maintenance_info");
     api.finish(&instance("fixed"), &operation).await.is(200);
     let answer = api.update("fixed", json!({ "plan_id": LARGE })).await;
     answer.refused(422, "Unprocessable", "plan_id");
