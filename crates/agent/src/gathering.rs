@@ -52,6 +52,9 @@ pub struct Outputs {
     pub directory: PathBuf,
     /// Their names, each a path within the directory.
     pub files: Vec<String>,
+    /// The name of what the container prints on stdout, if that is taken: around its command alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
 }
 
 /// What an agent has gathered: for every file that it was told of, what was there. It travels sealed, and

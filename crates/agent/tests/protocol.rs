@@ -298,7 +298,7 @@ fn no_more_is_left_out_of_a_report_than_must_be() {
 #[test]
 fn a_gathering_survives_its_variable_in_which_kubernetes_expands_nothing() {
     let files = vec!["$(HOME)/$$.json".to_owned()];
-    let outputs = Outputs { directory: "/mnt/$dir".into(), files };
+    let outputs = Outputs { directory: "/mnt/$dir".into(), files, stdout: None };
     let outputs = BTreeMap::from([("app".to_owned(), outputs)]);
     let gathering = Gathering::new("job-$a-1", outputs, KeyPair::generate().public().clone());
     let variable = gathering.to_variable().unwrap();

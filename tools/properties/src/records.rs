@@ -99,8 +99,9 @@ fn situations() -> Vec<Situation> {
         (Around::Nothing, refused(false, u32::MAX), Some(running)),
         (Around::Instance(Parent::Unusable), refused(true, 1), None),
         (Around::Instance(Parent::Updating), None, None),
+        (Around::Instance(Parent::Replanned), None, None),
         (Around::Busy(true), None, None),
-        (Around::Bindings { live: live.clone(), stuck: None }, None, None),
-        (Around::Bindings { live, stuck }, refused(false, STARTS), None),
+        (Around::Bindings { live: live.clone(), coming: true, stuck: None }, None, None),
+        (Around::Bindings { live, coming: false, stuck }, refused(false, STARTS), None),
     ]
 }

@@ -44,7 +44,7 @@ impl Pod {
     /// The agent is told to gather these files.
     pub(crate) fn gathering(&self, files: &[&str]) -> Gathering {
         let files = files.iter().map(|&name| name.to_owned()).collect();
-        let outputs = Outputs { directory: self.path("out"), files };
+        let outputs = Outputs { directory: self.path("out"), files, stdout: None };
         let outputs = BTreeMap::from([("app".to_owned(), outputs)]);
         let gathering = Gathering::new(RUN, outputs, self.keys.public().clone());
         Gathering { message: self.path("message"), ..gathering }

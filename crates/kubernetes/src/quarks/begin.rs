@@ -9,7 +9,6 @@ use kube::api::PostParams;
 use serde_json::Value;
 
 use super::capture::Means;
-use super::dialect::Dialect;
 use super::inputs::valueless;
 use super::reference::Kind;
 use super::resource::Resource;
@@ -62,7 +61,7 @@ impl Controller {
                 return Ok(());
             }
         };
-        if key.dialect == Dialect::QuarksJob && resource.has_output {
+        if resource.has_output {
             self.bring_agent(&key.namespace).await?;
         }
         let made = self.make(key, &job).await;

@@ -1,14 +1,16 @@
-//! How what containers write to `/mnt/quarks` comes home.
+//! How what containers write to `/mnt/quarks`, or print, comes home.
 //!
 //! ```text
-//! wrapped   container: agent wrap ──▶ the user's command ──▶ /mnt/quarks/*.json ──▶ its own message
+//! wrapped   container: agent wrap ──▶ the user's command ──▶ /mnt/quarks/*.json │ stdout ──▶ its own message
 //! sidecar   container: as it is ──▶ volume output-… ──▶ output-persist: agent gather ──▶ its message
+//! log       container: as it is ──▶ stdout and stderr, as the runtime has them in one
 //! ```
 //!
 //! A container whose command the template names is wrapped: that costs no second container, and its exit
 //! status and its output arrive together. Where an image's own entrypoint runs, which nobody knows here, a
 //! sidecar reads the files: one that the kubelet ends where the server has such, else one that is told by an
-//! annotation that the others have ended. None of them has a token or needs a network.
+//! annotation that the others have ended; and of what it prints there is the log. None of them has a token or
+//! needs a network.
 
 use std::path::PathBuf;
 
@@ -16,7 +18,7 @@ use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey};
 use serde_json::{Value, json};
 
 use super::naming::sanitize;
-use super::output::OutputMap;
+use super::output::{OutputMap, PRINTED};
 use crate::runner::delivery::{DIRECTORY, Delivery, Parts, TARGET_VARIABLE, restricted};
 
 /// Our sidecar, by the name that the original's had.
@@ -55,7 +57,7 @@ struct Capture<'c> {
 }
 
 /// Gives each container its place for output, and has the agent read what is mapped.
-pub(super) fn capture(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
     let mut volumes = Vec::new();
     let containers = list(pod, "containers");
     for container in containers.iter_mut() {
@@ -67,11 +69,12 @@ pub(super) fn capture(pod: &mut Value, run: &str, map: &OutputMap, means: &Means
         containers.iter().filter(|it| map.files(name(it)).is_some()).collect();
     if !mapped.is_empty() {
         let wraps = means.wraps && mapped.iter().all(|container| can_be_wrapped(container));
-        let sharers = list(pod, "containers").len() + list(pod, "initContainers").len() + 2;
-        let capture = Capture { run, map, means, sharers };
+        let capture = Capture { run, map, means, sharers: sharers(pod) };
         let parts = means.delivery.parts(None, &restricted());
         match wraps {
-            true => capture.wrap(pod, &parts),
+            true => capture.wrap(pod, &parts, |name, files| {
+                (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout: None })
+            }),
             false => volumes.extend(capture.watch(pod, &parts)),
         }
         list(pod, "initContainers").splice(..0, parts.init_containers);
@@ -80,20 +83,48 @@ pub(super) fn capture(pod: &mut Value, run: &str, map: &OutputMap, means: &Means
     list(pod, "volumes").extend(volumes);
 }
 
+/// Has the agent take what containers print whose commands are known. Of the others there is the log.
+pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+    let is_taken =
+        |container: &Value| map.files(name(container)).is_some() && can_be_wrapped(container);
+    if !means.wraps || !list(pod, "containers").iter().any(is_taken) {
+        return;
+    }
+    let capture = Capture { run, map, means, sharers: sharers(pod) };
+    let parts = means.delivery.parts(None, &restricted());
+    capture.wrap(pod, &parts, |name, _| {
+        let stdout = Some(PRINTED.to_owned());
+        (name.to_owned(), Outputs { directory: PathBuf::new(), files: Vec::new(), stdout })
+    });
+    list(pod, "initContainers").splice(..0, parts.init_containers);
+    list(pod, "volumes").extend(parts.volumes);
+}
+
+/// How many containers there will be at most, with one that brings the agent and one beside them.
+fn sharers(pod: &mut Value) -> usize {
+    list(pod, "containers").len() + list(pod, "initContainers").len() + 2
+}
+
 impl Capture<'_> {
-    fn wrap(&self, pod: &mut Value, parts: &Parts) {
+    /// Puts the agent around the commands that are known, of containers of which something is kept.
+    fn wrap(
+        &self,
+        pod: &mut Value,
+        parts: &Parts,
+        outputs: impl Fn(&str, Vec<String>) -> (String, Outputs),
+    ) {
         for container in list(pod, "containers") {
             let name = name(container).to_owned();
-            if self.map.files(&name).is_none() {
+            let Some(files) = self.files(&name).filter(|_| can_be_wrapped(container)) else {
                 continue;
-            }
+            };
             let mut command = vec![json!(parts.program), json!("wrap"), json!("--")];
             command.append(list(container, "command"));
             container["command"] = Value::Array(command);
-            let files = self.outputs(&name, OUTPUT.into());
             let env = list(container, "env");
             // Each unpacks its own: they begin at once.
-            env.extend(self.env(parts, &format!("{DIRECTORY}/{name}"), [files]));
+            let target = format!("{DIRECTORY}/{name}");
+            env.extend(self.env(parts, &target, [outputs(&name, files)]));
             list(container, "volumeMounts").extend(parts.mounts.iter().cloned());
         }
     }
@@ -106,7 +137,9 @@ impl Capture<'_> {
         for container in containers.iter().filter(|it| self.map.files(name(it)).is_some()) {
             let (name, path) = (name(container), format!("{OUTPUT}{}", name(container)));
             mounts.push(json!({"name": volume(container), "mountPath": path}));
-            outputs.push(self.outputs(name, path.into()));
+            let files = self.files(name).unwrap_or_default();
+            let directory = path.into();
+            outputs.push((name.to_owned(), Outputs { directory, files, stdout: None }));
         }
         // Its image is on the node, its user can read what it writes.
         let like = containers.iter().find(|it| self.map.files(name(it)).is_some())?.clone();
@@ -141,9 +174,9 @@ impl Capture<'_> {
         told
     }
 
-    fn outputs(&self, container: &str, directory: PathBuf) -> (String, Outputs) {
-        let files = self.map.files(container).into_iter().flatten().map(str::to_owned).collect();
-        (container.to_owned(), Outputs { directory, files })
+    /// The files of a container that are kept.
+    fn files(&self, container: &str) -> Option<Vec<String>> {
+        Some(self.map.files(container)?.map(str::to_owned).collect())
     }
 
     fn env(

@@ -3,7 +3,7 @@
 use engine::trigger::{Outcome, Run};
 use serde_json::{Value, json};
 
-use super::capture::{CONTAINERS, Means, capture, containers};
+use super::capture::{CONTAINERS, Means, capture_files, capture_prints, containers};
 use super::dialect::{Dialect, TRIGGERED};
 use super::naming;
 use super::noted;
@@ -51,8 +51,11 @@ pub(super) fn of_run(
     resolve(pod, newest);
     let name = naming::of_run(&resource.name, &resource.uid, run);
     match dialect {
-        Dialect::QuarksJob => capture(pod, &name, &map, means),
-        Dialect::ExtendedJob => one_of_one(pod),
+        Dialect::QuarksJob => capture_files(pod, &name, &map, means),
+        Dialect::ExtendedJob => {
+            one_of_one(pod);
+            capture_prints(pod, &name, &map, means);
+        }
     }
     let label = naming::label(&resource.name);
     let (of_job, of_pod) = match dialect {

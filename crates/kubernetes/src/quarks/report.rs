@@ -30,12 +30,6 @@ pub(super) fn chosen<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p 
 /// The reports of a pod, by who left them: each mapped container, or the sidecar.
 pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
     let map = OutputMap::of(dialect, spec);
-    if dialect == Dialect::ExtendedJob {
-        return map
-            .containers()
-            .map(|name| (name.to_owned(), Found::Printed(name.to_owned())))
-            .collect();
-    }
     let of = |container: &str| {
         let Some(end) = pod.containers.get(container) else {
             return Found::Not("the container has not ended".to_owned());
@@ -55,7 +49,13 @@ pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
     if pod.sidecar {
         return BTreeMap::from([(SIDECAR.to_owned(), of(SIDECAR))]);
     }
-    map.containers().map(|name| (name.to_owned(), of(name))).collect()
+    let found = |name: &str| match dialect {
+        Dialect::ExtendedJob if pod.wrapped.iter().all(|wrapped| **wrapped != *name) => {
+            Found::Printed(name.to_owned())
+        }
+        _ => of(name),
+    };
+    map.containers().map(|name| (name.to_owned(), found(name))).collect()
 }
 
 /// What is in a report that was found, with a log for one that is there.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agent::GATHERING_VARIABLE;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodStatus};
 use kube::api::ObjectMeta;
 
 use super::capture::{CONTAINERS, ENDED, SIDECAR};
@@ -108,6 +109,8 @@ pub(super) struct SeenPod {
     pub(super) lingers: bool,
     /// Whether a sidecar of ours reads its output.
     pub(super) sidecar: bool,
+    /// Its containers around whose command the agent is.
+    pub(super) wrapped: Vec<Arc<str>>,
     /// Its sidecar waits to be told that the others have ended.
     pub(super) waits_for_us: bool,
     /// In seconds since 1970.
@@ -169,6 +172,7 @@ impl SeenPod {
             lingers: all_over && status.is_some_and(|it| others_go_on(it, &named)),
             waits_for_us,
             sidecar,
+            wrapped: wrapped(pod),
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),
@@ -176,6 +180,15 @@ impl SeenPod {
             ended_for: status.and_then(ended_for),
         })
     }
+}
+
+fn wrapped(pod: &Pod) -> Vec<Arc<str>> {
+    let is_told = |container: &&Container| {
+        let mut env = container.env.iter().flatten();
+        container.name != SIDECAR && env.any(|variable| variable.name == GATHERING_VARIABLE)
+    };
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.filter(is_told).map(|container| container.name.as_str().into()).collect()
 }
 
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {

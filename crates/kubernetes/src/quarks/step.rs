@@ -13,7 +13,6 @@ use kube::api::{
 use serde_json::{Value, json};
 
 use super::capture::ENDED;
-use super::dialect::Dialect;
 use super::look::Look;
 use super::resource::{RUNS, Resource, Written, word};
 use super::retention::Disposal;
@@ -381,7 +380,7 @@ impl Controller {
         if !goes_on {
             return Ok(());
         }
-        if key.dialect == Dialect::QuarksJob && resource.has_output {
+        if resource.has_output {
             self.bring_agent(&key.namespace).await?;
         }
         self.end_sidecars(key, resource).await?;

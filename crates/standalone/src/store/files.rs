@@ -1,7 +1,7 @@
 //! The files of an open store, by which it is noticed that they are not where they were.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rusqlite::ffi;
 
@@ -28,7 +28,7 @@ impl Files {
     }
 }
 
-fn identity(path: &PathBuf) -> Option<Identity> {
+fn identity(path: &Path) -> Option<Identity> {
     let metadata = path.metadata().ok()?;
     Some((metadata.dev(), metadata.ino()))
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use agent::{
-    Error, Gathering, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message, Order,
+    Content, Error, Gathering, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message, Order,
     Report, Sealed,
 };
 use engine::ports::RunFailure;
@@ -32,9 +32,13 @@ pub(crate) fn deliver(order: &Order, report: Report) -> ExitCode {
     }
 }
 
-/// Leaves the files as they are now: all that there are, and of the others why not.
-pub(crate) fn gathered(gathering: &Gathering, ending: Ending) -> ExitCode {
-    let gathered = crate::outputs::gather(gathering);
+/// Leaves what was printed, and the files as they are now: all that there are, and of the others why not.
+pub(crate) fn gathered(
+    gathering: &Gathering,
+    printed: Option<Content>,
+    ending: Ending,
+) -> ExitCode {
+    let gathered = crate::outputs::gather(gathering, printed);
     let left =
         gathered.seal(&gathering.key).map_err(|error| error.to_string()).and_then(|sealed| {
             leave(&sealed, &gathering.message, gathering.message_limit, ending)

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ pub(crate) fn gather(until: Option<&Path>) -> ExitCode {
         .and_then(|signals| wait_for_the_end(&signals, until));
     match (gathering, ending) {
         (Err(broken), _) => broken,
-        (Ok(gathering), Ok(ending)) => deliver::gathered(&gathering, ending),
+        (Ok(gathering), Ok(ending)) => deliver::gathered(&gathering, None, ending),
         (Ok(_), Err(error)) => deliver::broken(&format!("the end cannot be waited for: {error}")),
     }
 }
@@ -47,7 +48,7 @@ fn wait_for_the_end(signals: &[Caught], until: Option<&Path>) -> io::Result<Endi
             return Ok(Ending::default());
         }
         let look = until.map(|_| (began.elapsed() / PART).clamp(LOOK, LAST_LOOK));
-        if wait(signals, look)? {
+        if wait(signals.iter().map(AsFd::as_fd), look)? {
             return Ok(Ending { hurried: true, ..Ending::default() });
         }
     }

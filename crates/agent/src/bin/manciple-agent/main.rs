@@ -19,6 +19,7 @@ mod install;
 mod log;
 mod output;
 mod outputs;
+mod printed;
 mod progress;
 mod run;
 mod settle;

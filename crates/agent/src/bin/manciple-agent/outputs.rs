@@ -20,12 +20,18 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 /// The kernel gives up where something is renamed meanwhile.
 const TRIES: usize = 10;
 
-/// What is there of each file, now.
-pub(crate) fn gather(gathering: &Gathering) -> Gathered {
+/// What is there of each file, now, and what was `printed`.
+pub(crate) fn gather(gathering: &Gathering, printed: Option<Content>) -> Gathered {
     let limit = gathering.file_limit;
-    let outputs = gathering.outputs.iter();
-    let outputs = outputs.map(|(container, outputs)| (container.clone(), of(outputs, limit)));
-    Gathered { run: gathering.run.clone(), outputs: outputs.collect() }
+    let mut gathered = Gathered { run: gathering.run.clone(), outputs: BTreeMap::new() };
+    for (container, outputs) in &gathering.outputs {
+        let mut files = of(outputs, limit);
+        if let (Some(name), Some(printed)) = (&outputs.stdout, &printed) {
+            files.insert(name.clone(), printed.clone());
+        }
+        gathered.outputs.insert(container.clone(), files);
+    }
+    gathered
 }
 
 fn of(outputs: &Outputs, limit: usize) -> BTreeMap<String, Content> {

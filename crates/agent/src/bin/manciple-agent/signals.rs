@@ -46,12 +46,13 @@ impl AsFd for Caught {
     }
 }
 
-/// Waits until one of them has come, and for `at_most` so long; it may be over sooner. Says whether one has.
+/// Waits until there is something to read of one of them, a signal or what is printed, and for `at_most` so long;
+/// it may be over sooner. Says whether there is.
 pub(crate) fn wait<'s>(
-    signals: impl IntoIterator<Item = &'s Caught>,
+    read: impl IntoIterator<Item = BorrowedFd<'s>>,
     at_most: Option<Duration>,
 ) -> io::Result<bool> {
-    let polled = signals.into_iter().map(|signal| PollFd::new(signal, PollFlags::IN));
+    let polled = read.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     match poll(&mut polled.collect::<Vec<_>>(), at_most.map(timespec).as_ref()) {
         Ok(came) => Ok(came > 0),
         Err(Errno::INTR) => Ok(false),

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! start ─▶ signals to it, orphans reaped ─▶ it has ended ─▶ what it left is ended ─▶ files, sealed ─▶ its status
+//!       └▶ what it prints, if that is taken ───────────────────────────────────────┘
 //! ```
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
 };
 
+use crate::printed::Printed;
 use crate::settle::Ending;
 use crate::signals::{self, Caught};
 use crate::told::told;
@@ -55,7 +58,8 @@ pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
     let gathering = told::<Gathering>(GATHERING_VARIABLE, "gathering");
     let gathering = gathering.map_err(|why| deliver::broken(&why)).ok();
     let mut ending = Ending { shared: true, hurried: false };
-    let status = run(program, arguments, &mut ending).unwrap_or_else(|error| {
+    let mut printed = gathering.as_ref().and_then(Printed::taken);
+    let status = run(program, arguments, &mut ending, &mut printed).unwrap_or_else(|error| {
         let program = Path::new(program).display();
         say(&format!("{program} cannot be run: {error}"));
         match Errno::from_io_error(&error) {
@@ -64,14 +68,20 @@ pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
         }
     });
     end_leftovers();
+    let printed = printed.map(Printed::end);
     if let Some(gathering) = gathering {
         // What cannot be left was said, and is no reason for the command to have failed.
-        let _ = deliver::gathered(&gathering, ending);
+        let _ = deliver::gathered(&gathering, printed, ending);
     }
     ExitCode::from(status)
 }
 
-fn run(program: &OsString, arguments: &[OsString], ending: &mut Ending) -> io::Result<u8> {
+fn run(
+    program: &OsString,
+    arguments: &[OsString],
+    ending: &mut Ending,
+    printed: &mut Option<Printed>,
+) -> io::Result<u8> {
     let mut child = Caught::catch(Signal::CHILD)?;
     // What is caught is as usual again in the command, whatever we were started with.
     let forwarded = FORWARDED.into_iter().map(Caught::catch);
@@ -80,9 +90,20 @@ fn run(program: &OsString, arguments: &[OsString], ending: &mut Ending) -> io::R
     OURS.iter().for_each(|variable| {
         command.env_remove(variable);
     });
-    let command = Pid::from_child(&command.args(arguments).spawn()?);
+    if printed.is_some() {
+        command.stdout(Stdio::piped());
+    }
+    let mut command = command.args(arguments).spawn()?;
+    if let (Some(printed), Some(stdout)) = (printed.as_mut(), command.stdout.take()) {
+        printed.read_from(stdout)?;
+    }
+    let command = Pid::from_child(&command);
     loop {
-        signals::wait(forwarded.iter().chain([&child]), None)?;
+        let signals = forwarded.iter().chain([&child]).map(AsFd::as_fd);
+        signals::wait(signals.chain(printed.as_ref().and_then(Printed::fd)), None)?;
+        if let Some(printed) = printed {
+            printed.read();
+        }
         if child.came()
             && let Some(status) = reap(command)?
         {

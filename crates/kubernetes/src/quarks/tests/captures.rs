@@ -2,7 +2,7 @@ use agent::{GATHERING_VARIABLE, Gathering, KeyPair};
 use serde_json::{Value, json};
 
 use crate::quarks::Dialect;
-use crate::quarks::capture::{Means, capture};
+use crate::quarks::capture::{Means, capture_files, capture_prints};
 use crate::quarks::output::OutputMap;
 use crate::runner::Delivery;
 
@@ -25,7 +25,7 @@ fn captured(mut pod: Value, native_sidecars: bool) -> Value {
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
     let means = Means { delivery: &delivery, key, native_sidecars, wraps: true };
-    capture(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
+    capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
     pod
 }
 
@@ -106,8 +106,31 @@ fn without_output_nothing_is_put_in() {
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
     let means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
-    capture(&mut plain, "run", &OutputMap::default(), &means);
+    capture_files(&mut plain, "run", &OutputMap::default(), &means);
     assert_eq!(plain["containers"].as_array().unwrap().len(), 3);
     assert_eq!(plain["containers"][0]["command"], json!(["sh", "-c"]));
     assert_eq!(plain["initContainers"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log() {
+    let spec = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
+    let map = OutputMap::of(Dialect::ExtendedJob, &spec);
+    let delivery = Delivery::from("agent");
+    let key = KeyPair::generate().public().clone();
+    let mut means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
+    let mut taken = pod();
+    capture_prints(&mut taken, "run", &map, &means);
+    let c = named(&taken, "containers", "c").unwrap();
+    assert_eq!(c["command"], json!(["/manciple/agent", "wrap", "--", "sh", "-c"]));
+    let told = gathering(c).unwrap();
+    let (of, outputs) = told.outputs.first_key_value().unwrap();
+    assert_eq!((of.as_str(), outputs.stdout.as_deref()), ("c", Some("stdout")));
+    assert_eq!(outputs.files, [""; 0]);
+    assert_eq!(named(&taken, "containers", "other"), named(&pod(), "containers", "other"));
+    assert_eq!(taken["containers"].as_array().unwrap().len(), 3, "nothing is beside them");
+    means.wraps = false;
+    let mut left = pod();
+    capture_prints(&mut left, "run", &map, &means);
+    assert_eq!(left["containers"], pod()["containers"]);
 }
