@@ -51,7 +51,8 @@ fn each_container_has_its_own_directory() {
     let mut gathering = pod.gathering(&["output.json"]);
     let files = vec!["output.json".to_owned()];
     let nowhere = Outputs { directory: pod.path("nowhere"), files: files.clone(), stdout: None };
-    let no_directory = Outputs { directory: pod.path("message"), files: files.clone(), stdout: None };
+    let no_directory =
+        Outputs { directory: pod.path("message"), files: files.clone(), stdout: None };
     let other = Outputs { directory: pod.path("other"), files, stdout: None };
     gathering.outputs.insert("other".to_owned(), other);
     gathering.outputs.insert("nowhere".to_owned(), nowhere);

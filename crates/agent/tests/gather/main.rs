@@ -6,4 +6,5 @@ mod files;
 mod harness;
 mod init;
 mod log;
+mod prints;
 mod wrap;

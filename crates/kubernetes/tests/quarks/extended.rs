@@ -1,3 +1,5 @@
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
 
@@ -69,6 +71,51 @@ async fn an_extended_job_tries_again_twice_and_keeps_output_of_a_failure_where_a
     let job = town.batch_jobs().await.remove(0);
     assert_eq!(job.spec.unwrap().backoff_limit, Some(2));
     assert_eq!(job.metadata.labels.unwrap()["fissile.cloudfoundry.org/extendedjob"], "true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stderr_is_no_output_and_output_is_in_no_log() {
+    let town = town("ejob-stderr").await;
+    let script = "echo working >&2; echo '{\"password\": \"planted\"}'; echo done >&2";
+    town.create("a", prints("once", script)).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    assert_eq!(town.data("foo-c").await["password"], "planted");
+    let pod = town.pods().await.remove(0);
+    let pods = town.cluster.api::<Pod>();
+    let log = pods.logs(&pod.metadata.name.clone().unwrap(), &LogParams::default()).await.unwrap();
+    assert_eq!(log, "working\ndone\n");
+    assert!(!serde_json::to_string(&pod.status).unwrap().contains("planted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_program_that_only_the_image_names_the_log_is_read() {
+    let town = town("ejob-entrypoint").await;
+    let mut spec = prints("once", "");
+    let container = &mut spec["template"]["spec"]["containers"][0];
+    container.as_object_mut().unwrap().remove("command");
+    container["args"] = json!(["-c", "echo '{\"k\": \"from the log\"}'"]);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+    assert_eq!(town.data("foo-c").await["k"], "from the log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_output_of_two_containers_comes_home_beside_each_other() {
+    let town = town("ejob-large").await;
+    let value = "head -c 300000 /dev/zero | tr '\\0' x";
+    let script = format!("printf '{{\"k\": \"'; {value}; printf '\"}}'");
+    let mut spec = prints("once", &script);
+    let containers = &mut spec["template"]["spec"]["containers"];
+    let mut other = containers[0].clone();
+    other["name"] = json!("other");
+    containers.as_array_mut().unwrap().push(other);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["made"], json!(["foo-c", "foo-other"]), "{run}");
+    for name in ["foo-c", "foo-other"] {
+        assert_eq!(town.data(name).await["k"].len(), 300_000);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use agent::{
-    Content, Error, Gathering, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message, Order,
-    Report, Sealed,
+    Content, Error, Gathering, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message,
+    Order, Report, Sealed,
 };
 use engine::ports::RunFailure;
 use engine::record::Reason;
