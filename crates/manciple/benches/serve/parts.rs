@@ -172,6 +172,19 @@ pub(crate) fn memory(plan: &Plan) {
     }
 }
 
+/// The id of the n-th order: as platforms make them, so that neighbours in time are none in the store.
+pub(crate) fn id(n: u64) -> String {
+    let part = |salt: u64| {
+        let mixed = (n ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ (mixed >> 31)
+    };
+    let (high, low) = (part(0), part(1 << 63));
+    let (first, second, third) = (high >> 32, (high >> 16) & 0xffff, high & 0xfff);
+    let (fourth, fifth) = ((low >> 48) & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
+    format!("{first:08x}-{second:04x}-4{third:03x}-{fourth:04x}-{fifth:012x}")
+}
+
 /// Durable provisions beside the store's own commits, in turns: on the disk as it is, and on one whose
 /// syncs take longer, as those of most machines do; with as many clients as fill a transaction of the
 /// store twice, too. And reads beside them.
@@ -212,7 +225,7 @@ fn provisions_beside_commits(plan: &Plan, sync: Duration, asking: f64) -> (f64, 
     let server = site.serve();
     wait_ready(&server);
     let order = |n: u64| {
-        let path = format!("/v2/service_instances/i-{n}?accepts_incomplete=true");
+        let path = format!("/v2/service_instances/{}?accepts_incomplete=true", id(n));
         request("PUT", &path, BODY)
     };
     let (cpu, seen) = measured(plan, &server, 202, order);

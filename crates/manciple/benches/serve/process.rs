@@ -233,7 +233,7 @@ pub(crate) fn serve_bare(answer: &str) {
 fn ordered(n: u64) -> Record {
     let object = |value: serde_json::Value| serde_json::from_value(value).unwrap();
     let body: serde_json::Value = serde_json::from_str(crate::parts::BODY).unwrap();
-    let mut record = sample(&format!("i-{n}"));
+    let mut record = sample(&crate::parts::id(n));
     record.lifecycle = Lifecycle::Creating;
     record.ordered.plan_id = osb::PlanId::new("plan-3").unwrap();
     record.ordered.parameters = object(body["parameters"].clone());

@@ -58,8 +58,8 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
         "cgroupDriver": "cgroupfs",
         "failSwapOn": false,
         "enforceNodeAllocatable": [],
-        // A test machine's disk may be nearly full, and its pods small.
-        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        // A large disk that is nearly full has room for pods that are small.
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "100Mi", "imagefs.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "/etc/resolv.conf",
         "maxPods": 200,
