@@ -216,22 +216,24 @@ fn bench() -> anyhow::Result<()> {
 /// The agent as it goes into a ConfigMap.
 const PACKED: &str = "manciple-agent.packed";
 const STATIC: &str = "-C target-feature=+crt-static";
+/// A short list of what has to be moved at the start: it is read whole then, and stays in memory.
+const PACKED_RELOCATIONS: &str = "-C link-arg=-Wl,-z,pack-relative-relocs";
 
 fn dist() -> anyhow::Result<()> {
-    give_away("manciple", "manciple", "release", STATIC)?;
+    give_away("manciple", "manciple", "release", &[STATIC, PACKED_RELOCATIONS].join(" "))?;
     Ok(())
 }
 
 fn agent() -> anyhow::Result<()> {
     // Random bytes by the system call, as a static program does not find the function; no code for
     // the wide registers of some processors, which a single seal does not need; no tables for
-    // unwinding, as it aborts; a short list of what has to be moved at its start.
+    // unwinding, as it aborts.
     let flags = [
         STATIC,
         "--cfg getrandom_backend=\"linux_getrandom\"",
         "--cfg curve25519_dalek_backend=\"serial\"",
         "-C force-unwind-tables=no",
-        "-C link-arg=-Wl,-z,pack-relative-relocs",
+        PACKED_RELOCATIONS,
     ];
     let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "))?;
     eprintln!("{size} bytes");
