@@ -138,7 +138,8 @@ pub(crate) struct RemoteArgs {
     /// How to print [env: MANCIPLE_OUTPUT] [default: table]
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
-    /// The longest to wait: 90s, 15m, 2h [default: what the plan says; 60s for one request]
+    /// The longest to wait: 90s, 15m, 2h [default: what the plan says; 60s for one request; 5m for a
+    /// server that does not answer at all]
     #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
     pub(crate) timeout: Option<Duration>,
     /// No progress and no hints; lists and orders print ids only

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use osb::client::{ClientError, Ordered, Pending, Polling, Response};
+use osb::client::{ClientError, Ordered, Pending, Polling, Response, WaitError};
 use osb::{Action, Catalog, LastOperation, LastOperationQuery};
 
 use super::connection::{Connection, Subject};
@@ -106,12 +106,17 @@ impl Connection {
         self.ongoing.clear();
         last.map_err(|error| {
             let failure = Failure::operation(&following.name(), &self.url, &error);
-            match failure.exit {
-                super::exit::Exit::OperationFailed => failure.hint(after_failure(subject)),
-                super::exit::Exit::Unfinished => {
+            match error {
+                WaitError::Failed(_) => failure.hint(after_failure(subject)),
+                WaitError::Deadline { .. } => {
                     failure.hint(format!("it goes on; follow it: {watch}"))
                 }
-                _ => failure.or_hint(format!("it may go on; look at it: {watch}")),
+                WaitError::Silent { .. } => failure.hint(format!(
+                    "it may go on or have ended; look once the server answers again: {watch}"
+                )),
+                WaitError::Unclear { .. } => {
+                    failure.or_hint(format!("it may go on; look at it: {watch}"))
+                }
             }
         })
     }
