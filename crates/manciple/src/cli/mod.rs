@@ -20,6 +20,7 @@ mod documents;
 pub(crate) mod exit;
 pub(crate) mod failure;
 mod follow;
+mod hints;
 pub(crate) mod input;
 mod lists;
 mod logs;

@@ -4,6 +4,7 @@
 
 mod documents;
 mod exits;
+mod hints;
 mod jobs;
 mod lint;
 mod operator;
