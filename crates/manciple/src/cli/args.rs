@@ -205,7 +205,7 @@ pub(crate) struct Offer {
 pub(crate) struct CatalogArgs {
     /// Show this service with its plans and their parameters
     pub(crate) service: Option<String>,
-    /// Have the broker read its catalog anew first
+    /// Have the broker read its catalog anew first; if it cannot, the one from before stays in force
     #[arg(long)]
     pub(crate) refresh: bool,
 }
