@@ -91,7 +91,7 @@ pub(crate) enum Command {
     /// Save everything that is recorded, while the server runs
     Backup(Remote<BackupArgs>),
     /// Put a backup into the data directory of a server that is not running
-    Restore(RestoreArgs),
+    Restore(Local<RestoreArgs>),
     /// Print the definitions of the resources that a cluster keeps, for `kubectl apply -f -`
     Crds(CrdsArgs),
     /// Print the completions of a shell
@@ -114,6 +114,33 @@ pub(crate) struct Remote<T: Args> {
     pub(crate) args: T,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
+}
+
+/// A command that asks nobody. How to print may stand before the command or after it.
+#[derive(Debug, Args)]
+pub(crate) struct Local<T: Args> {
+    #[command(flatten)]
+    pub(crate) args: T,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
+}
+
+/// How to print.
+#[derive(Debug, Args)]
+pub(crate) struct Printing {
+    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// Nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Printing {
+    /// As all commands have it.
+    pub(crate) fn remote(&self) -> RemoteArgs {
+        RemoteArgs { output: self.output, quiet: self.quiet, ..RemoteArgs::default() }
+    }
 }
 
 /// How to reach the broker, and how to print.

@@ -9,6 +9,7 @@ mod jobs;
 mod lint;
 mod operator;
 mod orders;
+mod restore;
 mod secrets;
 mod stub;
 mod templates;
