@@ -134,3 +134,21 @@ fn a_body_that_cannot_be_meant_is_refused_naming_the_member() {
         refused(route, &answer, 413, "PayloadTooLarge", "at most 65536 bytes");
     }
 }
+
+#[test]
+fn a_catalog_that_the_broker_cannot_give_is_the_brokers_failure_and_the_one_before_stays() {
+    let (site, server) = serve();
+    for (broker, why) in [
+        ("#!/bin/sh\necho 'no catalog today' >&2; exit 1\n", "could not be read"),
+        ("#!/bin/sh\necho '{\"services\": [{}]}'\n", "fault"),
+    ] {
+        site.script(broker);
+        let refresh = ["catalog", "--refresh"];
+        let run = site.client(&server.url(), &refresh).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(5), "{said}");
+        assert!(said.contains(why) && said.contains("from before stays in force"), "{said}");
+        let run = site.client(&server.url(), &["catalog", "--quiet"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "db\n", "{run:?}");
+    }
+}

@@ -379,13 +379,15 @@ fn a_backup_of_a_running_server_serves_the_same_credentials_elsewhere() {
         command.output().unwrap()
     };
     let wrong = restore("wrong.key");
-    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
     let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(said.contains("is not the key of this store"), "{said}");
+    assert!(said.contains("is not the key of this backup"), "{said}");
+    assert!(said.contains("hint: give the key"), "{said}");
     let restored = restore("right.key");
     assert!(restored.status.success(), "{restored:?}");
     let again = restore("right.key");
-    assert_eq!(again.status.code(), Some(1), "a store is not replaced unasked: {again:?}");
+    assert_eq!(again.status.code(), Some(2), "a store is not replaced unasked: {again:?}");
+    assert!(String::from_utf8_lossy(&again.stderr).contains("hint: --replace"), "{again:?}");
     assert_eq!(credentials(&elsewhere.serve()), given);
     assert_eq!(credentials(&server), given);
 }

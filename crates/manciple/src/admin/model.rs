@@ -60,6 +60,12 @@ pub(crate) struct OperationView {
     /// Why it failed, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
+    /// After a failed update or deprovision: whether the instance still works, if the broker says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) instance_usable: Option<bool>,
+    /// After a failed update: whether it may be repeated as it was, if the broker says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) update_repeatable: Option<bool>,
 }
 
 /// A page of records.
@@ -199,6 +205,8 @@ impl From<&Operation> for OperationView {
             progress: operation.progress.clone(),
             reason: reason(failure),
             description: failure.map(|failure| failure.description.clone()),
+            instance_usable: failure.and_then(|failure| failure.instance_usable),
+            update_repeatable: failure.and_then(|failure| failure.update_repeatable),
         }
     }
 }
@@ -217,6 +225,8 @@ impl From<&PastOperation> for OperationView {
             progress: None,
             reason: reason(failure),
             description: failure.map(|failure| failure.description.clone()),
+            instance_usable: failure.and_then(|failure| failure.instance_usable),
+            update_repeatable: failure.and_then(|failure| failure.update_repeatable),
         }
     }
 }

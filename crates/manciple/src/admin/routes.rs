@@ -11,11 +11,11 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use engine::Engine;
 use engine::history::{Mark, Wanted, Which};
 use engine::names::RunName;
 use engine::ports::{Filter, Kind, Stored};
 use engine::record::{Key, Timestamp};
+use engine::{CatalogError, Engine};
 use http::{HeaderValue, header};
 use osb::server::Authentication;
 use osb::{BindingId, Error, ErrorKind, InstanceId};
@@ -233,7 +233,11 @@ async fn purge(State(admin): State<Admin>, body: Sent) -> Result<Json<serde_json
 async fn refresh(State(admin): State<Admin>) -> Result<Json<serde_json::Value>, Refusal> {
     match admin.engine.refresh_catalog().await {
         Ok(_) => Ok(Json(json!({}))),
-        Err(error) => Err(Error::new(ErrorKind::Unprocessable, error.to_string()).into()),
+        Err(error @ CatalogError::Store(_)) => {
+            Err(Error::new(ErrorKind::Unavailable, error.to_string()).into())
+        }
+        // Whoever asked did nothing wrong: the broker did.
+        Err(error) => Err(Error::internal(error.to_string()).into()),
     }
 }
 

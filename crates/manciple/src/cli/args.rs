@@ -91,7 +91,7 @@ pub(crate) enum Command {
     /// Save everything that is recorded, while the server runs
     Backup(Remote<BackupArgs>),
     /// Put a backup into the data directory of a server that is not running
-    Restore(RestoreArgs),
+    Restore(Local<RestoreArgs>),
     /// Print the definitions of the resources that a cluster keeps, for `kubectl apply -f -`
     Crds(CrdsArgs),
     /// Print the completions of a shell
@@ -116,6 +116,33 @@ pub(crate) struct Remote<T: Args> {
     pub(crate) remote: RemoteArgs,
 }
 
+/// A command that asks nobody. How to print may stand before the command or after it.
+#[derive(Debug, Args)]
+pub(crate) struct Local<T: Args> {
+    #[command(flatten)]
+    pub(crate) args: T,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
+}
+
+/// How to print.
+#[derive(Debug, Args)]
+pub(crate) struct Printing {
+    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// Nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Printing {
+    /// As all commands have it.
+    pub(crate) fn remote(&self) -> RemoteArgs {
+        RemoteArgs { output: self.output, quiet: self.quiet, ..RemoteArgs::default() }
+    }
+}
+
 /// How to reach the broker, and how to print.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Broker and output")]
@@ -138,7 +165,8 @@ pub(crate) struct RemoteArgs {
     /// How to print [env: MANCIPLE_OUTPUT] [default: table]
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
-    /// The longest to wait: 90s, 15m, 2h [default: what the plan says; 60s for one request]
+    /// The longest to wait: 90s, 15m, 2h [default: what the plan says; 60s for one request; 5m for a
+    /// server that does not answer at all]
     #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
     pub(crate) timeout: Option<Duration>,
     /// No progress and no hints; lists and orders print ids only
@@ -204,7 +232,7 @@ pub(crate) struct Offer {
 pub(crate) struct CatalogArgs {
     /// Show this service with its plans and their parameters
     pub(crate) service: Option<String>,
-    /// Have the broker read its catalog anew first
+    /// Have the broker read its catalog anew first; if it cannot, the one from before stays in force
     #[arg(long)]
     pub(crate) refresh: bool,
 }

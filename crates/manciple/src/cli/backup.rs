@@ -6,12 +6,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use standalone::store::Restored;
 
-use super::args::{BackupArgs, RemoteArgs};
+use super::args::BackupArgs;
 use super::connection::Connection;
 use super::failure::Failure;
-use super::output::Output;
 
 pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(), Failure> {
     let target = args.to;
@@ -70,23 +68,6 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Says what a restore did.
-pub(crate) fn tell_restored(remote: &RemoteArgs, restored: &Restored) -> Result<(), Failure> {
-    let format = super::connection::format(remote).unwrap_or_default();
-    let out = Output { format, quiet: remote.quiet };
-    if out.is_json() {
-        return out.json(&json!({ "records": restored.records, "aside": restored.aside }));
-    }
-    if out.quiet {
-        return Ok(());
-    }
-    out.line(&format!("{} records restored", restored.records))?;
-    match &restored.aside {
-        Some(aside) => out.line(&format!("what was there before is in {}", aside.display())),
-        None => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::args::CatalogArgs;
 use super::connection::Connection;
+use super::exit::Exit;
 use super::failure::Failure;
 use super::lookup;
 use super::output::Output;
@@ -12,7 +13,16 @@ use super::output::Output;
 pub(crate) async fn show(connection: Connection, args: CatalogArgs) -> Result<(), Failure> {
     if args.refresh {
         let refreshed = connection.refresh_catalog().await;
-        refreshed.map_err(|error| connection.refused("refresh the catalog", &error))?;
+        refreshed.map_err(|error| {
+            let failure = connection.refused("refresh the catalog", &error);
+            match failure.exit {
+                Exit::BrokerFailed => failure.or_hint(
+                    "the catalog from before stays in force: manciple catalog; what the broker wrote is \
+                     in the server's log",
+                ),
+                _ => failure,
+            }
+        })?;
     }
     let catalog = connection.catalog().await?;
     let out = connection.out;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use kubernetes::ClientError as ClusterError;
+use osb::LastOperation;
 use osb::client::{ClientError, Refusal, WaitError};
 use serde_json::{Value, json};
 
@@ -89,12 +90,24 @@ impl Failure {
                 }));
                 failure
             }
-            WaitError::Deadline { after } => Self::new(
-                Exit::Unfinished,
-                format!("the {what} did not end within {}", times::span(*after)),
-            ),
-            WaitError::Unclear(error) => {
-                Self::request(&format!("tell how the {what} stands"), url, error)
+            WaitError::Deadline { after, last } => {
+                let after = times::span(*after);
+                let last = last_seen(last.as_ref());
+                Self::new(Exit::Unfinished, format!("the {what} did not end within {after}{last}"))
+            }
+            WaitError::Silent { after, last, source } => {
+                let (after, last) = (times::span(*after), last_seen(last.as_ref()));
+                let cause = root_cause(source);
+                Self::new(
+                    Exit::Unreachable,
+                    format!("no answer from {url} for {after} ({cause}) about the {what}{last}"),
+                )
+            }
+            WaitError::Unclear { last, source } => {
+                let mut failure =
+                    Self::request(&format!("tell how the {what} stands"), url, source);
+                failure.message.push_str(&last_seen(last.as_ref()));
+                failure
             }
         }
     }
@@ -222,6 +235,15 @@ const NO_CREDENTIALS: &str =
     "the kubeconfig says how credentials are made; kubectl with the same kubeconfig shows more";
 const OTHER_CLUSTER: &str =
     "is the cluster up, and this the one? --kubeconfig or KUBECONFIG names another";
+
+/// What is known of an operation whose end was not seen, to be added to why it was not.
+fn last_seen(last: Option<&LastOperation>) -> String {
+    match last.map(|last| last.description.as_deref()) {
+        None => String::new(),
+        Some(None) => "; it was last seen in progress".to_owned(),
+        Some(Some(said)) => format!("; it was last seen in progress: {}", one_line(said)),
+    }
+}
 
 /// The innermost error: the one that names the cause ("connection refused").
 fn root_cause(error: &dyn std::error::Error) -> String {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use osb::client::{ClientError, Ordered, Pending, Polling, Response};
+use osb::client::{ClientError, Ordered, Pending, Polling, Response, WaitError};
 use osb::{Action, Catalog, LastOperation, LastOperationQuery};
 
 use super::connection::{Connection, Subject};
 use super::failure::Failure;
+use super::hints;
 use super::lookup::{self, Ids};
 use super::progress::Progress;
 
@@ -62,7 +63,10 @@ impl Connection {
         answer: Result<Response<Ordered<T>>, ClientError>,
         no_wait: bool,
     ) -> Result<Settled<T>, Failure> {
-        let answer = answer.map_err(|error| self.not_ordered(following, &error))?;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.not_ordered(following, &error).await),
+        };
         let settled =
             |body, ended, asynchronous, operation| Settled { body, ended, asynchronous, operation };
         match answer.body {
@@ -106,12 +110,19 @@ impl Connection {
         self.ongoing.clear();
         last.map_err(|error| {
             let failure = Failure::operation(&following.name(), &self.url, &error);
-            match failure.exit {
-                super::exit::Exit::OperationFailed => failure.hint(after_failure(subject)),
-                super::exit::Exit::Unfinished => {
+            match error {
+                WaitError::Failed(last) => {
+                    failure.hint(hints::of_operation(following.action, subject, &last))
+                }
+                WaitError::Deadline { .. } => {
                     failure.hint(format!("it goes on; follow it: {watch}"))
                 }
-                _ => failure.or_hint(format!("it may go on; look at it: {watch}")),
+                WaitError::Silent { .. } => failure.hint(format!(
+                    "it may go on or have ended; look once the server answers again: {watch}"
+                )),
+                WaitError::Unclear { .. } => {
+                    failure.or_hint(format!("it may go on; look at it: {watch}"))
+                }
             }
         })
     }
@@ -128,33 +139,11 @@ impl Connection {
         polling
     }
 
-    fn not_ordered(&self, following: &Following<'_>, error: &ClientError) -> Failure {
+    async fn not_ordered(&self, following: &Following<'_>, error: &ClientError) -> Failure {
         let failure = self.refused(&following.order(), error);
-        let words = following.subject.words();
-        match error {
-            ClientError::Timeout { .. } | ClientError::Transport { sent: true, .. } => failure
-                .hint(format!(
-                    "the broker may have received it; look first: manciple status {words}"
-                )),
-            ClientError::Refused(refusal) if refusal.is("ConcurrencyError") => {
-                failure.hint(format!(
-                    "another operation goes on; wait for its end: manciple status {words} --watch"
-                ))
-            }
-            ClientError::Refused(refusal) if refusal.status == 409 => failure.hint(format!(
-                "it exists already and differs; look at it: manciple status {words}"
-            )),
-            _ => failure,
+        match hints::of_refusal(self, following, error).await {
+            Some(hint) => failure.hint(hint),
+            None => failure,
         }
     }
-}
-
-/// What to do about an operation that failed.
-pub(crate) fn after_failure(subject: &Subject) -> String {
-    format!(
-        "read its log: manciple logs {}; see all of it: manciple status {words}; try again: \
-         manciple retry {words}",
-        subject.options(),
-        words = subject.words(),
-    )
 }

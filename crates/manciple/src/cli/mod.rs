@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`orders`] and [`binding`] speak the Open Service Broker API and work with any broker; [`status`],
-//! [`lists`], [`logs`], [`repair`] and [`backup`] ask the operator's API. Results are on stdout,
+//! [`lists`], [`logs`], [`repair`] and [`backup`] ask the operator's API; [`restore`] asks nobody. Results are on stdout,
 //! everything else on stderr. No secret is an argument, and none is printed but the credentials that
 //! were asked for.
 
@@ -20,6 +20,7 @@ mod documents;
 pub(crate) mod exit;
 pub(crate) mod failure;
 mod follow;
+mod hints;
 pub(crate) mod input;
 mod lists;
 mod logs;
@@ -29,6 +30,7 @@ mod orders;
 pub(crate) mod output;
 pub(crate) mod progress;
 mod repair;
+mod restore;
 mod status;
 pub(crate) mod times;
 
@@ -68,10 +70,9 @@ fn run(cli: Cli) -> ExitCode {
             end(&before, crate::controller::run(&args).map_err(failure))
         }
         Command::Supervise { run_dir } => crate::serve::supervise(&run_dir),
-        Command::Restore(args) => {
-            let failure = |error| Failure::new(Exit::OperationFailed, format!("{error:#}"));
-            let restored = crate::serve::restore(&args).map_err(failure);
-            end(&before, restored.and_then(|restored| backup::tell_restored(&before, &restored)))
+        Command::Restore(with) => {
+            let remote = before.overridden_by(with.printing.remote());
+            end(&remote, restore::restore(&with.args, &remote))
         }
         Command::Crds(args) => end(&before, documents::crds(&args)),
         Command::Completions(args) => end(&before, documents::completions(args.shell)),

@@ -49,11 +49,12 @@ pub(crate) async fn show(connection: Connection, args: StatusArgs) -> Result<(),
         {
             return outcome;
         }
-        // An instance that was removed while it was watched may be forgotten already.
+        // An instance that was removed while it was watched may be forgotten already; and why something
+        // failed is more than why it cannot be shown.
         match read().await {
             Ok(now) => record = now,
             Err(failure) if failure.exit == super::exit::Exit::Missing => return outcome,
-            Err(failure) => return Err(failure),
+            Err(failure) => return outcome.and(Err(failure)),
         }
     }
     print(&connection, &subject, &record).await?;
@@ -154,8 +155,14 @@ pub(crate) fn next(subject: &Subject, record: &RecordView) -> Vec<Next> {
         ];
     }
     if operation.state == "failed" {
-        let mut all =
-            vec![next("read its log", logs), next("try again", format!("manciple retry {words}"))];
+        let mut all = vec![next("read its log", logs)];
+        all.push(match operation.update_repeatable {
+            Some(false) if operation.action == "update" => next(
+                "the same update would fail again; order another",
+                format!("manciple update {words}"),
+            ),
+            _ => next("try again", format!("manciple retry {words}")),
+        });
         if operation.action == "deprovision" || operation.action == "unbind" {
             let purge = format!("manciple purge {words}");
             all.push(next("forget it; what was made stays where it is", purge));
@@ -254,6 +261,20 @@ mod tests {
             let commands: Vec<_> = next.iter().map(|next| next.command.as_str()).collect();
             let expected: Vec<_> = expected.iter().map(|rest| format!("manciple {rest}")).collect();
             assert_eq!(commands, expected, "{state} {action} {phase}");
+        }
+    }
+
+    #[test]
+    fn what_would_fail_again_is_not_to_be_tried_again() {
+        let subject = Subject::new("i", None).unwrap();
+        for (repeatable, expected) in [
+            (None, "manciple retry i"),
+            (Some(true), "manciple retry i"),
+            (Some(false), "manciple update i"),
+        ] {
+            let mut record = record("ready", "update", "failed");
+            record.operation.update_repeatable = repeatable;
+            assert_eq!(next(&subject, &record)[1].command, expected, "{repeatable:?}");
         }
     }
 

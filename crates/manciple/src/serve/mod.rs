@@ -26,9 +26,8 @@ mod tls;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use standalone::seal::KeySource;
-use standalone::store::{Replace, Restored, restore as restore_store};
+use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 
 pub(crate) use cluster::{AgentDelivery, Cluster, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
@@ -110,7 +109,7 @@ impl ServeArgs {
 /// What to restore, and where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestoreArgs {
-    /// The backup
+    /// The backup: a file that `manciple backup` wrote
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// The data directory of a server that is not running
@@ -119,7 +118,8 @@ pub(crate) struct RestoreArgs {
     /// Replace what the directory holds; that is moved aside
     #[arg(long)]
     pub(crate) replace: bool,
-    /// The file of the key that the backup is encrypted with
+    /// The file of the key that the backup is encrypted with [default: encryption.key in the data
+    /// directory, unless MANCIPLE_ENCRYPTION_KEY is set]
     #[arg(long, value_name = "FILE", conflicts_with = "encryption_key_env")]
     pub(crate) encryption_key_file: Option<PathBuf>,
     /// The environment variable that holds that key
@@ -140,7 +140,7 @@ pub(crate) fn supervise(run_dir: &Path) -> ExitCode {
 }
 
 /// Puts a backup into a data directory. What is there is refused, or moved aside.
-pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<Restored> {
+pub(crate) fn restore(args: &RestoreArgs) -> Result<Restored, OpenError> {
     let key = match (&args.encryption_key_file, &args.encryption_key_env) {
         (Some(path), _) => KeySource::File(path.clone()),
         (None, Some(name)) => KeySource::Environment(name.clone()),
@@ -151,5 +151,4 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<Restored> {
     };
     let replace = if args.replace { Replace::KeepAside } else { Replace::Refuse };
     restore_store(&args.from, &args.data_dir, &key, replace)
-        .with_context(|| format!("{} was not restored", args.from.display()))
 }

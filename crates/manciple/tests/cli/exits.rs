@@ -70,6 +70,24 @@ fn waiting_ends_in_time_and_the_operation_goes_on() {
 }
 
 #[test]
+fn a_server_that_went_away_while_it_was_waited_for_is_unreachable() {
+    let polls = std::sync::atomic::AtomicU32::new(0);
+    let stub = Stub::new(move |request| {
+        if !request.path.ends_with("/last_operation") {
+            return (request.method == "PUT").then(|| answer(202, &json!({})));
+        }
+        Some(match polls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => answer(200, &json!({"state": "in progress", "description": "making disks"})),
+            _ => crate::stub::cut_short(b"{"),
+        })
+    });
+    let run = stub.run(&["provision", "db", "small", "i", "--timeout", "2s"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stderr.contains("it was last seen in progress: making disks"), "{run:?}");
+    assert!(run.stderr.contains("manciple status i --watch"), "{run:?}");
+}
+
+#[test]
 fn an_interrupted_wait_says_that_the_operation_goes_on() {
     for signal in ["-INT", "-TERM"] {
         let stub = Stub::polled(&[json!({"state": "in progress"})]);

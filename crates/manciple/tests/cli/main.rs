@@ -4,10 +4,12 @@
 
 mod documents;
 mod exits;
+mod hints;
 mod jobs;
 mod lint;
 mod operator;
 mod orders;
+mod restore;
 mod secrets;
 mod stub;
 mod templates;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -9,6 +10,8 @@ use rcgen::CertificateParams;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
+use standalone::seal::KeySource;
+use standalone::store::{EmbeddedStore, Options};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -162,6 +165,17 @@ impl Stub {
         assert_eq!(run.stderr, "", "nothing but the result");
         serde_json::from_str(&run.stdout).unwrap()
     }
+}
+
+/// What a server sends as its backup: a store without records, that opens with this key.
+pub(crate) fn saved_store(key: &Path) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let options = Options::new(dir.path().join("store"), KeySource::File(key.to_owned()));
+    let store = EmbeddedStore::open(&options).unwrap();
+    let path = dir.path().join("backup");
+    runtime.block_on(store.backup_to(&path)).unwrap();
+    std::fs::read(path).unwrap()
 }
 
 #[derive(Debug)]

@@ -50,7 +50,7 @@ async fn suite(plan: &str) -> Report {
             first_interval: Duration::from_millis(20),
             max_interval: Duration::from_millis(50),
             deadline: Duration::from_secs(60),
-            on_event: None,
+            ..Polling::default()
         },
         ..Options::default()
     };

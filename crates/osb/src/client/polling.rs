@@ -18,6 +18,10 @@ const MAXIMUM_POLLING_DURATION: Duration = Duration::from_secs(7 * 24 * 60 * 60)
 /// What a deadline is cut to: a catalog may name more seconds than a clock can count.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
+/// How long to go on asking somebody who does not answer at all: longer than a restart takes, and shorter
+/// than anybody watches a server that is gone. The specification would go on to the end.
+const SILENCE: Duration = Duration::from_secs(5 * 60);
+
 /// How many answers in a row that make no sense (a 404, a malformed body) end the polling. The
 /// specification would poll on to the end; someone who waits is better told.
 const PATIENCE: u32 = 5;
@@ -27,10 +31,12 @@ const PATIENCE: u32 = 5;
 pub struct Polling {
     /// The first pause; each one is half again as long.
     pub first_interval: Duration,
-    /// The longest pause. A `Retry-After` of the broker goes before both.
+    /// The longest pause. A `Retry-After` of the broker goes before it, and is at least the first pause.
     pub max_interval: Duration,
     /// When to give up.
     pub deadline: Duration,
+    /// When to give up if there is no answer at all: no connection, or one that broke, or none in time.
+    pub silence: Duration,
     /// Called with every answer.
     pub on_event: Option<OnEvent>,
 }
@@ -74,6 +80,7 @@ impl Default for Polling {
             first_interval: Duration::from_secs(1),
             max_interval: Duration::from_secs(30),
             deadline: MAXIMUM_POLLING_DURATION,
+            silence: SILENCE,
             on_event: None,
         }
     }
@@ -85,6 +92,7 @@ impl std::fmt::Debug for Polling {
             .field("first_interval", &self.first_interval)
             .field("max_interval", &self.max_interval)
             .field("deadline", &self.deadline)
+            .field("silence", &self.silence)
             .finish_non_exhaustive()
     }
 }
@@ -130,17 +138,36 @@ pub enum WaitError {
     Deadline {
         /// How long was polled.
         after: Duration,
+        /// What the broker said last.
+        last: Option<LastOperation>,
+    },
+    /// Nobody answers.
+    #[error("for {after:?} the broker has not answered")]
+    Silent {
+        /// For how long: [`Polling::silence`], or what there was of it at the deadline.
+        after: Duration,
+        /// What the broker said last.
+        last: Option<LastOperation>,
+        /// What became of the last request.
+        #[source]
+        source: ClientError,
     },
     /// The broker's answers make no sense.
     #[error("the broker cannot tell how the operation stands")]
-    Unclear(#[source] ClientError),
+    Unclear {
+        /// What the broker said last that made sense.
+        last: Option<LastOperation>,
+        /// Its last answer.
+        #[source]
+        source: ClientError,
+    },
 }
 
 impl Client {
     /// Follows an operation on an instance to its end.
     ///
-    /// Honours `Retry-After`; goes on through broken connections, timeouts, 408, 429 and 5xx; takes 410
-    /// for a success of a deletion.
+    /// Honours `Retry-After`; goes on through 408, 429 and 5xx, and through broken connections and timeouts
+    /// for [`Polling::silence`]; takes 410 for a success of a deletion.
     ///
     /// # Errors
     /// The operation failed, or its end could not be seen.
@@ -172,7 +199,7 @@ impl Client {
     }
 }
 
-async fn wait<F>(
+pub(super) async fn wait<F>(
     action: Action,
     polling: &Polling,
     ask: impl Fn() -> F,
@@ -182,37 +209,49 @@ where
 {
     let end = Instant::now() + polling.deadline.min(LONGEST_DEADLINE);
     let mut interval = polling.first_interval;
-    let mut senseless = 0;
     let mut pause = interval;
+    let mut known = None;
+    let mut senseless = 0;
+    let mut silent_since = None;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         // Once more at the very end: the operation may have ended during a long pause.
         tokio::time::sleep(pause.min(left)).await;
+        let asked = Instant::now();
         let retry_after = match ask().await {
             Ok(Response { body: last, retry_after, .. }) => {
                 polling.tell(PollEvent::State(&last));
                 match last.state {
                     OperationState::Succeeded => return Ok(last),
                     OperationState::Failed => return Err(WaitError::Failed(last)),
-                    OperationState::InProgress => {}
+                    OperationState::InProgress => known = Some(last),
                 }
-                senseless = 0;
+                (senseless, silent_since) = (0, None);
                 retry_after
             }
             Err(error) if error.status() == Some(410) && deletes(action) => return Ok(gone()),
-            Err(error) => {
-                polling.tell(PollEvent::Trouble(&error));
-                senseless = if error.is_passing() { 0 } else { senseless + 1 };
+            Err(source) => {
+                polling.tell(PollEvent::Trouble(&source));
+                senseless = if source.is_passing() { 0 } else { senseless + 1 };
                 if senseless >= PATIENCE {
-                    return Err(WaitError::Unclear(error));
+                    return Err(WaitError::Unclear { last: known, source });
                 }
-                error.retry_after()
+                let retry_after = source.retry_after();
+                if source.status().is_some() {
+                    silent_since = None;
+                } else {
+                    let after = silent_since.get_or_insert(asked).elapsed();
+                    if after >= polling.silence || Instant::now() >= end {
+                        return Err(WaitError::Silent { after, last: known, source });
+                    }
+                }
+                retry_after
             }
         };
         if Instant::now() >= end {
-            return Err(WaitError::Deadline { after: polling.deadline });
+            return Err(WaitError::Deadline { after: polling.deadline, last: known });
         }
-        pause = retry_after.unwrap_or(interval);
+        pause = retry_after.map_or(interval, |asked| asked.max(polling.first_interval));
         interval = (interval.saturating_mul(3) / 2).min(polling.max_interval);
     }
 }

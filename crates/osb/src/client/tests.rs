@@ -8,8 +8,8 @@ use super::double::{Answer, Double, Seen};
 use super::*;
 use crate::broker::Action;
 use crate::model::{
-    BindRequest, BindingId, DeprovisionRequest, InstanceId, LastOperationQuery, OperationState,
-    ProvisionRequest, UnbindRequest, UpdateRequest,
+    BindRequest, BindingId, DeprovisionRequest, InstanceId, LastOperation, LastOperationQuery,
+    OperationState, ProvisionRequest, UnbindRequest, UpdateRequest,
 };
 
 mod orders;

@@ -45,7 +45,7 @@ fn options() -> Options {
             first_interval: Duration::from_millis(1),
             max_interval: Duration::from_millis(1),
             deadline: Duration::from_secs(10),
-            on_event: None,
+            ..Polling::default()
         },
         ..Options::default()
     }

@@ -51,6 +51,14 @@ pub enum OpenError {
     /// A file of that name, but not one of ours.
     #[error("the file is not a database of manciple: give another directory, or move it away")]
     NotAStore,
+    /// What was named as a backup cannot be one.
+    #[error("{} is not a backup: {why}", path.display())]
+    NotABackup {
+        /// What was named.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// A restore into this directory stopped half-way.
     #[error(
         "a restore into {} was interrupted: run the same restore again; what was there before is \

@@ -27,6 +27,7 @@
 mod backup;
 mod error;
 mod files;
+mod header;
 mod keys;
 mod open;
 mod queue;

@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::OpenError;
+use super::header;
 use super::keys::{self, Keyring};
 use super::open::{self, DirLock, Layout, Unlocked, sync_dir};
 use super::schema::{self, MIGRATIONS, Shape};
@@ -54,8 +55,8 @@ pub fn restore(
     key: &KeySource,
     replace: Replace,
 ) -> Result<Restored, OpenError> {
+    let source = header::open(backup)?;
     let operator = key.read()?;
-    std::fs::metadata(backup).map_err(OpenError::io("reading", backup))?;
     let layout = Layout::new(dir);
     let _lock = DirLock::take(&layout)?;
     let occupied =
@@ -65,7 +66,7 @@ pub fn restore(
     }
 
     let candidate = dir.join("manciple.db.new");
-    let checked = copy(backup, &candidate)
+    let checked = copy(source, &candidate)
         .and_then(|()| check(&candidate, (key, &operator)))
         .and_then(|records| {
             sync(&candidate)?;
@@ -91,8 +92,7 @@ pub fn restore(
     Ok(Restored { records, aside })
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), OpenError> {
-    let mut source = File::open(from).map_err(OpenError::io("reading", from))?;
+fn copy(mut source: File, to: &Path) -> Result<(), OpenError> {
     let _ = std::fs::remove_file(to);
     let mut target = OpenOptions::new()
         .write(true)

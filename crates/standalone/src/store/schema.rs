@@ -11,7 +11,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::error::OpenError;
 
 /// "MANC": marks our files (`file` and `sqlite3` show it).
-const APPLICATION_ID: i32 = 0x4d41_4e43;
+pub(super) const APPLICATION_ID: i32 = 0x4d41_4e43;
 
 /// A step from one shape to the next.
 #[derive(Debug, Clone, Copy)]

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row};
 
 use super::EmbeddedStore;
 use super::error::{OpenError, explain, unavailable};
+use super::header;
 use super::keys::{self, Keyring};
 use super::open::{self, Unlocked};
 use super::reader::open_reader;
@@ -64,8 +65,8 @@ impl EmbeddedStore {
 /// # Errors
 /// [`OpenError`] if it cannot even be opened. What is found is not an error but in the [`Report`].
 pub fn verify_backup(path: &Path, key: &KeySource) -> Result<Report, OpenError> {
+    header::open(path)?;
     let operator = key.read()?;
-    std::fs::metadata(path).map_err(OpenError::io("reading", path))?;
     let connection = open_reader(path, Role::Scanner)?;
     if schema::inspect(&connection, MIGRATIONS)? == Shape::Empty {
         return Err(OpenError::NotAStore);

@@ -7,7 +7,7 @@ fn order() -> Order {
             first_interval: brief,
             max_interval: brief,
             deadline: Duration::from_secs(20),
-            on_event: None,
+            ..Polling::default()
         },
         mitigation: Some(Retries { attempts: 4, first_pause: brief, max_pause: brief }),
     }

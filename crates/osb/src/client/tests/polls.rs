@@ -5,7 +5,7 @@ fn quick() -> Polling {
         first_interval: Duration::from_millis(1),
         max_interval: Duration::from_millis(5),
         deadline: Duration::from_secs(20),
-        on_event: None,
+        ..Polling::default()
     }
 }
 
@@ -80,7 +80,8 @@ async fn gone_is_the_success_of_a_deletion_and_of_nothing_else() {
         match ended {
             Ok(last) => assert!(succeeds && last.state == OperationState::Succeeded, "{action}"),
             Err(error) => {
-                let gives_up = matches!(error, WaitError::Unclear(ClientError::Refused(_)));
+                let gives_up =
+                    matches!(error, WaitError::Unclear { source: ClientError::Refused(_), .. });
                 assert!(!succeeds && gives_up, "{action}: {error}");
             }
         }
@@ -98,7 +99,12 @@ async fn senseless_answers_end_the_polling_only_in_a_row() {
     let double = Double::in_turn(answers).await;
     let ended =
         client(&double).wait_instance(&instance(), &pending(Action::Provision), &quick()).await;
-    assert!(matches!(ended, Err(WaitError::Unclear(_))), "{ended:?}");
+    match ended {
+        Err(WaitError::Unclear { last: Some(last), .. }) => {
+            assert_eq!(last.description.as_deref(), Some("d"));
+        }
+        other => panic!("{other:?}"),
+    }
     assert_eq!(double.lines().len(), 20);
 }
 
@@ -108,7 +114,7 @@ async fn retry_after_goes_before_the_interval() {
         first_interval: Duration::from_millis(1),
         max_interval: Duration::from_secs(60),
         deadline: Duration::from_secs(60),
-        on_event: None,
+        ..Polling::default()
     };
     let wait = |answers| {
         let slow = slow.clone();
@@ -154,4 +160,84 @@ async fn a_plan_may_limit_the_polling_and_not_break_the_clock() {
     let double = Double::in_turn(vec![state("succeeded")]).await;
     let polling = Polling { first_interval: Duration::from_millis(1), ..plan(Some(u64::MAX)) };
     client(&double).wait_instance(&instance(), &pending(Action::Update), &polling).await.unwrap();
+}
+
+/// Polls as the command line does, with answers by how many seconds have passed; and how many that took.
+async fn polled(
+    answer: impl Fn(u64) -> Result<LastOperation, ClientError>,
+) -> (Result<LastOperation, WaitError>, u64) {
+    let polling = Polling { max_interval: Duration::from_secs(5), ..Polling::default() };
+    let started = tokio::time::Instant::now();
+    let ended = polling::wait(Action::Provision, &polling, || {
+        let answer = answer(started.elapsed().as_secs());
+        async {
+            answer.map(|body| Response {
+                status: 200,
+                body,
+                retry_after: None,
+                etag: None,
+                request_identity: String::new(),
+            })
+        }
+    })
+    .await;
+    (ended, started.elapsed().as_secs())
+}
+
+fn refused() -> ClientError {
+    let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    ClientError::Transport { sent: false, source: Box::new(source) }
+}
+
+fn stands(state: &str) -> LastOperation {
+    read(json!({"state": state, "description": "making disks"}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_asks_for_days_where_nobody_answers() {
+    let (ended, took) = polled(|seconds| match seconds {
+        0..10 => Ok(stands("in progress")),
+        _ => Err(refused()),
+    })
+    .await;
+    match ended {
+        Err(WaitError::Silent { after, last: Some(last), source }) => {
+            assert!(after >= Duration::from_secs(300), "{after:?}");
+            assert_eq!(last.description.as_deref(), Some("making disks"));
+            assert_eq!(source.to_string(), "the broker cannot be reached");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!((310..330).contains(&took), "{took}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_ends_no_polling() {
+    let unavailable = || ClientError::Refused(Refusal { status: 503, ..Refusal::default() });
+    let (ended, took) = polled(|seconds| match seconds {
+        0..240 | 600..840 => Err(refused()),
+        240..300 => Ok(stands("in progress")),
+        300..600 => Err(unavailable()),
+        840..900 => Err(unavailable()),
+        900..1140 => Err(ClientError::Timeout { after: Duration::from_secs(60) }),
+        _ => Ok(stands("succeeded")),
+    })
+    .await;
+    assert_eq!(ended.unwrap().state, OperationState::Succeeded);
+    assert!((1140..1150).contains(&took), "{took}");
+}
+
+#[tokio::test]
+async fn what_asks_to_be_asked_at_once_is_not_asked_without_a_pause() {
+    let asked = state("in progress").header("retry-after", "0");
+    let polling = Polling {
+        first_interval: Duration::from_millis(100),
+        deadline: Duration::from_secs(1),
+        ..quick()
+    };
+    let double = Double::in_turn(vec![asked]).await;
+    let ended =
+        client(&double).wait_instance(&instance(), &pending(Action::Provision), &polling).await;
+    assert!(matches!(ended, Err(WaitError::Deadline { .. })), "{ended:?}");
+    assert!(double.lines().len() <= 11, "{}", double.lines().len());
 }

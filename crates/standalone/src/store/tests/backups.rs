@@ -154,11 +154,11 @@ async fn what_is_not_a_good_backup_of_this_key_is_not_restored() {
     let error = try_with(&good, 2);
     assert!(matches!(error, OpenError::WrongKey { .. }), "{error}");
     let error = try_with(b"nothing of the kind, and not a database", 1);
-    assert!(matches!(error, OpenError::NotAStore), "{error}");
+    assert!(matches!(error, OpenError::NotABackup { .. }), "{error}");
     let error = try_with(b"", 1);
-    assert!(matches!(error, OpenError::NotAStore), "{error}");
+    assert!(matches!(error, OpenError::NotABackup { .. }), "{error}");
     let error = try_with(&good[..good.len() / 2], 1);
-    assert!(matches!(error, OpenError::Damaged { .. } | OpenError::Database { .. }), "{error}");
+    assert!(error.to_string().contains("it was cut short"), "{error}");
     // A single bit of a sealed record.
     let source = Connection::open(&backup).unwrap();
     std::fs::write(&backup, &good).unwrap();
@@ -200,6 +200,34 @@ async fn versions_from_after_the_backup_never_come_back() {
     for _ in 0..20 {
         last = store.write(Arc::new(sample("i")), Some(&last)).await.unwrap();
         assert!(!given.contains(&last), "{last:?} came back");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_backup_is_refused_before_anything_is_made() {
+    let home = Home::new();
+    let path = |name: &str| home.dir.path().join(name);
+    std::fs::create_dir(path("directory")).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), fifo, 0o600.into(), 0).unwrap();
+    std::fs::write(path("empty"), "").unwrap();
+    std::fs::write(path("text"), "kind: Text\n".repeat(20)).unwrap();
+    Connection::open(path("foreign")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+    for (name, why) in [
+        ("directory", "it is a directory"),
+        ("pipe", "it is a pipe"),
+        ("/dev/null", "it is a pipe, a socket or a device"),
+        ("empty", "it is empty"),
+        ("text", "it is not a database"),
+        ("foreign", "it is a database of something else"),
+        ("missing", "No such file"),
+    ] {
+        let into = path("new");
+        let error = restore(&path(name), &into, &home.key(1), Replace::Refuse).unwrap_err();
+        assert!(error.to_string().contains(why), "{name}: {error}");
+        assert!(!into.exists(), "{name}");
+        let error = verify_backup(&path(name), &home.key(1)).unwrap_err();
+        assert!(error.to_string().contains(why), "{name}: {error}");
     }
 }
 
