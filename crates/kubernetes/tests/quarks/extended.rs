@@ -101,6 +101,22 @@ async fn of_a_program_that_only_the_image_names_the_log_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_counts_is_what_a_container_prints_when_it_is_started_again() {
+    let town = town("ejob-again").await;
+    let script = "[ -e /kept/tried ] || { touch /kept/tried; echo '{\"k\": \"first\"}'; exit 3; }
+        echo '{\"k\": \"second\"}'";
+    let mut spec = prints("once", script);
+    let pod = &mut spec["template"]["spec"];
+    pod["restartPolicy"] = json!("OnFailure");
+    pod["volumes"] = json!([{"name": "kept", "emptyDir": {}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "kept", "mountPath": "/kept"}]);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["foo-c"])), "{run}");
+    assert_eq!(town.data("foo-c").await["k"], "second");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn large_output_of_two_containers_comes_home_beside_each_other() {
     let town = town("ejob-large").await;
     let value = "head -c 300000 /dev/zero | tr '\\0' x";

@@ -38,6 +38,34 @@ async fn output_is_in_its_secret_before_it_is_completed() {
     assert_eq!(town.data("made").await, BTreeMap::from([("new".into(), "2".into())]));
 }
 
+/// Fails at first, and leaves its output when it is started again in the same pod.
+fn restarted() -> Value {
+    let script =
+        format!("[ -e /mnt/quarks/tried ] || {{ touch /mnt/quarks/tried; exit 3; }}; {WELL}");
+    let mut spec = makes(&script, json!({"name": "restarted"}));
+    spec["template"]["spec"]["template"]["spec"]["restartPolicy"] = json!("OnFailure");
+    spec["template"]["spec"]["backoffLimit"] = json!(3);
+    spec
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_started_again_leaves_what_it_left_last() {
+    for wraps in [true, false] {
+        let mut town = Town::still(if wraps { "again" } else { "again-sidecar" }).await;
+        town.settings.wraps = wraps;
+        town.start().await;
+        town.create("a", restarted()).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!(
+            (&run["succeeded"], &run["made"]),
+            (&json!(true), &json!(["restarted"])),
+            "{run}"
+        );
+        assert_eq!(town.data("restarted").await["bar"], "baz");
+        assert_eq!(town.pods().await.len(), 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_count_up_and_are_made_for_what_is_new() {
     let town = Town::new("versions").await;
