@@ -46,7 +46,12 @@ impl Controller {
                 made: Vec::new(),
             },
             Some((reason, message)) => {
-                let ends = pod.as_ref().map(report::ends).filter(|ends| !ends.is_empty());
+                // Where containers are started again, Kubernetes removes the pod before it is over.
+                let ends = match &pod {
+                    Some(pod) => report::ends(pod),
+                    None => self.table().pods(job).last().map(report::ends).unwrap_or_default(),
+                };
+                let ends = Some(ends).filter(|ends| !ends.is_empty());
                 let message = Some(message).filter(|message| !message.is_empty());
                 let words: Vec<String> = ends.into_iter().chain(message).collect();
                 Outcome::failed(

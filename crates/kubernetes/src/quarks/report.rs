@@ -95,9 +95,11 @@ pub(super) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) ->
     Gathered { run: String::new(), outputs }
 }
 
-/// How the containers of a pod ended that did not end well, for people.
+/// How the containers of a pod ended that did not end well, for people; of one that was to be started again, how it
+/// ended last.
 pub(super) fn ends(pod: &SeenPod) -> String {
-    let bad = pod.containers.iter().filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
+    let all = pod.containers.iter().chain(pod.before.iter().map(|(name, end)| (name, end)));
+    let bad = all.filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
     let words = bad.map(|(name, end)| match end.reason.as_str() {
         "" | "Error" => format!("container {name} exited with {}", end.code),
         reason => format!("container {name} exited with {} ({reason})", end.code),

@@ -123,6 +123,8 @@ pub(super) struct SeenPod {
     pub(super) began: bool,
     /// Why all of it was ended, if that was not by itself.
     pub(super) ended_for: Option<String>,
+    /// How a container ended last that was started again, or is to be, by its name.
+    pub(super) before: Option<(Arc<str>, SeenEnd)>,
 }
 
 /// How a container ended.
@@ -178,6 +180,7 @@ impl SeenPod {
             trouble: status.and_then(trouble),
             began: status.is_some_and(began),
             ended_for: status.and_then(ended_for),
+            before: status.and_then(before),
         })
     }
 }
@@ -212,16 +215,23 @@ fn began(status: &PodStatus) -> bool {
 }
 
 fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
-    let ended = statuses(status).filter_map(|container| {
-        let ended = container.state.as_ref()?.terminated.as_ref()?;
-        let seen = SeenEnd {
-            code: ended.exit_code,
-            reason: ended.reason.clone().unwrap_or_default(),
-            message: ended.message.clone().unwrap_or_default(),
-        };
-        Some((Arc::from(container.name.as_str()), seen))
-    });
-    ended.collect()
+    statuses(status).filter_map(|it| end_of(it, it.state.as_ref()?)).collect()
+}
+
+fn before(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
+    let ended = |it: &ContainerStatus| it.state.as_ref().is_some_and(|it| it.terminated.is_some());
+    let mut again = statuses(status).filter(|container| !ended(container));
+    again.find_map(|it| end_of(it, it.last_state.as_ref()?))
+}
+
+fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<str>, SeenEnd)> {
+    let ended = state.terminated.as_ref()?;
+    let seen = SeenEnd {
+        code: ended.exit_code,
+        reason: ended.reason.clone().unwrap_or_default(),
+        message: ended.message.clone().unwrap_or_default(),
+    };
+    Some((container.name.as_str().into(), seen))
 }
 
 fn last_end(status: &PodStatus) -> i64 {

@@ -67,6 +67,20 @@ async fn a_container_that_is_started_again_leaves_what_it_left_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_started_again_in_vain_is_told_by_its_code() {
+    let town = Town::new("vain").await;
+    let mut spec = restarted();
+    let pod = &mut spec["template"]["spec"]["template"]["spec"];
+    pod["containers"][0]["args"] = json!(["-c", "exit 7"]);
+    spec["template"]["spec"]["backoffLimit"] = json!(1);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], false);
+    let message = run["message"].as_str().unwrap();
+    assert!(message.contains("container c exited with 7"), "{run}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn versions_count_up_and_are_made_for_what_is_new() {
     let town = Town::new("versions").await;
     let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
