@@ -4,15 +4,17 @@
 //! for each.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::Observer;
 use engine::record::{Key, Phase, Record};
 use k8s_openapi::api::core::v1::Event;
+use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::calls::call;
+use crate::calls::{CallError, call};
 use crate::names;
 use crate::resources::{self, Kind, pascal, time};
 use crate::store::KubernetesStore;
@@ -61,14 +63,32 @@ pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
     event.into_iter().for_each(|event| tell(store, event));
 }
 
-/// Nothing depends on it, and nobody waits for it.
 fn tell(store: &KubernetesStore, event: Event) {
-    let events = store.events();
+    write(store.events(), event);
+}
+
+/// Writes an event. Nothing depends on it, and nobody waits for it; that the right to is missing is said once.
+pub(crate) fn write(events: Api<Event>, event: Event) {
+    static SAID: AtomicBool = AtomicBool::new(false);
     tokio::spawn(async move {
-        if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
-            tracing::debug!(%error, "an event was not written");
+        match call(events.create(&PostParams::default(), &event)).await {
+            Ok(_) | Err(CallError::Exists) => {}
+            Err(CallError::Forbidden(why))
+                if lacks_right(&why) && !SAID.swap(true, Ordering::Relaxed) =>
+            {
+                tracing::warn!(
+                    why,
+                    "no events can be written, which explain failures in kubectl describe: grant create of events"
+                );
+            }
+            Err(error) => tracing::debug!(%error, "an event was not written"),
         }
     });
+}
+
+/// Whether that is why an event was forbidden: into a namespace that goes nothing is let, nor into a full one.
+fn lacks_right(why: &str) -> bool {
+    !why.contains("is being terminated") && !why.contains("exceeded quota")
 }
 
 /// `None` if there is nothing to explain.
@@ -161,5 +181,24 @@ mod tests {
         assert!(
             message.starts_with("ExitStatus (provision): ü") && message.len() <= MAX_NOTE_BYTES
         );
+    }
+    #[test]
+    fn a_missing_right_is_told_from_a_place_that_takes_nothing() {
+        for (why, lacks) in [
+            (
+                "events is forbidden: User \"system:serviceaccount:n:a\" cannot create resource \"events\"",
+                true,
+            ),
+            (
+                "events \"e\" is forbidden: exceeded quota: q, requested: count/events=1, used: 9",
+                false,
+            ),
+            (
+                "events \"e\" is forbidden: unable to create new content in namespace n because it is being terminated",
+                false,
+            ),
+        ] {
+            assert_eq!(lacks_right(why), lacks, "{why}");
+        }
     }
 }

@@ -5,12 +5,10 @@
 
 use engine::trigger::{Outcome, Record, Run, Trigger};
 use k8s_openapi::api::core::v1::Event;
-use kube::api::PostParams;
 
 use super::resource::Resource;
 use super::{Controller, naming};
-use crate::calls::call;
-use crate::events::{Told, warning};
+use crate::events::{Told, warning, write};
 use crate::resources::time;
 
 impl Controller {
@@ -63,12 +61,6 @@ impl Controller {
         };
         let name = naming::event(&resource.name, &resource.uid, reason, of);
         let Some(event) = warning(&name, &told) else { return };
-        let events = self.api::<Event>(&resource.namespace);
-        // Nothing depends on it, and nobody waits for it.
-        tokio::spawn(async move {
-            if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
-                tracing::debug!(%error, "an event was not written");
-            }
-        });
+        write(self.api::<Event>(&resource.namespace), event);
     }
 }

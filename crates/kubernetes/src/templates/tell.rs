@@ -4,15 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, PostParams};
+use kube::Api;
 use ring::digest::{SHA256, digest};
 
 use super::Controller;
 use super::names::{GROUP, Kind, VERSION};
 use super::resource::Instance;
 use super::status::Stand;
-use crate::calls::call;
-use crate::events::{Told, warning};
+use crate::events::{Told, warning, write};
 
 /// How much of an instance's name the name of an event has: 16 digits and a dot come after it.
 const NAME: usize = 236;
@@ -85,11 +84,6 @@ impl Controller {
         let name: String = key.name.chars().take(NAME).collect();
         let Some(event) = warning(&format!("{name}.{of}"), &told) else { return };
         let events: Api<Event> = Api::namespaced(self.client.clone(), &key.namespace);
-        // Nothing depends on it, and nobody waits for it.
-        tokio::spawn(async move {
-            if let Err(error) = call(events.create(&PostParams::default(), &event)).await {
-                tracing::debug!(%error, "an event was not written");
-            }
-        });
+        write(events, event);
     }
 }
