@@ -140,6 +140,30 @@ fn nothing_is_acknowledged_into_a_store_that_was_removed_and_a_backup_still_save
     assert_eq!(there.status, 200, "{there:?}");
 }
 
+#[test]
+fn a_damaged_store_is_not_ready_and_no_backup_of_it_is_saved() {
+    let site = Site::new(BROKER);
+    let mut server = site.serve();
+    order::ready(&server);
+    order::provisioned(&server, "i", &order::body("p"));
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().is_some_and(|status| status.success()), "{}", server.log());
+    // Free pages that are not there, of which nothing is read at a start.
+    let database = std::fs::OpenOptions::new().write(true).open(site.data().join("manciple.db"));
+    std::os::unix::fs::FileExt::write_all_at(&database.unwrap(), &[0, 0, 0, 7], 36).unwrap();
+
+    let server = site.serve();
+    server.says("the store's database is damaged: restore a backup");
+    assert_unready(&server, "the store is damaged: restore a backup");
+    let last = order::last_operation(&server, "i");
+    assert_eq!(last["state"], "succeeded", "what can be read is read: {last}");
+    let saved = site.client(&server.url(), &["backup", "--to", "copy"]).output().unwrap();
+    let said = String::from_utf8_lossy(&saved.stderr);
+    assert_eq!(saved.status.code(), Some(5), "{said}");
+    assert!(said.contains("it is damaged") && said.contains("nothing was saved"), "{said}");
+    assert!(!site.path().join("copy").exists());
+}
+
 /// Makes so much room again.
 fn give_back(path: &Path, bytes: u64) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();

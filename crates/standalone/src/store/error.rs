@@ -146,6 +146,14 @@ impl OpenError {
         }
     }
 
+    /// The same of what is being checked: that it is damaged is then the finding, not a hindrance.
+    pub(super) fn finding(what: &str, error: &rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { what: error.to_string() },
+            _ => Self::database(what, error),
+        }
+    }
+
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, path: path.to_owned(), source }
     }
