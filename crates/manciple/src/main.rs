@@ -5,9 +5,11 @@ mod cli;
 mod controller;
 mod counts;
 mod job;
+mod limits;
 mod serve;
 mod template;
 
 fn main() -> std::process::ExitCode {
+    limits::report_files_that_may_not_grow();
     cli::main()
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::{Served, Site, http, order};
@@ -19,6 +19,9 @@ catalog:*)
         {"id":"wait","name":"slow","description":"d"}]}]}' ;;
 *:wait)
     until [ -e "$here/go" ] || [ ! -d "$here" ]; do sleep 0.05; done
+    echo '{}' ;;
+provision:*)
+    sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status > "$here/ignored"
     echo '{}' ;;
 *) echo '{}' ;;
 esac
@@ -109,6 +112,65 @@ fn assert_unready(server: &Served, why: &str) {
     assert!(told.body.as_str().unwrap_or_default().contains(why), "{told:?}");
 }
 
+/// A command under a limit of file sizes, in KiB.
+fn limited(command: &Command, kib: u32) -> Command {
+    let mut limited = Command::new("bash");
+    let limit = format!("ulimit -f {kib} && exec \"$0\" \"$@\"");
+    limited.args(["-c", &limit]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        limited.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    limited
+}
+
+#[test]
+fn files_that_may_not_grow_are_as_a_full_disk() {
+    let site = Site::new(BROKER);
+    site.write("go", "");
+    let mut server = Served::start(&mut limited(&site.command(), 256)).unwrap();
+    order::ready(&server);
+    let ended = order::provisioned(&server, "before", &order::body("p"));
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+    // Bit 24: the programs of brokers are ended by the signal as usual.
+    let ignored = u64::from_str_radix(site.read("ignored").trim(), 16).unwrap();
+    assert_eq!(ignored & (1 << 24), 0, "{ignored:x}");
+
+    let mut accepted = Vec::new();
+    let refusal = (0..300).find_map(|number| {
+        let name = format!("during-{number}");
+        let answer = order::provision(&server, &name, &order::body("p"));
+        if answer.status != 202 {
+            return Some(answer);
+        }
+        accepted.push(name);
+        None
+    });
+    assert_eq!(refusal.expect("refused sooner or later").status, 503);
+    assert_unready(&server, "the store cannot be written");
+    assert!(!server.has_ended(), "{}", server.log());
+    server.says("ulimit -f");
+    let backup = site.client(&server.url(), &["backup", "--to", "copy"]);
+    let saved = limited(&backup, 8).output().unwrap();
+    let said = String::from_utf8_lossy(&saved.stderr);
+    assert_eq!(saved.status.code(), Some(2), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    server.kill();
+
+    let server = site.serve();
+    order::ready(&server);
+    for name in accepted {
+        let ended = order::settled(&server, &name);
+        assert!(ended["state"].is_string(), "{name} was accepted: {ended}");
+    }
+}
+
 #[test]
 fn nothing_is_acknowledged_into_a_store_that_was_removed_and_a_backup_still_saves_it() {
     let site = Site::new(BROKER);
@@ -138,6 +200,30 @@ fn nothing_is_acknowledged_into_a_store_that_was_removed_and_a_backup_still_save
     let path = order::path("before");
     let there = http::get(&server.address, &format!("{path}?service_id=s&plan_id=p")).unwrap();
     assert_eq!(there.status, 200, "{there:?}");
+}
+
+#[test]
+fn a_damaged_store_is_not_ready_and_no_backup_of_it_is_saved() {
+    let site = Site::new(BROKER);
+    let mut server = site.serve();
+    order::ready(&server);
+    order::provisioned(&server, "i", &order::body("p"));
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().is_some_and(|status| status.success()), "{}", server.log());
+    // Free pages that are not there, of which nothing is read at a start.
+    let database = std::fs::OpenOptions::new().write(true).open(site.data().join("manciple.db"));
+    std::os::unix::fs::FileExt::write_all_at(&database.unwrap(), &[0, 0, 0, 7], 36).unwrap();
+
+    let server = site.serve();
+    server.says("the store's database is damaged: restore a backup");
+    assert_unready(&server, "the store is damaged: restore a backup");
+    let last = order::last_operation(&server, "i");
+    assert_eq!(last["state"], "succeeded", "what can be read is read: {last}");
+    let saved = site.client(&server.url(), &["backup", "--to", "copy"]).output().unwrap();
+    let said = String::from_utf8_lossy(&saved.stderr);
+    assert_eq!(saved.status.code(), Some(5), "{said}");
+    assert!(said.contains("it is damaged") && said.contains("nothing was saved"), "{said}");
+    assert!(!site.path().join("copy").exists());
 }
 
 /// Makes so much room again.

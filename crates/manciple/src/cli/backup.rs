@@ -1,4 +1,5 @@
-//! Saves a backup: entire or not at all, readable by its owner only, never over another file.
+//! Saves a backup: entire, and one that can be restored, or not at all; readable by its owner only, never over
+//! another file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -6,9 +7,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use standalone::store::{OpenError, check_copy};
 
 use super::args::BackupArgs;
 use super::connection::Connection;
+use super::exit::Exit;
 use super::failure::Failure;
 
 pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(), Failure> {
@@ -28,16 +31,37 @@ pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(),
         partial.file.write_all(&piece).map_err(|error| unwritten(&error))?;
         bytes += piece.len() as u64;
     }
+    let copy = partial.path.clone();
+    let checked = tokio::task::spawn_blocking(move || check_copy(&copy)).await;
+    let checked = checked.map_err(|error| Failure::usage(format!("cannot check it: {error}")))?;
+    let records = checked.map_err(|error| of_no_use(&connection.url, &error))?;
     partial.finish(&target).map_err(|error| unwritten(&error))?;
     if connection.out.is_json() {
-        return connection.out.json(&json!({ "file": target, "bytes": bytes }));
+        return connection.out.json(&json!({ "file": target, "bytes": bytes, "records": records }));
     }
     if connection.out.quiet {
         return Ok(());
     }
-    connection.out.line(&format!("saved {bytes} bytes to {}", target.display()))?;
+    let saved = format!("saved {records} records, {bytes} bytes, to {}", target.display());
+    connection.out.line(&saved)?;
     connection.out.hint("it can be read only with the server's encryption key: keep that, too");
     Ok(())
+}
+
+/// What was sent has its whole length, and is no backup.
+fn of_no_use(url: &str, error: &OpenError) -> Failure {
+    let why = match error {
+        OpenError::NotABackup { why, .. } => why.clone(),
+        OpenError::Damaged { what } => format!("it is damaged: {what}"),
+        other => other.to_string(),
+    };
+    Failure::new(
+        Exit::BrokerFailed,
+        format!("what {url} sent is not a backup that could be restored: {why}; nothing was saved"),
+    )
+    .hint(
+        "its store may be damaged: /readyz and the server's log say so; keep the backups there are",
+    )
 }
 
 /// A file that is being written. It has another name until it is entire; it is removed if it never

@@ -5,8 +5,10 @@ use engine::record::Lifecycle;
 use osb::client::{ClientError, Refusal};
 use osb::{Action, LastOperation};
 
+use super::args::StateFilter;
 use super::connection::{Connection, Subject};
 use super::follow::Following;
+use super::operator::{Kind, Wanted};
 use crate::admin::model::RecordView;
 
 /// What to do about an operation that was accepted and failed: it has a log.
@@ -46,6 +48,19 @@ pub(crate) async fn of_refusal(
             let instance = Subject { binding: None, ..(*subject).clone() };
             let record = connection.record(&instance).await.ok();
             Some(busy(subject, &instance, record.as_ref()))
+        }
+        ClientError::Refused(refusal)
+            if *action == Action::Deprovision && refusal.status == 422 =>
+        {
+            let bound = Wanted {
+                kind: Kind::Bindings,
+                instance: Some(subject.instance.to_string()),
+                state: StateFilter::Live,
+                after: None,
+                limit: Some(1),
+            };
+            let bound = connection.records(&bound).await.is_ok_and(|page| !page.items.is_empty());
+            bound.then(|| format!("its bindings, to be removed first: manciple bindings {words}"))
         }
         ClientError::Refused(refusal) if may_exist(refusal) => {
             let record = connection.record(subject).await.ok();

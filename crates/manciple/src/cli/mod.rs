@@ -6,9 +6,9 @@
 //! ```
 //!
 //! [`orders`] and [`binding`] speak the Open Service Broker API and work with any broker; [`status`],
-//! [`lists`], [`logs`], [`repair`] and [`backup`] ask the operator's API; [`restore`] asks nobody. Results are on stdout,
-//! everything else on stderr. No secret is an argument, and none is printed but the credentials that
-//! were asked for.
+//! [`lists`], [`logs`], [`repair`] and [`backup`] ask the operator's API; [`restore`] asks nobody.
+//! Results are on stdout, everything else on stderr. No secret is an argument, and none is printed but
+//! the credentials that were asked for.
 
 mod args;
 mod backup;

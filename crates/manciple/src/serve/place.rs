@@ -23,7 +23,7 @@ use super::config::Config;
 use super::keys;
 use crate::admin::routes::Backup;
 
-/// Why a store takes no writes, if it takes none.
+/// Why a store takes no writes or is not to be trusted, if it is so.
 pub(crate) type Refusing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Work that goes on beside.
@@ -133,13 +133,20 @@ impl Place {
     ) -> anyhow::Result<Self> {
         let runner = open_runner(config, data_dir, &store).await?;
         let copies = Copies { store: Arc::clone(&store), scratch: data_dir.to_owned() };
+        if let Err(error) = store.look_through() {
+            tracing::warn!(%error, "the store is not looked through for damage");
+        }
         let asked = Arc::clone(&store);
+        let refusing = move || match asked.refusing() {
+            _ if asked.is_damaged() => Some("the store is damaged: restore a backup".to_owned()),
+            why => why.map(|why| format!("the store cannot be written: {why}")),
+        };
         Ok(Self {
             store,
             runner: Arc::new(runner),
             clock: Arc::new(SystemClock),
             backup: Arc::new(copies),
-            refusing: Arc::new(move || asked.refusing().map(str::to_owned)),
+            refusing: Arc::new(refusing),
             leadership: None,
             group: None,
             name: "",

@@ -19,7 +19,7 @@ use crate::admin::refusal::{explain_method, unwelcome};
 #[derive(Clone)]
 pub(crate) struct Probes {
     pub(crate) serving: Serving,
-    /// Why the store takes no writes, if it takes none.
+    /// Why the store takes no writes or is not to be trusted, if it is so.
     pub(crate) refusing: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     pub(crate) metrics: Arc<Metrics>,
     /// Who may read the metrics; `None`: everybody.
@@ -43,7 +43,7 @@ async fn ready(State(probes): State<Probes>) -> Response {
         return no("the broker's catalog was not read yet\n".to_owned());
     }
     match (probes.refusing)() {
-        Some(why) => no(format!("the store cannot be written: {why}; see the log\n")),
+        Some(why) => no(format!("{why}; see the log\n")),
         None => "ok\n".into_response(),
     }
 }

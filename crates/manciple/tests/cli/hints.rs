@@ -97,6 +97,26 @@ fn what_is_in_the_way_is_named() {
 }
 
 #[test]
+fn what_has_to_go_first_is_named() {
+    let bound = json!({"description": "the service instance has bindings; unbind them first"});
+    for (bindings, expected) in [
+        (json!([record("i", Some("b"), "ready", &operation("bind", "succeeded"))]), "bindings i"),
+        (json!([]), ""),
+    ] {
+        let bound = bound.clone();
+        let stub = Stub::new(move |request| match request.line().as_str() {
+            "DELETE /v2/service_instances/i" => Some(answer(422, &bound)),
+            "GET /admin/v1/bindings" => Some(answer(200, &json!({"items": bindings}))),
+            _ => None,
+        });
+        let run = stub.run(&["deprovision", "i"]);
+        assert_eq!(run.code, 4, "{run:?}");
+        assert!(hint(&run).ends_with(expected), "{run:?}");
+        assert_eq!(hint(&run).is_empty(), expected.is_empty(), "{run:?}");
+    }
+}
+
+#[test]
 fn an_update_that_would_fail_again_is_not_to_be_retried() {
     for (repeatable, retried) in [(None, true), (Some(true), true), (Some(false), false)] {
         let mut state = json!({"state": "failed", "description": "too small"});

@@ -218,8 +218,10 @@ fn a_backup_is_private_and_overwrites_nothing() {
     let path = dir.path().join("backup");
     let to = path.to_str().unwrap();
     let stub = Stub::at_once();
-    assert_eq!(stub.json(&["backup", "--to", to]), json!({"file": to, "bytes": 6}));
-    assert_eq!(std::fs::read(&path).unwrap(), b"sealed");
+    let sent = crate::stub::backup();
+    let expected = json!({"file": to, "bytes": sent.len(), "records": 0});
+    assert_eq!(stub.json(&["backup", "--to", to]), expected);
+    assert!(std::fs::read(&path).unwrap() == sent);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(stub.run(&["backup", "--to", to]).code, 2);
 }
@@ -236,11 +238,36 @@ fn half_a_backup_is_none() {
 }
 
 #[test]
+fn what_could_not_be_restored_is_not_saved() {
+    let whole = crate::stub::backup();
+    let cut = whole[..whole.len() / 2].to_vec();
+    let mut damaged = whole.clone();
+    damaged[4096..].fill(0xff);
+    for (sent, why) in [
+        (b"<html>".to_vec(), "it is not a database"),
+        (Vec::new(), "it is empty"),
+        (cut, "it was cut short"),
+        (damaged, "it is damaged"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("backup");
+        let stub = Stub::new(move |_| Some(crate::stub::raw(200, &sent)));
+        let run = stub.run(&["backup", "--to", to.to_str().unwrap()]);
+        assert_eq!(run.code, 5, "{run:?}");
+        assert!(run.stderr.contains(why), "{run:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{why}");
+    }
+}
+
+#[test]
 fn a_backup_may_be_larger_than_other_answers() {
     let size = osb::client::MAX_RESPONSE_BYTES + 1;
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("backup");
-    let stub = Stub::new(move |_| Some(crate::stub::raw(200, &vec![7; size])));
+    // What follows the last page is none of the database's business.
+    let mut sent = crate::stub::backup();
+    sent.resize(size, 0);
+    let stub = Stub::new(move |_| Some(crate::stub::raw(200, &sent)));
     let result: Value = stub.json(&["backup", "--to", to.to_str().unwrap()]);
     assert_eq!(result["bytes"], size);
 }

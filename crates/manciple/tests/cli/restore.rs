@@ -1,6 +1,6 @@
 //! A restore that is refused says why, and what to do about just that.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn every_cause_has_its_remedy() {
         assert_eq!(run.code, 2, "{run:?}");
         assert!(run.stderr.contains(&format!("{from} was not restored: ")), "{run:?}");
         assert!(run.stderr.contains(why) && run.stderr.contains(remedy), "{run:?}");
-        assert!(!Path::new(&home.path("data")).exists(), "{from}");
+        assert!(!home.path("data").exists(), "{from}");
     }
     let run = home.restore("backup", "wrong.key", &[]);
     assert_eq!(run.code, 2, "{run:?}");

@@ -167,6 +167,20 @@ impl Stub {
     }
 }
 
+/// What the broker that does all at once sends as its backup, always the same.
+pub(crate) fn backup() -> Vec<u8> {
+    static BACKUP: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    let make = || {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        std::fs::write(&key, "0123456789abcdef".repeat(4)).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        saved_store(&key)
+    };
+    BACKUP.get_or_init(make).clone()
+}
+
 /// What a server sends as its backup: a store without records, that opens with this key.
 pub(crate) fn saved_store(key: &Path) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
@@ -329,7 +343,7 @@ fn default(request: &Request) -> Answer {
             answer(200, &record("i", None, "ready", &operation("provision", "succeeded")))
         }
         ("POST", _) => answer(200, &json!({})),
-        ("GET", "/admin/v1/backup") => raw(200, b"sealed"),
+        ("GET", "/admin/v1/backup") => raw(200, &backup()),
         ("PUT", _) if binding => answer(201, &credentials),
         ("PUT", _) => answer(201, &json!({"dashboard_url": "https://dash"})),
         ("PATCH" | "DELETE", _) => answer(200, &json!({})),

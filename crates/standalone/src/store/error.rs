@@ -134,6 +134,7 @@ fn remedy(error: &io::Error) -> &'static str {
             ". The store needs a directory that its user can write to"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ". Free some space",
+        io::ErrorKind::FileTooLarge => ". Raise the limit of file sizes (ulimit -f)",
         _ => "",
     }
 }
@@ -143,6 +144,14 @@ impl OpenError {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotAStore,
             _ => Self::Database { what: what.to_owned(), why: explain(error) },
+        }
+    }
+
+    /// The same of what is being checked: that it is damaged is then the finding, not a hindrance.
+    pub(super) fn finding(what: &str, error: &rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { what: error.to_string() },
+            _ => Self::database(what, error),
         }
     }
 
@@ -196,7 +205,9 @@ pub(super) fn explain(error: &rusqlite::Error) -> String {
              still has before it ends, and restore that"
         }
         Some(ErrorCode::DiskFull) => "; free some space: writing resumes by itself",
-        Some(ErrorCode::SystemIoFailure) => "; look at the system's log for the disk",
+        Some(ErrorCode::SystemIoFailure) => {
+            "; look at the system's log for the disk, and at the limit of file sizes (ulimit -f)"
+        }
         Some(ErrorCode::DatabaseCorrupt) => "; verify the store and restore a backup",
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             "; the store needs files and a directory that its user can write to"

@@ -60,7 +60,7 @@ pub use backup::Backup;
 pub use error::{BackupError, OpenError, Tried};
 pub use restore::{Replace, Restored, restore};
 pub use status::{Rotation, Stats};
-pub use verify::{Report, verify_backup};
+pub use verify::{Report, check_copy, verify_backup};
 
 use crate::seal::{Cipher, KEY_BYTES, KeySource};
 use keys::Keyring;
@@ -164,6 +164,19 @@ impl EmbeddedStore {
     /// is so, a write that changes nothing is tried once a second: it turns by itself.
     pub fn refusing(&self) -> Option<&'static str> {
         self.status.refusing()
+    }
+
+    /// Looks through the pages of the database, beside everything else; [`Self::is_damaged`] tells.
+    ///
+    /// # Errors
+    /// If no thread could be made for it.
+    pub fn look_through(&self) -> std::io::Result<()> {
+        verify::look_through(self.path.clone(), Arc::clone(&self.status))
+    }
+
+    /// Whether [`Self::look_through`] has found damage. What can be read is read all the same.
+    pub fn is_damaged(&self) -> bool {
+        self.status.is_damaged()
     }
 
     /// How far a change of key is.

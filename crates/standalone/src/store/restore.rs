@@ -110,7 +110,7 @@ fn sync(path: &Path) -> Result<(), OpenError> {
 
 /// Makes sure that the copy is a store, of this key, whole; brings it to the present shape.
 fn check(path: &Path, (source, operator): (&KeySource, &Cipher)) -> Result<u64, OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::database("checking the backup", &error);
+    let failed = |error: rusqlite::Error| OpenError::finding("checking the backup", &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     let shape = schema::inspect(&connection, MIGRATIONS)?;

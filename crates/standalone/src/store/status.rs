@@ -1,6 +1,6 @@
 //! What the writer says of itself, for metrics and for people.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ pub(super) struct Status {
     micros: AtomicU64,
     failures: AtomicU64,
     refusing: Mutex<Option<&'static str>>,
+    damaged: AtomicBool,
     rotation: Mutex<Rotation>,
 }
 
@@ -69,6 +70,15 @@ impl Status {
 
     pub(super) fn refusing(&self) -> Option<&'static str> {
         *self.refusing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pages of the database do not fit together.
+    pub(super) fn set_damaged(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
     }
 
     pub(super) fn rotation(&self, active_key: i64, retiring: usize, rotator: Option<&Rotator>) {

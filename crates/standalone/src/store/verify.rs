@@ -1,6 +1,7 @@
 //! Checking everything: the pages, that every record opens, and that what stands in clear is true.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine::ports::StoreError;
 use rusqlite::{Connection, Row};
@@ -13,6 +14,7 @@ use super::open::{self, Unlocked};
 use super::reader::open_reader;
 use super::rows::{self, Document};
 use super::schema::{self, MIGRATIONS, Role, Shape};
+use super::status::Status;
 use crate::seal::KeySource;
 
 /// Findings beyond so many are only counted.
@@ -79,6 +81,64 @@ pub fn verify_backup(path: &Path, key: &KeySource) -> Result<Report, OpenError> 
         }
         Unlocked::Empty => Err(OpenError::Damaged { what: "it has no data key".to_owned() }),
     }
+}
+
+/// Checks a copy of a store without its key: that its pages are whole and every row can be read. For whoever
+/// was sent one. Blocks: it reads the whole file. Answers how many records there are.
+///
+/// # Errors
+/// [`OpenError::NotABackup`], [`OpenError::Damaged`], or what kept it from being read.
+pub fn check_copy(path: &Path) -> Result<u64, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::finding("reading the copy", &error);
+    header::open(path)?;
+    let connection = open_reader(path, Role::Scanner)?;
+    if let Some(what) = fault_of_pages(&connection).map_err(failed)? {
+        return Err(OpenError::Damaged { what });
+    }
+    let mut statement = connection.prepare("SELECT * FROM records").map_err(failed)?;
+    let columns = statement.column_count();
+    let mut rows = statement.query([]).map_err(failed)?;
+    let mut records = 0;
+    while let Some(row) = rows.next().map_err(failed)? {
+        for column in 0..columns {
+            row.get_ref(column).map_err(failed)?;
+        }
+        records += 1;
+    }
+    Ok(records)
+}
+
+/// The first thing that is wrong with the pages of a database, its indexes' order and its records aside.
+///
+/// # Errors
+/// What SQLite says, if it could not be found out.
+fn fault_of_pages(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    Ok((said != "ok").then_some(said))
+}
+
+/// Looks through the pages of a store that was opened just now, beside everything else; says in its status if
+/// they are damaged. A store is served meanwhile: with many records this takes longer than a start may.
+///
+/// # Errors
+/// If no thread could be made.
+pub(super) fn look_through(path: PathBuf, status: Arc<Status>) -> std::io::Result<()> {
+    std::thread::Builder::new()
+        .name("store-check".to_owned())
+        .spawn(move || {
+            let failed = |error: rusqlite::Error| OpenError::finding("looking through", &error);
+            let found = open_reader(&path, Role::Scanner)
+                .and_then(|reader| fault_of_pages(&reader).map_err(failed));
+            match found {
+                Ok(None) => {}
+                Ok(Some(what)) | Err(OpenError::Damaged { what }) => {
+                    tracing::error!(what, "the store's database is damaged: restore a backup");
+                    status.set_damaged();
+                }
+                Err(error) => tracing::warn!(%error, "the store was not looked through for damage"),
+            }
+        })
+        .map(|_| ())
 }
 
 /// Looks at everything on one snapshot.

@@ -158,3 +158,36 @@ fn the_writer_syncs_every_commit_and_wipes_what_is_deleted() {
     // FULL is 2: in WAL mode, each commit syncs the log before it returns.
     assert_eq!(answers.recv().unwrap(), ("wal".to_owned(), 2, 1));
 }
+
+#[tokio::test]
+async fn damage_is_found_beside_the_start() {
+    let home = Home::new();
+    let store = home.open();
+    fill(&store, 200).await;
+    drop(store);
+    let whole = std::fs::read(home.database()).unwrap();
+    for (damaged, found) in [(false, false), (true, true)] {
+        let mut bytes = whole.clone();
+        if damaged {
+            // Free pages that are not there (a list that begins nowhere): nothing of it is read at a start.
+            bytes[36..40].copy_from_slice(&7_u32.to_be_bytes());
+        }
+        std::fs::write(home.database(), bytes).unwrap();
+        let store = home.open();
+        assert!(!store.is_damaged());
+        store.look_through().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(if found { 20 } else { 1 });
+        while !store.is_damaged() && std::time::Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(store.is_damaged(), found);
+        assert_eq!(get(&store, "i-00000").await.record.key, key("i-00000"), "read all the same");
+        let copy = home.dir.path().join("copy");
+        let _ = std::fs::remove_file(&copy);
+        store.backup_to(&copy).await.unwrap();
+        match check_copy(&copy) {
+            Ok(records) => assert!(records == 200 && !found),
+            Err(error) => assert!(found && matches!(error, OpenError::Damaged { .. }), "{error}"),
+        }
+    }
+}
