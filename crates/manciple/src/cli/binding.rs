@@ -125,11 +125,18 @@ pub(crate) async fn fetch(
                 tokio::time::sleep(pause.min(Duration::from_secs(10))).await;
             }
             Err(error) => {
-                let what = format!("fetch the {subject}, which was made,");
-                return Err(connection.refused(&what, &error).or_hint(format!(
-                    "remove it, and order another: manciple unbind {}",
-                    subject.words()
-                )));
+                let failure =
+                    connection.refused(&format!("fetch the {subject}, which was made,"), &error);
+                let words = subject.words();
+                return Err(match error.status() {
+                    None => failure.hint(format!(
+                        "once the server answers again, the same order fetches it: manciple bind {words}, \
+                         with the same options"
+                    )),
+                    Some(_) => failure.or_hint(format!(
+                        "remove it, and order another: manciple unbind {words}"
+                    )),
+                });
             }
         }
     }

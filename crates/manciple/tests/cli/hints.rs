@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stub::{Run, Stub, answer, operation, record};
+use crate::stub::{Run, Stub, answer, cut_short, operation, record};
 
 /// The binding's or the instance's record, as the query asks for.
 fn asked_for(query: &str) -> Option<&'static str> {
@@ -41,6 +41,26 @@ fn a_bind_that_failed_can_be_read_retried_or_given_up() {
     assert_eq!(run.code, 1, "{run:?}");
     for command in ["logs --instance i --binding b", "retry i b", "unbind i b"] {
         assert!(hint(&run).contains(&format!("manciple {command}")), "{run:?}");
+    }
+}
+
+#[test]
+fn a_binding_that_was_made_and_not_fetched_is_fetched_by_the_same_order() {
+    let fetched = "GET /v2/service_instances/i/service_bindings/b";
+    for (broken, expected) in [(true, "manciple bind i b"), (false, "manciple unbind i b")] {
+        let stub = Stub::new(move |request| match request.method.as_str() {
+            "PUT" => Some(answer(202, &json!({}))),
+            _ if request.path.ends_with("/last_operation") => {
+                Some(answer(200, &json!({"state": "succeeded"})))
+            }
+            _ if request.line() == fetched && broken => Some(cut_short(b"{")),
+            _ if request.line() == fetched => Some(answer(404, &json!({}))),
+            _ => None,
+        });
+        let run = stub.run(&["bind", "i", "b"]);
+        assert_eq!(run.code, if broken { 3 } else { 6 }, "{run:?}");
+        assert!(run.stderr.contains("which was made"), "{run:?}");
+        assert!(hint(&run).contains(expected), "{run:?}");
     }
 }
 
