@@ -70,7 +70,7 @@ pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
     if !mapped.is_empty() {
         let wraps = means.wraps && mapped.iter().all(|container| can_be_wrapped(container));
         let capture = Capture { run, map, means, sharers: sharers(pod) };
-        let parts = means.delivery.parts(None, &restricted());
+        let parts = means.delivery.parts(None, false, &restricted());
         match wraps {
             true => capture.wrap(pod, &parts, |name, files| {
                 (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout: None })
@@ -91,7 +91,7 @@ pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
         return;
     }
     let capture = Capture { run, map, means, sharers: sharers(pod) };
-    let parts = means.delivery.parts(None, &restricted());
+    let parts = means.delivery.parts(None, false, &restricted());
     capture.wrap(pod, &parts, |name, _| {
         let stdout = Some(PRINTED.to_owned());
         (name.to_owned(), Outputs { directory: PathBuf::new(), files: Vec::new(), stdout })

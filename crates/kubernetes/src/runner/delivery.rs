@@ -22,7 +22,8 @@ use crate::names;
 pub(super) const AGENT_CONTAINER: &str = "agent";
 /// The key of the ConfigMap.
 pub(super) const AGENT_KEY: &str = "agent";
-/// Where the agent is, and what it and its broker exchange: the pod's own volume.
+/// Where the agent is, and what it and its broker exchange: the pod's own volume, in memory if what is confidential
+/// is among it. One in memory is mounted for itself, which is a tenth of the CPU that a pod costs.
 pub(crate) const DIRECTORY: &str = "/manciple";
 /// What the keys of a ConfigMap hold together, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -146,15 +147,18 @@ impl Delivery {
         order.given_dir = mounted.then(|| GIVEN.into());
     }
 
-    /// `given` names the Secret of what is given to the run, if anything is.
-    pub(crate) fn parts(&self, given: Option<&str>, context: &Value) -> Parts {
+    /// `given` names the Secret of what is given to the run, if anything is; `exchanges`, whether something
+    /// confidential is exchanged in files.
+    pub(crate) fn parts(&self, given: Option<&str>, exchanges: bool, context: &Value) -> Parts {
         let ours = json!({"name": VOLUME, "mountPath": DIRECTORY});
+        let is_copied = given.is_some() && self.config_map().is_none();
+        let medium = if exchanges || is_copied { json!({"medium": "Memory"}) } else { json!({}) };
         let mut parts = Parts {
             program: installed(),
             unpacks: false,
             mounts: vec![ours.clone()],
             init_containers: Vec::new(),
-            volumes: vec![json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}})],
+            volumes: vec![json!({"name": VOLUME, "emptyDir": medium})],
         };
         let secret = given.map(|name| json!({"name": "given", "secret": {"secretName": name}}));
         let given = given.map(|_| json!({"name": "given", "mountPath": GIVEN, "readOnly": true}));
@@ -232,6 +236,25 @@ mod tests {
         let name = |content: &[u8]| read(content).unwrap().name().to_owned();
         assert_eq!(name(b"\x7FELF1"), name(b"\x7FELF1"));
         assert_ne!(name(b"\x7FELF1"), name(b"\x7FELF2"));
+    }
+
+    #[test]
+    fn what_is_confidential_is_in_memory_and_nothing_else_is() {
+        let packed = read(b"\x7FELF").unwrap();
+        let (mounts, copies) = (Delivery::from(packed), Delivery::from("image"));
+        for (delivery, given, exchanges, in_memory) in [
+            (&mounts, None, false, false),
+            (&mounts, Some("run"), false, false),
+            (&mounts, Some("run"), true, true),
+            (&copies, None, false, false),
+            (&copies, Some("run"), false, true),
+            (&copies, None, true, true),
+        ] {
+            let parts = delivery.parts(given, exchanges, &restricted());
+            let volume = parts.volumes.iter().find(|volume| volume["name"] == VOLUME).unwrap();
+            let medium = &volume["emptyDir"]["medium"];
+            assert_eq!(medium == "Memory", in_memory, "{delivery:?}, {given:?}, {exchanges}");
+        }
     }
 
     #[test]

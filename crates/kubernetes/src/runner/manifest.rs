@@ -120,7 +120,7 @@ fn manifest(
     metadata["annotations"] = Value::Object(annotations);
     let pod = json!({
         "metadata": metadata,
-        "spec": pod(settings, &order.run, &variable, !given.is_empty()),
+        "spec": pod(settings, &order, &variable, !given.is_empty()),
     });
     let mut job = json!({
         "apiVersion": "batch/v1",
@@ -150,11 +150,18 @@ fn labels_of(settings: &JobSettings, run: &str) -> [(String, Value); 3] {
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
+/// Whether the broker reads or writes files beside its configuration.
+fn exchanges(order: &Order) -> bool {
+    [Capability::RequestFile, Capability::Progress, Capability::State]
+        .into_iter()
+        .any(|capability| order.can(capability))
+}
+
+fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Value {
     let policy = &settings.pod;
     let context = policy.container_security_context.clone().unwrap_or_else(restricted);
     let Parts { program, unpacks, mut mounts, init_containers, mut volumes } =
-        settings.delivery.parts(given.then_some(run), &context);
+        settings.delivery.parts(given.then_some(&order.run), exchanges(order), &context);
     for (name, path, source) in [
         (
             "config",
@@ -176,7 +183,7 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     if unpacks {
         environment.push(json!({"name": TARGET_VARIABLE, "value": installed()}));
     }
-    environment.push(json!({"name": ORDER_VARIABLE, "value": order}));
+    environment.push(json!({"name": ORDER_VARIABLE, "value": variable}));
     mounts.extend(policy.volume_mounts.clone());
     volumes.extend(policy.volumes.clone());
     let mut broker = json!({
@@ -201,7 +208,7 @@ fn pod(settings: &JobSettings, run: &str, order: &str, given: bool) -> Value {
     let first = (!init_containers.is_empty()).then(|| json!(init_containers));
     set(&mut pod, "initContainers", first);
     choose(&mut pod, policy);
-    pod["affinity"] = alone(run, policy.affinity.clone());
+    pod["affinity"] = alone(&order.run, policy.affinity.clone());
     pod
 }
 
