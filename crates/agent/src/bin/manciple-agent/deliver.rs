@@ -35,7 +35,7 @@ pub(crate) fn deliver(order: &Order, report: Report) -> ExitCode {
 /// Leaves what was printed, and the files as they are now: all that there are, and of the others why not.
 pub(crate) fn gathered(
     gathering: &Gathering,
-    printed: Option<Content>,
+    printed: Option<&Content>,
     ending: Ending,
 ) -> ExitCode {
     let gathered = crate::outputs::gather(gathering, printed);

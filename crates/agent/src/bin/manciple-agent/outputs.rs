@@ -21,12 +21,12 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 const TRIES: usize = 10;
 
 /// What is there of each file, now, and what was `printed`.
-pub(crate) fn gather(gathering: &Gathering, printed: Option<Content>) -> Gathered {
+pub(crate) fn gather(gathering: &Gathering, printed: Option<&Content>) -> Gathered {
     let limit = gathering.file_limit;
     let mut gathered = Gathered { run: gathering.run.clone(), outputs: BTreeMap::new() };
     for (container, outputs) in &gathering.outputs {
         let mut files = of(outputs, limit);
-        if let (Some(name), Some(printed)) = (&outputs.stdout, &printed) {
+        if let (Some(name), Some(printed)) = (&outputs.stdout, printed) {
             files.insert(name.clone(), printed.clone());
         }
         gathered.outputs.insert(container.clone(), files);

@@ -71,7 +71,7 @@ pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
     let printed = printed.map(Printed::end);
     if let Some(gathering) = gathering {
         // What cannot be left was said, and is no reason for the command to have failed.
-        let _ = deliver::gathered(&gathering, printed, ending);
+        let _ = deliver::gathered(&gathering, printed.as_ref(), ending);
     }
     ExitCode::from(status)
 }
