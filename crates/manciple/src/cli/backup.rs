@@ -34,7 +34,12 @@ pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(),
     let copy = partial.path.clone();
     let checked = tokio::task::spawn_blocking(move || check_copy(&copy)).await;
     let checked = checked.map_err(|error| Failure::usage(format!("cannot check it: {error}")))?;
-    let records = checked.map_err(|error| of_no_use(&connection.url, &error))?;
+    let records = checked.map_err(|error| match error {
+        OpenError::Io { .. } => {
+            Failure::usage(format!("cannot check {}: {error}; nothing was saved", target.display()))
+        }
+        error => of_no_use(&connection.url, &error),
+    })?;
     partial.finish(&target).map_err(|error| unwritten(&error))?;
     if connection.out.is_json() {
         return connection.out.json(&json!({ "file": target, "bytes": bytes, "records": records }));

@@ -1,7 +1,5 @@
 //! Orders of bindings: bind, rotate, unbind.
 
-use std::time::Duration;
-
 use osb::client::{ClientError, Ordered, Response};
 use osb::{
     Action, BindRequest, BindResource, BindingBody, BindingId, ProvisionedBody, UnbindRequest,
@@ -14,9 +12,6 @@ use super::failure::Failure;
 use super::follow::Following;
 use super::input;
 use super::orders::{self, OrderResult};
-
-/// How often a binding that was made is asked for, if the answer does not come.
-const FETCHES: u32 = 4;
 
 pub(crate) async fn bind(connection: Connection, args: BindArgs) -> Result<(), Failure> {
     let parameters = input::object("--parameters", args.parameters.as_deref()).await?;
@@ -115,31 +110,22 @@ pub(crate) async fn fetch(
     subject: &Subject,
 ) -> Result<BindingBody, Failure> {
     let binding = binding_of(subject)?;
-    let mut left = FETCHES;
-    loop {
-        left -= 1;
-        match connection.client.binding(&subject.instance, binding).await {
-            Ok(answer) => return Ok(answer.body.body),
-            Err(error) if left > 0 && error.is_passing() => {
-                let pause = error.retry_after().unwrap_or(Duration::from_secs(1));
-                tokio::time::sleep(pause.min(Duration::from_secs(10))).await;
-            }
-            Err(error) => {
-                let failure =
-                    connection.refused(&format!("fetch the {subject}, which was made,"), &error);
-                let words = subject.words();
-                return Err(match error.status() {
-                    None => failure.hint(format!(
-                        "once the server answers again, the same order fetches it: manciple bind {words}, \
-                         with the same options"
-                    )),
-                    Some(_) => failure.or_hint(format!(
-                        "remove it, and order another: manciple unbind {words}"
-                    )),
-                });
-            }
+    let answer = connection.patiently(|| connection.client.binding(&subject.instance, binding));
+    let error = match answer.await {
+        Ok(answer) => return Ok(answer.body.body),
+        Err(error) => error,
+    };
+    let failure = connection.refused(&format!("fetch the {subject}, which was made,"), &error);
+    let words = subject.words();
+    Err(match error.status() {
+        None => failure.hint(format!(
+            "once the server answers again, the same order fetches it: manciple bind {words}, with the same \
+             options"
+        )),
+        Some(_) => {
+            failure.or_hint(format!("remove it, and order another: manciple unbind {words}"))
         }
-    }
+    })
 }
 
 fn binding_of(subject: &Subject) -> Result<&BindingId, Failure> {

@@ -1,9 +1,9 @@
 //! One broker, as one command sees it.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use osb::client::{Auth, Client, ClientError, ClientSettings, REQUEST_IDENTITY_HEADER};
+use osb::client::{Auth, Client, ClientError, ClientSettings, Polling, REQUEST_IDENTITY_HEADER};
 use osb::{BindingId, Catalog, InstanceId};
 
 use super::args::{Format, RemoteArgs};
@@ -16,6 +16,9 @@ const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 /// For one request, as platforms have it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often a server may say that it fails before it is believed.
+const FAILURES: u32 = 4;
 
 /// A broker, and how to tell what it answers.
 pub(crate) struct Connection {
@@ -63,6 +66,29 @@ impl Connection {
     /// A request that brought no success. `what` completes "cannot …".
     pub(crate) fn refused(&self, what: &str, error: &ClientError) -> Failure {
         Failure::request(what, &self.url, error)
+    }
+
+    /// Asks until there is an answer: a restart of the server is no reason to end, and neither is a moment in which
+    /// it fails. For as long as an operation would be waited for without any answer.
+    pub(crate) async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let silence = Polling::default().silence;
+        let until = Instant::now() + self.patience.map_or(silence, |most| most.min(silence));
+        let mut failures = 0;
+        loop {
+            let error = match ask().await {
+                Err(error) if error.is_passing() => error,
+                answer => return answer,
+            };
+            failures += u32::from(error.status().is_some());
+            if failures >= FAILURES || Instant::now() >= until {
+                return Err(error);
+            }
+            let pause = error.retry_after().unwrap_or(Duration::from_secs(1));
+            tokio::time::sleep(pause.min(Duration::from_secs(10))).await;
+        }
     }
 
     /// What can be ordered.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use osb::client::ClientError;
+
 use super::args::{LogsArgs, StateFilter};
 use super::connection::{Connection, Subject};
 use super::failure::Failure;
 use super::operator::{Kind, Wanted};
-use crate::admin::model::LogView;
+use crate::admin::model::{LogView, RecordView};
 
 /// How often a log that is followed is read.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -24,7 +26,7 @@ pub(crate) async fn print(connection: Connection, args: LogsArgs) -> Result<(), 
         (None, instance) => {
             let instance = instance.as_deref().unwrap_or_default();
             let subject = Subject::new(instance, args.binding.as_deref())?;
-            let current = current(&connection, &subject).await?;
+            let current = current(&connection, connection.record(&subject).await, &subject)?;
             (current.run, Some(subject))
         }
     };
@@ -32,11 +34,18 @@ pub(crate) async fn print(connection: Connection, args: LogsArgs) -> Result<(), 
     loop {
         // Before the log is read: what is written last must not be missed.
         let now = match &subject {
-            Some(subject) if args.follow => Some(current(&connection, subject).await?),
+            Some(subject) if args.follow => {
+                let record = connection.patiently(|| connection.record(subject)).await;
+                Some(current(&connection, record, subject)?)
+            }
             _ => None,
         };
         let busy = now.as_ref().is_some_and(|now| now.busy);
-        match connection.log(&run).await {
+        let log = match args.follow {
+            true => connection.patiently(|| connection.log(&run)).await,
+            false => connection.log(&run).await,
+        };
+        match log {
             Ok(log) => show(&connection, &log, &mut printed, args.follow)?,
             // The run has not started, or the operation is between two attempts.
             Err(error) if busy && error.is_absent() => {}
@@ -107,8 +116,11 @@ struct Current {
     busy: bool,
 }
 
-async fn current(connection: &Connection, subject: &Subject) -> Result<Current, Failure> {
-    let record = connection.record(subject).await;
+fn current(
+    connection: &Connection,
+    record: Result<RecordView, ClientError>,
+    subject: &Subject,
+) -> Result<Current, Failure> {
     let record = record.map_err(|error| {
         connection
             .refused(&format!("find the last run of {subject}"), &error)

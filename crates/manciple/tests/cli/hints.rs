@@ -57,7 +57,7 @@ fn a_binding_that_was_made_and_not_fetched_is_fetched_by_the_same_order() {
             _ if request.line() == fetched => Some(answer(404, &json!({}))),
             _ => None,
         });
-        let run = stub.run(&["bind", "i", "b"]);
+        let run = stub.run(&["bind", "i", "b", "--timeout", "2s"]);
         assert_eq!(run.code, if broken { 3 } else { 6 }, "{run:?}");
         assert!(run.stderr.contains("which was made"), "{run:?}");
         assert!(hint(&run).contains(expected), "{run:?}");

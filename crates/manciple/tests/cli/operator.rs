@@ -185,6 +185,29 @@ fn logs_follow_until_the_operation_ends() {
 }
 
 #[test]
+fn logs_are_followed_through_a_restart_and_not_waited_for_at_first() {
+    let asked = AtomicUsize::new(0);
+    let stub = Stub::new(move |request| {
+        let asked = asked.fetch_add(1, Ordering::SeqCst);
+        let state = if asked < 5 { "running" } else { "succeeded" };
+        match request.path.as_str() {
+            _ if [2, 4].contains(&asked) => Some(cut_short(b"{")),
+            _ if asked == 5 => Some(answer(503, &json!({}))),
+            "/admin/v1/record" => {
+                Some(answer(200, &record("i", None, "creating", &operation("provision", state))))
+            }
+            "/admin/v1/logs" => Some(answer(200, &json!({"run": "r", "log": "one\n"}))),
+            _ => None,
+        }
+    });
+    let run = stub.run(&["logs", "--instance", "i", "--follow"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "one\n"), "{run:?}");
+    let broken = Stub::new(|_| Some(cut_short(b"{")));
+    let run = broken.run(&["logs", "--instance", "i", "--follow"]);
+    assert_eq!((run.code, broken.requests().len()), (3, 1), "{run:?}");
+}
+
+#[test]
 fn retry_waits_and_shows_what_became_of_it() {
     let stub = Stub::new(|request| {
         if request.path.ends_with("/last_operation") {

@@ -49,7 +49,7 @@ impl Layout {
         ["manciple.db-wal", "manciple.db-shm", "manciple.db"].map(|name| self.dir.join(name))
     }
 
-    fn lock(&self) -> PathBuf {
+    pub(super) fn lock(&self) -> PathBuf {
         self.dir.join("lock")
     }
 

@@ -58,6 +58,7 @@ pub fn restore(
     let source = header::open(backup)?;
     let operator = key.read()?;
     let layout = Layout::new(dir);
+    let is_new = !dir.exists();
     let _lock = DirLock::take(&layout)?;
     let occupied =
         layout.database_files().iter().any(|path| path.exists()) || layout.restoring().exists();
@@ -76,6 +77,11 @@ pub fn restore(
         Ok(records) => records,
         Err(error) => {
             let _ = std::fs::remove_file(&candidate);
+            if is_new {
+                // The lock file would say that there was a store.
+                let _ = std::fs::remove_file(layout.lock());
+                let _ = std::fs::remove_dir(dir);
+            }
             return Err(error);
         }
     };

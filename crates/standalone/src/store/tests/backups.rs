@@ -173,6 +173,10 @@ async fn what_is_not_a_good_backup_of_this_key_is_not_restored() {
     );
     let missing = home.dir.path().join("missing");
     assert!(restore(&missing, &home.store(), &home.key(1), Replace::KeepAside).is_err());
+    let nowhere = home.dir.path().join("nowhere");
+    std::fs::write(&backup, &good).unwrap();
+    restore(&backup, &nowhere, &home.key(2), Replace::Refuse).unwrap_err();
+    assert!(!nowhere.exists(), "where there was nothing there is nothing");
 
     assert_eq!(ids(&home.open()).await, ["old"], "the store is as it was");
     let names: Vec<_> = home.bytes().into_iter().map(|(path, _)| path).collect();
