@@ -39,9 +39,8 @@ impl Observer for Events {
     fn ended(&self, record: &Record) {
         self.next.ended(record);
         let Some((name, uid, namespace)) = self.store.resource(&record.key) else { return };
-        event(record, &name, &uid, &namespace)
-            .into_iter()
-            .for_each(|event| tell(&self.store, event));
+        let event = event(record, &name, &uid, &namespace);
+        event.into_iter().for_each(|event| write(self.store.events(), event));
     }
 }
 
@@ -60,11 +59,7 @@ pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
         at: &time(u64::try_from(now).unwrap_or_default()),
     };
     let event = warning(&format!("{name}.deletion-refused-{now}"), &told);
-    event.into_iter().for_each(|event| tell(store, event));
-}
-
-fn tell(store: &KubernetesStore, event: Event) {
-    write(store.events(), event);
+    event.into_iter().for_each(|event| write(store.events(), event));
 }
 
 /// Writes an event. Nothing depends on it, and nobody waits for it; that the right to is missing is said once.

@@ -51,9 +51,8 @@ impl Controller {
                     Some(pod) => report::ends(pod),
                     None => self.table().pods(job).last().map(report::ends).unwrap_or_default(),
                 };
-                let ends = Some(ends).filter(|ends| !ends.is_empty());
-                let message = Some(message).filter(|message| !message.is_empty());
-                let words: Vec<String> = ends.into_iter().chain(message).collect();
+                let mut words = vec![ends, message];
+                words.retain(|words| !words.is_empty());
                 Outcome::failed(
                     if reason.is_empty() { "Failed" } else { &reason },
                     words.join("; "),

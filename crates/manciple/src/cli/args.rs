@@ -91,7 +91,12 @@ pub(crate) enum Command {
     /// Save everything that is recorded, while the server runs
     Backup(Remote<BackupArgs>),
     /// Put a backup into the data directory of a server that is not running
-    Restore(Local<RestoreArgs>),
+    Restore {
+        #[command(flatten)]
+        args: RestoreArgs,
+        #[command(flatten)]
+        printing: Printing,
+    },
     /// Print the definitions of the resources that a cluster keeps, for `kubectl apply -f -`
     Crds(CrdsArgs),
     /// Print the completions of a shell
@@ -116,30 +121,21 @@ pub(crate) struct Remote<T: Args> {
     pub(crate) remote: RemoteArgs,
 }
 
-/// A command that asks nobody. How to print may stand before the command or after it.
-#[derive(Debug, Args)]
-pub(crate) struct Local<T: Args> {
-    #[command(flatten)]
-    pub(crate) args: T,
-    #[command(flatten)]
-    pub(crate) printing: Printing,
-}
-
-/// How to print.
-#[derive(Debug, Args)]
+/// How to print: before the command or after it.
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Printing {
     /// How to print [env: MANCIPLE_OUTPUT] [default: table]
     #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
-    /// Nothing but errors
+    pub(crate) output: Option<Format>,
+    /// No progress and no hints; lists and orders print ids only
     #[arg(short, long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 impl Printing {
-    /// As all commands have it.
-    pub(crate) fn remote(&self) -> RemoteArgs {
-        RemoteArgs { output: self.output, quiet: self.quiet, ..RemoteArgs::default() }
+    /// These, and for what they leave open, those of `self`.
+    pub(crate) fn overridden_by(self, later: Self) -> Self {
+        Self { output: later.output.or(self.output), quiet: later.quiet || self.quiet }
     }
 }
 
@@ -162,16 +158,12 @@ pub(crate) struct RemoteArgs {
     /// Trust the authorities in this PEM file instead of the system's [env: MANCIPLE_CA_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
-    pub(crate) output: Option<Format>,
     /// The longest to wait: 90s, 15m, 2h [default: what the plan says; 60s for one request; 5m for a
     /// server that does not answer at all]
     #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
     pub(crate) timeout: Option<Duration>,
-    /// No progress and no hints; lists and orders print ids only
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
 }
 
 impl RemoteArgs {
@@ -191,9 +183,8 @@ impl RemoteArgs {
             password_file,
             token_file,
             ca_file: later.ca_file.or(self.ca_file),
-            output: later.output.or(self.output),
             timeout: later.timeout.or(self.timeout),
-            quiet: later.quiet || self.quiet,
+            printing: self.printing.overridden_by(later.printing),
         }
     }
 }

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use kubernetes::Client;
 
+use super::args::Printing;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Output, quoted};
-use super::{Format, Ongoing, RemoteArgs, format, times};
+use super::{Ongoing, RemoteArgs, format, times};
 
 /// What options about it stand under.
 pub(crate) const HEADING: &str = "Cluster and output";
@@ -33,26 +34,18 @@ pub(crate) struct ClusterArgs {
     /// The namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAME", value_parser = namespace)]
     pub(crate) namespace: Option<String>,
-    /// How to print [env: MANCIPLE_OUTPUT] [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
     /// The longest to wait: 90s, 15m, 2h [default: for ever for an outcome; 30s for one request]
     #[arg(long, value_name = "DURATION", value_parser = times::parse_span)]
     timeout: Option<Duration>,
-    /// No progress and no hints; lists print names and numbers only
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    printing: Printing,
 }
 
 impl ClusterArgs {
     /// How to print and how long to wait, as all commands have it.
     pub(crate) fn remote(&self) -> RemoteArgs {
-        RemoteArgs {
-            output: self.output,
-            timeout: self.timeout,
-            quiet: self.quiet,
-            ..RemoteArgs::default()
-        }
+        let (timeout, printing) = (self.timeout, self.printing);
+        RemoteArgs { timeout, printing, ..RemoteArgs::default() }
     }
 
     /// As options of a command that a person may copy.
@@ -85,7 +78,7 @@ impl Cluster {
         remote: &RemoteArgs,
         ongoing: Ongoing,
     ) -> Result<Self, Failure> {
-        let out = Output { format: format(remote)?, quiet: remote.quiet };
+        let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
         let client = kubernetes::client(args.kubeconfig.as_deref()).await;
         let client = client.map_err(|error| Failure::kubeconfig(&error))?;
         let context = || client.default_namespace().to_owned();

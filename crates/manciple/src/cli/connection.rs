@@ -49,7 +49,7 @@ impl Connection {
             })?;
             settings.ca_certificates = Some(pem);
         }
-        let out = Output { format: format(args)?, quiet: args.quiet };
+        let out = Output { format: format(args)?, quiet: args.printing.quiet };
         let secret = !matches!(settings.auth, Auth::None);
         // The URL may hold a password by mistake; until it is checked it is not repeated.
         let client = Client::new(settings).map_err(|error| {
@@ -178,7 +178,7 @@ impl Ongoing {
 
 /// How to print, by the options or the environment.
 pub(crate) fn format(args: &RemoteArgs) -> Result<Format, Failure> {
-    match (args.output, variable("MANCIPLE_OUTPUT").as_deref()) {
+    match (args.printing.output, variable("MANCIPLE_OUTPUT").as_deref()) {
         (Some(format), _) => Ok(format),
         (None, None | Some("table")) => Ok(Format::Table),
         (None, Some("json")) => Ok(Format::Json),

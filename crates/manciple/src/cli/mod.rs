@@ -70,9 +70,10 @@ fn run(cli: Cli) -> ExitCode {
             end(&before, crate::controller::run(&args).map_err(failure))
         }
         Command::Supervise { run_dir } => crate::serve::supervise(&run_dir),
-        Command::Restore(with) => {
-            let remote = before.overridden_by(with.printing.remote());
-            end(&remote, restore::restore(&with.args, &remote))
+        Command::Restore { args, printing } => {
+            let printing = before.printing.overridden_by(printing);
+            let remote = RemoteArgs { printing, ..before };
+            end(&remote, restore::restore(&args, &remote))
         }
         Command::Crds(args) => end(&before, documents::crds(&args)),
         Command::Completions(args) => end(&before, documents::completions(args.shell)),
@@ -184,7 +185,7 @@ fn end(remote: &RemoteArgs, result: Result<(), Failure>) -> ExitCode {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             let format = connection::format(remote).unwrap_or_default();
-            Output { format, quiet: remote.quiet }.failure(&failure);
+            Output { format, quiet: remote.printing.quiet }.failure(&failure);
             failure.exit.into()
         }
     }

@@ -13,7 +13,7 @@ use crate::serve::RestoreArgs;
 
 /// Restores, and says what that did.
 pub(crate) fn restore(args: &RestoreArgs, remote: &RemoteArgs) -> Result<(), Failure> {
-    let out = Output { format: format(remote)?, quiet: remote.quiet };
+    let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
     let restored = crate::serve::restore(args).map_err(|error| refused(args, &error))?;
     tell(out, &restored)
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         }
         let listener = TcpListener::bind(&args.listen)
             .await
-            .with_context(|| format!("--listen: {} cannot be listened on", args.listen))?;
+            .with_context(|| format!("--listen: {} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8080", args.listen))?;
         let monitors = &args.monitored_id;
         tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
         let keeps = Arc::clone(&lead);

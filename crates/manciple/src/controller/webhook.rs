@@ -87,7 +87,7 @@ pub(crate) async fn serve(
     let admission = Admission::open(client, namespace, name, changes).await?;
     let listener = TcpListener::bind(listen)
         .await
-        .with_context(|| format!("--webhook-listen: {listen} cannot be listened on"))?;
+        .with_context(|| format!("--webhook-listen: {listen} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8443"))?;
     tracing::info!(address = %listener.local_addr()?, "the webhook of templates answers");
     let (end, ended) = oneshot::channel();
     let admission = Arc::new(admission);

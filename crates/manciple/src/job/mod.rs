@@ -45,7 +45,7 @@ pub(crate) async fn perform(
         JobCommand::Logs(of) => logs::print(&open(&of.cluster).await?, &of.args).await,
         JobCommand::History(of) => history::print(&open(&of.cluster).await?, &of.args).await,
         JobCommand::Lint(args) => {
-            let out = Output { format: format(remote)?, quiet: remote.quiet };
+            let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
             lint::print(out, &args).await
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let listen = config.listen.as_deref().unwrap_or(usual);
         let listener = TcpListener::bind(listen)
             .await
-            .with_context(|| format!("listen: {listen} cannot be listened on"))?;
+            .with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))?;
         let address = listener.local_addr()?;
         tracing::info!(%address, tls = certificate.is_some(), resumed, "serving");
         let tls: Option<TlsSource> = certificate.map(|certificate| {

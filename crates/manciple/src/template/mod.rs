@@ -30,7 +30,7 @@ pub(crate) async fn perform(
     ongoing: Ongoing,
 ) -> Result<(), Failure> {
     // Each of these has its own forms.
-    let out = Output { format: Format::default(), quiet: remote.quiet };
+    let out = Output { format: Format::default(), quiet: remote.printing.quiet };
     match args.command {
         TemplateCommand::Instance(args) => instance::perform(*args, remote, ongoing).await,
         TemplateCommand::Process(args) => process::print(&args, out).await,

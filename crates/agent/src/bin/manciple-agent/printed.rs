@@ -58,6 +58,9 @@ impl Printed {
 
     /// Reads what there is now.
     pub(crate) fn read(&mut self) {
+        if self.from.is_none() {
+            return;
+        }
         let mut chunk = vec![0; CHUNK];
         while let Some(from) = &mut self.from {
             match from.read(&mut chunk) {

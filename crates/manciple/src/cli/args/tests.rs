@@ -23,7 +23,7 @@ fn options_after_the_command_win() {
     let Command::Catalog(catalog) = cli.command else { panic!("not a catalog") };
     let remote = cli.remote.overridden_by(catalog.remote);
     assert_eq!(remote.url.as_deref(), Some("http://two"));
-    assert_eq!(remote.output, Some(Format::Json));
+    assert_eq!(remote.printing.output, Some(Format::Json));
 }
 
 #[test]
