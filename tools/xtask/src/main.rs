@@ -10,6 +10,7 @@ mod image;
 mod images;
 mod kubectl;
 mod manifests;
+mod order;
 mod packages;
 mod rights;
 
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
         ["fuzz", seconds, target] => fuzz::run(seconds, Some(target)),
         ["bench"] => bench(),
         ["dist"] => dist(),
+        // Not for people: rustc calls it, see `dist`.
+        [order::LINK, arguments @ ..] => order::link(arguments),
         ["images"] => images::all(images::Kind::Dist),
         ["images", "dev"] => images::all(images::Kind::Dev),
         ["manifests"] => manifests::write(),
@@ -220,7 +223,9 @@ const STATIC: &str = "-C target-feature=+crt-static";
 const PACKED_RELOCATIONS: &str = "-C link-arg=-Wl,-z,pack-relative-relocs";
 
 fn dist() -> anyhow::Result<()> {
-    give_away("manciple", "manciple", "release", &[STATIC, PACKED_RELOCATIONS].join(" "))?;
+    let flags = [STATIC, PACKED_RELOCATIONS].join(" ");
+    let linked = if order::is_possible() { vec![order::linker()?] } else { Vec::new() };
+    give_away("manciple", "manciple", "release", &flags, &linked)?;
     Ok(())
 }
 
@@ -235,7 +240,7 @@ fn agent() -> anyhow::Result<()> {
         "-C force-unwind-tables=no",
         PACKED_RELOCATIONS,
     ];
-    let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "))?;
+    let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "), &[])?;
     eprintln!("{size} bytes");
     // Nothing but itself and the kernel: it begins where the kernel begins, at an address of its own.
     let flags = [
@@ -245,7 +250,7 @@ fn agent() -> anyhow::Result<()> {
         "-C link-arg=-nostartfiles",
         "-C link-arg=-nostdlib",
     ];
-    give_away("loader", "manciple-loader", "agent", &flags.join(" "))?;
+    give_away("loader", "manciple-loader", "agent", &flags.join(" "), &[])?;
     let read = |file: &str| std::fs::read(format!("target/dist/{file}"));
     let packed = loader::pack(&read("manciple-loader")?, &read("manciple-agent")?);
     eprintln!("target/dist/{PACKED}\n{} bytes", packed.len());
@@ -262,16 +267,28 @@ fn agent() -> anyhow::Result<()> {
 ///
 /// Nothing of the machine that it runs on is needed but its kernel. The target is named so that what
 /// runs while building is not static too, which procedural macros cannot be.
-fn give_away(package: &str, program: &str, profile: &str, flags: &str) -> anyhow::Result<u64> {
+/// `flags` are for all of it, `last` for the program alone.
+fn give_away(
+    package: &str,
+    program: &str,
+    profile: &str,
+    flags: &str,
+    last: &[String],
+) -> anyhow::Result<u64> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     run(cargo()
-        .args(["build", "--profile", profile, "-p", package, "--target", &target])
+        .args(["rustc", "--profile", profile, "-p", package, "--bin", program, "--target", &target])
+        .arg("--")
+        .args(last)
         .env("RUSTFLAGS", flags))?;
     std::fs::create_dir_all("target/dist")?;
     let this = std::env::current_exe().context("the path of this program")?;
     let folder = this.ancestors().nth(2).context("this program is in no target folder")?;
     let built = folder.join(target).join(profile).join(program);
-    let size = std::fs::copy(built, format!("target/dist/{program}"))?;
+    // The one of before may be running.
+    let unfinished = format!("target/dist/.{program}.new");
+    let size = std::fs::copy(built, &unfinished)?;
+    std::fs::rename(unfinished, format!("target/dist/{program}"))?;
     eprintln!("target/dist/{program}");
     Ok(size)
 }
