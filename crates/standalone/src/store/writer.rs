@@ -231,7 +231,7 @@ impl Writer {
         if answers.iter().any(Result::is_ok) {
             if self.last_version != before {
                 transaction
-                    .prepare_cached("UPDATE store SET last_version = ?1")?
+                    .prepare_cached("UPDATE store SET last_version = ?1 WHERE id = 1")?
                     .execute([self.last_version])?;
             }
             keys::reserve(&transaction, self.ring.snapshot().active(), &mut self.reserved)?;
@@ -391,20 +391,24 @@ fn write(
         sealed.bytes,
         expected
     ];
-    let statement = match expected {
-        // The last value is absent, and compared with nothing.
-        None => {
-            "INSERT INTO records (kind, instance, binding, version, busy, deleted, updated_at,
-                 service, plan, data_key, sealed)
-             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 WHERE ?12 IS NULL
-             ON CONFLICT DO NOTHING"
-        }
-        Some(_) => {
-            "UPDATE records SET version = ?4, busy = ?5, deleted = ?6, updated_at = ?7,
-                 service = ?8, plan = ?9, data_key = ?10, sealed = ?11
-             WHERE kind = ?1 AND instance = ?2 AND binding = ?3 AND version = ?12"
-        }
+    // Of one row each, and SQLite knows it: of a statement that may change several it keeps all pages as they
+    // were, to undo it alone.
+    let written = match expected {
+        None => transaction
+            .prepare_cached(
+                "INSERT INTO records (kind, instance, binding, version, busy, deleted, updated_at,
+                     service, plan, data_key, sealed)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(&values[..11])?,
+        Some(_) => transaction
+            .prepare_cached(
+                "UPDATE records SET version = ?4, busy = ?5, deleted = ?6, updated_at = ?7,
+                     service = ?8, plan = ?9, data_key = ?10, sealed = ?11
+                 WHERE kind = ?1 AND instance = ?2 AND binding = ?3 AND version = ?12",
+            )?
+            .execute(values)?,
     };
-    let written = transaction.prepare_cached(statement)?.execute(values)?;
     Ok(if written == 1 { Ok(version) } else { Err(StoreError::Conflict) })
 }
