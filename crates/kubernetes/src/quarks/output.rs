@@ -14,6 +14,8 @@ use super::reference::Kind;
 
 /// What an ExtendedJob's container prints, as if it was a file.
 pub(super) const PRINTED: &str = "stdout";
+/// The file of an ExtendedJob's container that counts instead, where there is one: as in the last releases.
+pub(super) const LEFT: &str = "output.json";
 /// What the keys of a Secret hold together, in bytes.
 pub(super) const MAX_SECRET_BYTES: usize = 1024 * 1024;
 /// The longest key of a Secret.
@@ -189,8 +191,8 @@ pub(super) fn kept(
             continue;
         };
         for (file, options) in files {
-            let found = gathered.get(container).and_then(|files| files.get(file));
-            match read(options, &general, found.unwrap_or(&Content::Missing)) {
+            let (file, found) = found(dialect, file, gathered.get(container));
+            match read(options, &general, found) {
                 Ok(read) => kept.wanted.extend(read.into_iter().map(|(name, data)| Wanted {
                     kind: options.kind(),
                     name,
@@ -216,6 +218,19 @@ pub(super) fn kept(
         }
     }
     kept
+}
+
+/// What there is of a file, or of what stands in for it.
+fn found<'f>(
+    dialect: Dialect,
+    file: &'f str,
+    files: Option<&'f BTreeMap<String, Content>>,
+) -> (&'f str, &'f Content) {
+    let get = |file: &str| files.and_then(|files| files.get(file)).unwrap_or(&Content::Missing);
+    match (dialect, get(LEFT)) {
+        (Dialect::QuarksJob, _) | (Dialect::ExtendedJob, Content::Missing) => (file, get(file)),
+        (Dialect::ExtendedJob, left) => (LEFT, left),
+    }
 }
 
 /// Those of one file take precedence over those of all.

@@ -201,3 +201,31 @@ fn what_a_container_prints_becomes_a_secret_of_its_own() {
     assert_eq!(labels(1)["fissile.cloudfoundry.org/container-name"], "b");
     assert_eq!(labels(1)["key"], "value");
 }
+
+#[test]
+fn a_file_of_an_extended_job_counts_before_what_it_prints() {
+    let spec = json!({
+        "template": {"spec": {"containers": [{"name": "a"}]}}, "output": {"namePrefix": "foo-"},
+    });
+    let (good, other) = (r#"{"k": "file"}"#, r#"{"k": "print"}"#);
+    for (name, file, printed, expected) in [
+        ("the file alone", text(good), Content::Missing, Ok("file")),
+        ("both", text(good), text(other), Ok("file")),
+        ("the file, and words", text(good), text("working"), Ok("file")),
+        ("no file", Content::Missing, text(other), Ok("print")),
+        ("neither", Content::Missing, Content::Missing, Err("container a: stdout: it was not")),
+        ("a file that is none", text("x"), text(other), Err("container a: output.json: it is not")),
+    ] {
+        let files = [("output.json".to_owned(), file), ("stdout".to_owned(), printed)].into();
+        let gathered = BTreeMap::from([("a".to_owned(), files)]);
+        let kept = kept(Dialect::ExtendedJob, &spec, false, &gathered);
+        let value = kept.wanted.first().map(|it| (it.name.as_str(), &*it.data["k"]));
+        let fault = kept.faults.first().map(|(_, why)| why.as_str());
+        match expected {
+            Ok(expected) => {
+                assert_eq!((value, fault), (Some(("foo-a", expected.as_bytes())), None), "{name}");
+            }
+            Err(words) => assert!(fault.unwrap().starts_with(words), "{name}: {fault:?}"),
+        }
+    }
+}
