@@ -57,6 +57,24 @@ fn a_file_becomes_a_secret_with_labels_and_annotations() {
 }
 
 #[test]
+fn a_file_that_does_not_say_is_versioned_as_the_whole_output() {
+    for (general, options, expected) in [
+        (json!(true), json!({"name": "s"}), true),
+        (json!(true), json!({"name": "s", "versioned": false}), false),
+        (json!(true), json!({"name": "s", "kind": "ConfigMap"}), false),
+        (json!(null), json!({"name": "s", "versioned": true}), true),
+        (json!(null), json!({"name": "s", "versioned": null}), false),
+    ] {
+        let mut spec = spec(&options);
+        spec["output"]["versioned"] = general.clone();
+        let files = BTreeMap::from([("o.json".to_owned(), text("{}"))]);
+        let gathered = BTreeMap::from([("c".to_owned(), files)]);
+        let kept = kept(Dialect::QuarksJob, &spec, false, &gathered);
+        assert_eq!(kept.wanted[0].versioned, expected, "{general} {options}");
+    }
+}
+
+#[test]
 fn options_of_the_wrong_type_are_named() {
     for (options, words) in [
         (json!({"name": "s", "secretLabels": {"n": 1}}), "secretLabels.n: expected is a string"),
@@ -228,4 +246,23 @@ fn a_file_of_an_extended_job_counts_before_what_it_prints() {
             Err(words) => assert!(fault.unwrap().starts_with(words), "{name}: {fault:?}"),
         }
     }
+}
+
+#[test]
+fn a_prefix_stands_in_for_a_map_as_in_the_first_releases() {
+    let of = |output: Value| {
+        let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let spec = json!({"template": {"spec": {"template": pod}}, "output": output});
+        let left = |name: &str| {
+            let files = [("output.json".to_owned(), text("{}")), ("o".to_owned(), text("{}"))];
+            (name.to_owned(), BTreeMap::from(files))
+        };
+        let kept = kept(Dialect::QuarksJob, &spec, false, &[left("a"), left("b")].into());
+        kept.wanted.into_iter().map(|it| (it.name, it.versioned)).collect::<Vec<_>>()
+    };
+    let both = |versioned| [("foo-a".to_owned(), versioned), ("foo-b".to_owned(), versioned)];
+    assert_eq!(of(json!({"namePrefix": "foo-"})), both(false));
+    assert_eq!(of(json!({"namePrefix": "foo", "versioned": true})), both(true));
+    let map = json!({"a": {"o": {"name": "mapped"}}});
+    assert_eq!(of(json!({"namePrefix": "foo-", "outputMap": map})), [("mapped".to_owned(), false)]);
 }
