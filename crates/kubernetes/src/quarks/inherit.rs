@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::dialect::TRIGGERED;
+use super::naming;
 use super::noted;
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, end};
@@ -23,7 +24,9 @@ impl Controller {
     pub(super) async fn inherit(&self, key: &Key) -> Result<(), CallError> {
         let Some(resource) = self.table().uninherited(key) else { return Ok(()) };
         let jobs = self.api::<Job>(&key.namespace);
-        let of_it = format!("{}={},!{TRIGGERED}", key.dialect.label("qjob-name"), key.name);
+        // Of a name that is no label the original could make none; to ask for it is an error.
+        let (label, name) = (key.dialect.label("qjob-name"), naming::label(&key.name));
+        let of_it = format!("{label}={name},!{TRIGGERED}");
         let found = call(jobs.list(&ListParams::default().labels(&of_it))).await?;
         for (job, notes) in inheritance(&resource, &found.items) {
             let params = PatchParams::default();

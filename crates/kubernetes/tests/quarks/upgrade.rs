@@ -84,8 +84,11 @@ async fn what_the_original_has_completed_stays_as_it_is() {
         left(&town, strategy, strategy, over.clone()).await;
     }
     left(&town, "now", "now", json!({"completed": false, "lastReconcile": time})).await;
+    let long = "a".repeat(80);
+    left(&town, &long, "now", json!({"completed": false, "lastReconcile": time})).await;
     town.start().await;
     assert_eq!(town.ended("now", 1).await["trigger"], "now", "its word was not taken yet");
+    assert_eq!(town.ended(&long, 1).await["trigger"], "now", "no Job of it could be made");
     for name in ["once", "done", "manual"] {
         let object = town.get(name).await;
         assert_eq!((&object["status"]["completed"], town.runs(name).await), (&json!(true), 0));
