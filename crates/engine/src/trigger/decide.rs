@@ -75,7 +75,7 @@ pub fn decide(state: &State, now: &str) -> Decision {
         Some(Triggered::Baseline) => {
             let last = open.iter().map(|run| run.id).chain([state.record.last]).max();
             let record = record(state, open, last.unwrap_or_default(), None, now);
-            let strategy = state.strategy;
+            let strategy = spent(state);
             decision.actions.push(Action::Record { record, strategy, passed_over: None });
         }
         Some(Triggered::Not(wait)) => decision.wait = Some(wait),
@@ -173,7 +173,7 @@ fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &
     let strategy = match (trigger, state.strategy) {
         (Trigger::Now, _) => Strategy::Manual,
         (Trigger::Once, _) => Strategy::Done,
-        (Trigger::ConfigChange | Trigger::Schedule | Trigger::PodState, as_it_is) => as_it_is,
+        (Trigger::ConfigChange | Trigger::Schedule | Trigger::PodState, _) => spent(state),
     };
     let last = open.iter().map(|run| run.id).chain([state.record.last]).max().unwrap_or(0);
     match (state.concurrency, open.is_empty()) {
@@ -210,6 +210,14 @@ fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &
     open.push(Run { id: last, trigger, at: now.to_owned(), inputs, pod });
     let record = record(state, open, last, Some(trigger), now);
     into.actions.push(Action::Record { record, strategy, passed_over: None });
+}
+
+/// What the spec says with the next write: somebody who says `once` again, of one that has run, finds it done.
+fn spent(state: &State) -> Strategy {
+    match state.strategy {
+        Strategy::Once if state.record.once => Strategy::Done,
+        as_it_is => as_it_is,
+    }
 }
 
 /// What is recorded when this trigger is taken, or none.

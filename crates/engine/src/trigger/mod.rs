@@ -174,6 +174,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// It did its work, and left nothing.
+    pub fn completed() -> Self {
+        Self { succeeded: true, ..Self::failed("Completed", "") }
+    }
+
     /// It came to nothing.
     pub fn failed(reason: &str, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.to_owned(), message.into());

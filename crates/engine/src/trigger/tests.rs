@@ -282,14 +282,19 @@ fn a_record_is_read_as_it_was_written() {
 fn once_is_once_however_often_it_is_said() {
     let said_again = State { strategy: Strategy::Once, ..done() };
     assert_eq!(decide(&said_again, NOW), Decision::default());
-    // It goes on to follow its configuration, and is told to run by `now`.
+    // It goes on to follow its configuration, which makes the word what it would be by now.
     let changed =
         State { references: references(&[("secret/a", data("2"))]), ..said_again.clone() };
-    let actions = decide(&changed, NOW).actions;
-    assert!(
-        matches!(actions.as_slice(), [Action::Record { strategy: Strategy::Once, .. }]),
-        "{actions:?}"
-    );
+    let never_compared =
+        State { record: Record { references: None, ..done().record }, ..said_again.clone() };
+    for state in [changed, never_compared] {
+        let actions = decide(&state, NOW).actions;
+        assert!(
+            matches!(actions.as_slice(), [Action::Record { strategy: Strategy::Done, .. }]),
+            "{actions:?}"
+        );
+    }
+    // And it is told to run by `now`.
     let told = State { strategy: Strategy::Now, ..said_again };
     assert!(matches!(decide(&told, NOW).actions.as_slice(), [Action::Record { .. }]));
 }

@@ -11,14 +11,15 @@
 //! sidecar reads the files: one that the kubelet ends where the server has such, else one that is told by an
 //! annotation that the others have ended; and of what it prints there is the log. None of them has a token or
 //! needs a network.
-
-use std::path::PathBuf;
+//!
+//! The last releases of ExtendedJob's operator read a file of one name instead of what is printed, and its examples
+//! write that: so there is a place for it too, and the file counts where there is one.
 
 use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey};
 use serde_json::{Value, json};
 
 use super::naming::sanitize;
-use super::output::{OutputMap, PRINTED};
+use super::output::{LEFT, OutputMap, PRINTED};
 use crate::runner::delivery::{DIRECTORY, Delivery, Parts, TARGET_VARIABLE, restricted};
 
 /// Our sidecar, by the name that the original's had.
@@ -58,13 +59,8 @@ struct Capture<'c> {
 
 /// Gives each container its place for output, and has the agent read what is mapped.
 pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
-    let mut volumes = Vec::new();
     let containers = list(pod, "containers");
-    for container in containers.iter_mut() {
-        let volume = volume(container);
-        volumes.push(json!({"name": volume, "emptyDir": {}}));
-        list(container, "volumeMounts").push(json!({"name": volume, "mountPath": OUTPUT}));
-    }
+    let mut volumes: Vec<Value> = containers.iter_mut().map(place).collect();
     let mapped: Vec<&Value> =
         containers.iter().filter(|it| map.files(name(it)).is_some()).collect();
     if !mapped.is_empty() {
@@ -83,8 +79,12 @@ pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
     list(pod, "volumes").extend(volumes);
 }
 
-/// Has the agent take what containers print whose commands are known. Of the others there is the log.
+/// Has the agent take what containers print, or leave in the one file, whose commands are known. Of the others there
+/// is the log.
 pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means: &Means<'_>) {
+    let without = list(pod, "containers").iter_mut().filter(|container| !has_place(container));
+    let volumes: Vec<Value> = without.map(place).collect();
+    list(pod, "volumes").extend(volumes);
     let is_taken =
         |container: &Value| map.files(name(container)).is_some() && can_be_wrapped(container);
     if !means.wraps || !list(pod, "containers").iter().any(is_taken) {
@@ -93,11 +93,25 @@ pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
     let capture = Capture { run, map, means, sharers: sharers(pod) };
     let parts = means.delivery.parts(None, false, &restricted());
     capture.wrap(pod, &parts, |name, _| {
-        let stdout = Some(PRINTED.to_owned());
-        (name.to_owned(), Outputs { directory: PathBuf::new(), files: Vec::new(), stdout })
+        let (files, stdout) = (vec![LEFT.to_owned()], Some(PRINTED.to_owned()));
+        (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout })
     });
     list(pod, "initContainers").splice(..0, parts.init_containers);
     list(pod, "volumes").extend(parts.volumes);
+}
+
+/// Gives a container its place for output; the volume.
+fn place(container: &mut Value) -> Value {
+    let volume = volume(container);
+    list(container, "volumeMounts").push(json!({"name": volume, "mountPath": OUTPUT}));
+    json!({"name": volume, "emptyDir": {}})
+}
+
+/// Whether a user has put something there.
+fn has_place(container: &Value) -> bool {
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let mut paths = mounts.filter_map(|mount| mount["mountPath"].as_str());
+    paths.any(|path| path.trim_end_matches('/') == OUTPUT.trim_end_matches('/'))
 }
 
 /// How many containers there will be at most, with one that brings the agent and one beside them.

@@ -105,7 +105,19 @@ fn schema(dialect: Dialect) -> Value {
         Dialect::QuarksJob => (
             object(
                 "What is kept of what its containers write to /mnt/quarks.",
-                [("outputMap", map("By container and file: the Secret that it goes into."))],
+                [
+                    ("outputMap", map("By container and file: the Secret that it goes into.")),
+                    (
+                        "namePrefix",
+                        text(
+                            "Instead of it: each container's output.json, into Secrets of this prefix.",
+                        ),
+                    ),
+                    (
+                        "versioned",
+                        flag("Whether each output is a new version, of files that do not say."),
+                    ),
+                ],
             ),
             "The Job: batch/v1 JobTemplateSpec.",
         ),

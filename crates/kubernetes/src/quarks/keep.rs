@@ -22,6 +22,9 @@ impl Controller {
         resource: &Resource,
         job: &SeenJob,
     ) -> Result<Outcome, CallError> {
+        if job.noted.inherited {
+            return of_inherited(job);
+        }
         let spec = self.spec_of(resource, job).await?;
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
@@ -39,12 +42,7 @@ impl Controller {
         };
         let pod = self.pod(job, failed.is_some(), is_needed).await?;
         let mut outcome = match failed {
-            None => Outcome {
-                succeeded: true,
-                reason: "Completed".to_owned(),
-                message: String::new(),
-                made: Vec::new(),
-            },
+            None => Outcome::completed(),
             Some((reason, message)) => {
                 // Where containers are started again, Kubernetes removes the pod before it is over.
                 let ends = match &pod {
@@ -171,5 +169,17 @@ impl Controller {
             Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),
             log => log,
         }
+    }
+}
+
+/// How the run of a Job ended that the original operator has made: what it leaves, its own sidecar has kept before.
+fn of_inherited(job: &SeenJob) -> Result<Outcome, CallError> {
+    match &job.end {
+        Some(JobEnd::Complete) => Ok(Outcome::completed()),
+        Some(JobEnd::Failed(reason, message)) => {
+            let reason = if reason.is_empty() { "Failed" } else { reason };
+            Ok(Outcome::failed(reason, message.clone()))
+        }
+        None => Err(CallError::Conflict),
     }
 }

@@ -221,12 +221,12 @@ impl Lint {
     fn output(&mut self, dialect: Dialect, spec: &Value) {
         let output = &spec["output"];
         let further: &[&str] = match dialect {
-            Dialect::QuarksJob => &["outputMap"],
+            Dialect::QuarksJob => &["outputMap", "namePrefix", "versioned"],
             Dialect::ExtendedJob => &["namePrefix", "versioned"],
         };
         self.members("spec.output", output, &[&OUTPUT, further].concat());
         self.flag("spec.updateOnConfigChange", &spec["updateOnConfigChange"]);
-        for name in ["writeOnFailure", "stringifyValues", "setOwnerReference"] {
+        for name in ["versioned", "writeOnFailure", "stringifyValues", "setOwnerReference"] {
             self.flag(&format!("spec.output.{name}"), &output[name]);
         }
         self.count("spec.output.versionHistoryLimit", &output["versionHistoryLimit"]);
@@ -243,6 +243,13 @@ impl Lint {
 
     fn output_map(&mut self, dialect: Dialect, spec: &Value) {
         let map = &spec["output"]["outputMap"];
+        let prefix = &spec["output"]["namePrefix"];
+        if !spec["output"].is_null() && map.is_null() && !prefix.is_string() {
+            self.say("spec.output.outputMap", "is missing: nothing is kept");
+        }
+        if !map.is_null() && !prefix.is_null() {
+            self.say("spec.output.namePrefix", "does nothing beside outputMap: remove it");
+        }
         if !map.is_null() && !map.is_object() {
             return self.say("spec.output.outputMap", "has to be an object: container, then file");
         }

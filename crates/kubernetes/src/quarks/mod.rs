@@ -16,6 +16,7 @@ mod counts;
 mod definition;
 mod dialect;
 mod held;
+mod inherit;
 mod inputs;
 mod install;
 mod keep;

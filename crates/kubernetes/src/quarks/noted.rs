@@ -14,6 +14,8 @@ use super::naming;
 
 /// The run that a Job or a pod is of, by its number.
 pub(super) const RUN_ID: &str = "manciple.dev/run-id";
+/// Says that the original operator has made it.
+const INHERITED: &str = "manciple.dev/inherited";
 /// What that was triggered by.
 const TRIGGER: &str = "manciple.dev/trigger";
 /// A digest of what it was made by.
@@ -30,6 +32,8 @@ pub(super) struct Noted {
     pub(super) trigger: Option<Trigger>,
     /// When the Job was made, RFC 3339.
     pub(super) at: String,
+    /// The original operator has made it, and the pods of it keep what they leave themselves.
+    pub(super) inherited: bool,
     digest: Option<Arc<str>>,
 }
 
@@ -40,6 +44,7 @@ impl Noted {
         Self {
             trigger: trigger.and_then(|word| Trigger::deserialize(word).ok()),
             at: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
+            inherited: note(INHERITED).is_some(),
             digest: note(SPEC).map(|digest| digest.as_str().into()),
         }
     }
@@ -62,6 +67,11 @@ pub(super) fn notes(run: &Run, spec: &Value) -> Value {
         notes.insert(OUTPUT, output);
     }
     json!(notes)
+}
+
+/// What is said of a run whose Job the original operator has made.
+pub(super) fn inherited(run: u64, trigger: Trigger) -> Value {
+    json!({RUN_ID: run.to_string(), TRIGGER: trigger.word(), INHERITED: "true"})
 }
 
 /// The spec that a Job was made by, as far as what becomes of the run depends on it.

@@ -14,6 +14,9 @@ use super::reference::Kind;
 
 /// What an ExtendedJob's container prints, as if it was a file.
 pub(super) const PRINTED: &str = "stdout";
+/// The file of an ExtendedJob's container that counts instead, where there is one, as in its last releases; and of a
+/// QuarksJob's, where there is a prefix instead of a map, as in its first ones.
+pub(super) const LEFT: &str = "output.json";
 /// What the keys of a Secret hold together, in bytes.
 pub(super) const MAX_SECRET_BYTES: usize = 1024 * 1024;
 /// The longest key of a Secret.
@@ -33,7 +36,8 @@ struct SecretOptions {
     name: String,
     secret_labels: BTreeMap<String, String>,
     secret_annotations: BTreeMap<String, String>,
-    versioned: bool,
+    /// `None`: as the whole output.
+    versioned: Option<bool>,
     /// `ConfigMap`; anything else is a Secret.
     kind: String,
     /// `fan-out`; anything else is one Secret.
@@ -54,14 +58,29 @@ impl SecretOptions {
     fn kind(&self) -> Kind {
         if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
     }
+
+    /// Of ConfigMaps there are no versions.
+    fn is_versioned(&self, general: &General) -> bool {
+        self.versioned.unwrap_or(general.versioned) && self.kind() == Kind::Secret
+    }
 }
 
 impl OutputMap {
     /// Of a spec. What is no map is passed over, as the originals did.
     pub(super) fn of(dialect: Dialect, spec: &Value) -> Self {
+        Self::named(dialect, spec, false)
+    }
+
+    /// The same, with prefixes that have one dash after them, or are `verbatim`.
+    fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
+        let output = &spec["output"];
         match dialect {
-            Dialect::QuarksJob => Self::of_files(&spec["output"]),
-            Dialect::ExtendedJob => Self::of_prints(dialect, spec, false),
+            // The first releases of its operator had a prefix, and one file.
+            Dialect::QuarksJob if output["outputMap"].is_null() => {
+                Self::of_prefix(dialect, spec, LEFT, verbatim)
+            }
+            Dialect::QuarksJob => Self::of_files(output),
+            Dialect::ExtendedJob => Self::of_prefix(dialect, spec, PRINTED, verbatim),
         }
     }
 
@@ -76,10 +95,10 @@ impl OutputMap {
         Self(read.filter(|(_, files)| !files.is_empty()).collect())
     }
 
-    /// What each container prints becomes `<namePrefix>-<container>`, as its documents said. The original made no
+    /// What each container leaves becomes `<namePrefix>-<container>`, as the documents said. The original made no
     /// dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless it is to be
     /// `verbatim` as the original had it.
-    fn of_prints(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
+    fn of_prefix(dialect: Dialect, spec: &Value, file: &str, verbatim: bool) -> Self {
         let output = &spec["output"];
         let Some(prefix) = output["namePrefix"].as_str() else { return Self::default() };
         let prefix = match prefix.trim_end_matches('-') {
@@ -91,11 +110,9 @@ impl OutputMap {
         let names = containers.filter_map(|container| container["name"].as_str());
         let options = |name: &str| SecretOptions {
             name: format!("{prefix}{name}"),
-            versioned: output["versioned"] == true,
             ..SecretOptions::default()
         };
-        let of =
-            |name: &str| (name.to_owned(), BTreeMap::from([(PRINTED.to_owned(), options(name))]));
+        let of = |name: &str| (name.to_owned(), BTreeMap::from([(file.to_owned(), options(name))]));
         Self(names.map(of).collect())
     }
 
@@ -141,6 +158,7 @@ struct General {
     labels: BTreeMap<String, String>,
     /// Whether values that are no strings become their JSON.
     stringifies: bool,
+    versioned: bool,
     versions: Option<usize>,
     owned: bool,
 }
@@ -151,6 +169,7 @@ impl General {
         Self {
             labels: Deserialize::deserialize(&output["secretLabels"]).unwrap_or_default(),
             stringifies: output["stringifyValues"] == true,
+            versioned: output["versioned"] == true,
             versions: versions.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             owned: output["setOwnerReference"] == true,
         }
@@ -178,10 +197,7 @@ pub(super) fn kept(
     let general = General::of(&spec["output"]);
     let containers = dialect.pod_spec(spec)["containers"].as_array();
     let mut kept = Kept::default();
-    let map = match dialect {
-        Dialect::ExtendedJob => OutputMap::of_prints(dialect, spec, verbatim_prefixes),
-        Dialect::QuarksJob => OutputMap::of(dialect, spec),
-    };
+    let map = OutputMap::named(dialect, spec, verbatim_prefixes);
     for (container, files) in &map.0 {
         let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
         let Some(spec) = spec else {
@@ -189,15 +205,15 @@ pub(super) fn kept(
             continue;
         };
         for (file, options) in files {
-            let found = gathered.get(container).and_then(|files| files.get(file));
-            match read(options, &general, found.unwrap_or(&Content::Missing)) {
+            let (file, found) = found(dialect, file, gathered.get(container));
+            match read(options, &general, found) {
                 Ok(read) => kept.wanted.extend(read.into_iter().map(|(name, data)| Wanted {
                     kind: options.kind(),
                     name,
                     data,
                     labels: labels(dialect, &general.labels, options, container, spec),
                     annotations: options.secret_annotations.clone(),
-                    versioned: options.versioned,
+                    versioned: options.is_versioned(&general),
                     versions: general.versions,
                     owned: general.owned,
                 })),
@@ -216,6 +232,19 @@ pub(super) fn kept(
         }
     }
     kept
+}
+
+/// What there is of a file, or of what stands in for it.
+fn found<'f>(
+    dialect: Dialect,
+    file: &'f str,
+    files: Option<&'f BTreeMap<String, Content>>,
+) -> (&'f str, &'f Content) {
+    let get = |file: &str| files.and_then(|files| files.get(file)).unwrap_or(&Content::Missing);
+    match (dialect, get(LEFT)) {
+        (Dialect::QuarksJob, _) | (Dialect::ExtendedJob, Content::Missing) => (file, get(file)),
+        (Dialect::ExtendedJob, left) => (LEFT, left),
+    }
 }
 
 /// Those of one file take precedence over those of all.
@@ -273,7 +302,7 @@ fn read(
             options.kind
         )));
     }
-    if options.versioned && options.kind() == Kind::ConfigMap {
+    if options.versioned == Some(true) && options.kind() == Kind::ConfigMap {
         let why = "a ConfigMap has no versions: remove versioned, or kind".to_owned();
         return Err(invalid(why));
     }

@@ -94,7 +94,8 @@ impl Following {
             return Err(format!("{at}.selector: is missing: no pod is followed; say matchLabels"));
         }
         let wrong = |error: &dyn std::fmt::Display| format!("{at}.selector: {error}");
-        let read = LabelSelector::deserialize(selector).map_err(|error| wrong(&error))?;
+        let read =
+            LabelSelector::deserialize(respelled(selector)).map_err(|error| wrong(&error))?;
         let selector = Selector::try_from(read).map_err(|error| wrong(&error))?;
         Ok(Self { of: podstate.to_string().into(), when, selector })
     }
@@ -120,6 +121,22 @@ impl Following {
             When::Deleted => true,
         }
     }
+}
+
+/// A selector with its operators as Kubernetes spells them: the original had those of `kubectl`'s selectors.
+fn respelled(selector: &Value) -> Value {
+    let mut selector = selector.clone();
+    for wanted in selector["matchExpressions"].as_array_mut().into_iter().flatten() {
+        let operator = match wanted["operator"].as_str() {
+            Some("in" | "=" | "==") => "In",
+            Some("notin" | "!=") => "NotIn",
+            Some("exists") => "Exists",
+            Some("!") => "DoesNotExist",
+            _ => continue,
+        };
+        wanted["operator"] = operator.into();
+    }
+    selector
 }
 
 impl Peer {
@@ -210,5 +227,47 @@ impl Controller {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Whether a pod with this label is followed.
+    fn follows(operator: &str, values: &Value, value: &str) -> bool {
+        let wanted = json!([{"key": "env", "operator": operator, "values": values}]);
+        let selector = json!({"matchLabels": {}, "matchExpressions": wanted});
+        let podstate = json!({"when": "ready", "selector": selector});
+        let following = Following::read(&podstate).unwrap();
+        following.selector.matches(&BTreeMap::from([("env".to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn operators_may_be_spelled_as_the_original_had_them() {
+        for (operator, values, a, b) in [
+            ("In", json!(["a"]), true, false),
+            ("in", json!(["a"]), true, false),
+            ("=", json!(["a"]), true, false),
+            ("==", json!(["a"]), true, false),
+            ("NotIn", json!(["a"]), false, true),
+            ("notin", json!(["a"]), false, true),
+            ("!=", json!(["a"]), false, true),
+            ("exists", json!(null), true, true),
+            ("!", json!(null), false, false),
+        ] {
+            let found = (follows(operator, &values, "a"), follows(operator, &values, "b"));
+            assert_eq!(found, (a, b), "{operator}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_is_none_is_named_by_its_place() {
+        let wanted = json!([{"key": "env", "operator": "near", "values": ["a"]}]);
+        let podstate = json!({"when": "ready", "selector": {"matchExpressions": wanted}});
+        let why = Following::read(&podstate).unwrap_err();
+        assert!(why.starts_with("spec.trigger.podstate.selector: "), "{why}");
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Resource {
     pub(super) limits: Limits,
     pub(super) record: Record,
     pub(super) status: Status,
+    /// The original operator has written to it, and we have recorded nothing yet.
+    pub(super) was_anothers: bool,
     /// Whether anything is kept of what it leaves.
     pub(super) has_output: bool,
     /// What it is kept in, as far as the spec says; versions by what they have in common.
@@ -108,6 +110,7 @@ impl Resource {
         let metadata = &object.metadata;
         let spec = &object.data["spec"];
         let record = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
+        let is_new = record.is_none();
         let written: Option<Written> = record.and_then(|it| serde_json::from_str(it).ok());
         let mut record =
             written.filter(|it| it.is_of(metadata.uid.as_deref())).unwrap_or_default().record;
@@ -124,6 +127,12 @@ impl Resource {
         let mut status: Status =
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
         status.waits = waits(&object.data["status"]);
+        // It writes one of these before it makes a Job.
+        let has = |name: &str| object.data["status"].get(name).is_some();
+        let was_anothers = dialect == Dialect::QuarksJob
+            && is_new
+            && status.history.is_empty()
+            && (has("lastReconcile") || has("completed"));
         Some(Self {
             dialect,
             namespace: metadata.namespace.as_deref()?.into(),
@@ -141,6 +150,7 @@ impl Resource {
             limits: Limits::of(spec),
             record,
             status,
+            was_anothers,
             has_output: !map.is_empty(),
             makes: map.targets().collect(),
             references: of_pod.chain(dependencies(dialect, spec)).collect(),

@@ -79,7 +79,7 @@ fn run_id(metadata: &ObjectMeta) -> Option<u64> {
     metadata.annotations.as_ref()?.get(RUN_ID)?.parse().ok()
 }
 
-fn end(job: &Job) -> Option<JobEnd> {
+pub(super) fn end(job: &Job) -> Option<JobEnd> {
     let conditions = job.status.as_ref()?.conditions.iter().flatten();
     let mut holding = conditions.filter(|condition| condition.status == "True");
     holding.find_map(|condition| match condition.type_.as_str() {

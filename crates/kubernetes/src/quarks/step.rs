@@ -32,7 +32,10 @@ impl Controller {
     /// nothing happens; `Err`: when it may go better.
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
         for _ in 0..LOOKS {
-            let cleared = self.clear_doubt(key).await;
+            let cleared = match self.inherit(key).await {
+                Ok(()) => self.clear_doubt(key).await,
+                Err(error) => Err(error),
+            };
             let Some((resource, look, decision)) = self.look(key) else { return Ok(None) };
             if let Err(error) = cleared {
                 return self.failed(key, &resource, error).await;
@@ -278,7 +281,8 @@ impl Controller {
         run: &Run,
         outcome: &Outcome,
     ) -> Result<(), CallError> {
-        let job = naming::of_run(&resource.name, &resource.uid, run);
+        let job = self.table().get(key).and_then(|it| Some(it.jobs.get(&run.id)?.name.to_string()));
+        let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
         self.was_kept(key, run)?;

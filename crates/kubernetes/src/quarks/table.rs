@@ -73,6 +73,8 @@ pub(super) struct Entry {
     pub(super) kept: BTreeMap<u64, Outcome>,
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
     warnings: BTreeMap<u64, (String, String)>,
+    /// Whether it is known what the original operator has left of it.
+    inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
     recorded: BTreeSet<u64>,
     /// What it refers to as it was last seen, and since when.
@@ -372,6 +374,17 @@ impl Table {
                 self.forget(&key);
             }
         }
+    }
+
+    /// One of which the original operator may have left Jobs, if nobody has looked.
+    pub(super) fn uninherited(&self, key: &Key) -> Option<Arc<Resource>> {
+        let entry = self.entries.get(key).filter(|entry| !entry.inherited)?;
+        entry.resource.clone().filter(|it| it.was_anothers && !it.deleting)
+    }
+
+    /// What the original operator has left of it is known.
+    pub(super) fn inherited(&mut self, key: &Key) {
+        self.change(key, |entry| entry.inherited = true);
     }
 
     /// We have recorded a run.

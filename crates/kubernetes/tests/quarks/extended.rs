@@ -88,6 +88,16 @@ async fn stderr_is_no_output_and_output_is_in_no_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_to_the_file_of_its_last_releases_is_kept() {
+    let town = town("ejob-file").await;
+    let script = "echo working; echo '{\"k\": \"from the file\"}' >> /mnt/quarks/output.json";
+    town.create("a", prints("once", script)).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["foo-c"])), "{run}");
+    assert_eq!(town.data("foo-c").await["k"], "from the file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_a_program_that_only_the_image_names_the_log_is_read() {
     let town = town("ejob-entrypoint").await;
     let mut spec = prints("once", "");

@@ -13,3 +13,4 @@ mod harness;
 mod output;
 mod podstate;
 mod triggers;
+mod upgrade;

@@ -51,7 +51,8 @@ fn row(view: &View, now: Timestamp) -> [String; 8] {
     [
         view.name.clone(),
         view.strategy().to_owned(),
-        ran(view.completed.to_string()),
+        // It may have run under the original operator.
+        if view.completed { "true".to_owned() } else { ran("false".to_owned()) },
         ran(view.last.to_string()),
         last.map(|end| end.outcome.reason.clone()).unwrap_or_default(),
         last.map(|end| times::ago(&end.ended_at, now)).unwrap_or_default(),

@@ -322,12 +322,18 @@ fn a_list_has_pages_and_no_terminal_obeys_it() {
     let never = with(object("once", &[], &[]), "/metadata/name", json!("never"));
     let waits = json!([{"type": "Waiting", "status": "True", "message": format!("a{CLEAR}\nb")}]);
     let never = with(never, "/status/conditions", waits);
+    let never = with(never, "/status/completed", json!(false));
+    // By the original operator, which keeps no history.
+    let before = json!({
+        "metadata": {"name": "before", "namespace": "shop", "uid": "b", "resourceVersion": "1"},
+        "spec": {"trigger": {"strategy": "done"}}, "status": {"completed": true},
+    });
     let ran = object("manual", &[3], &[(2, "Lost")]);
     let nameless = json!({"metadata": {}, "spec": 7});
     let cluster = Cluster::new(move |request| {
         let (items, next) = match request.query.contains("continue=more") {
             false => (vec![never.clone(), nameless.clone()], "more"),
-            true => (vec![ran.clone()], ""),
+            true => (vec![ran.clone(), before.clone()], ""),
         };
         let expected =
             request.path == OBJECTS || request.path == OBJECTS.replace("/namespaces/shop", "");
@@ -340,6 +346,7 @@ fn a_list_has_pages_and_no_terminal_obeys_it() {
     let expected = [
         "NAME    STRATEGY  COMPLETED  RUN  LAST  ENDED",
         "backup  manual    true       3    Lost  ",
+        "before  done      true",
         "never   once",
     ];
     for (line, expected) in run.stdout.lines().zip(expected) {
@@ -351,14 +358,15 @@ fn a_list_has_pages_and_no_terminal_obeys_it() {
         run.stdout.starts_with("NAMESPACE  NAME") && run.stdout.contains("shop       backup"),
         "{run:?}"
     );
-    assert_eq!(cluster.run(&["list", "-A", "-q"]).stdout, "shop/backup\nshop/never\n");
-    assert_eq!(cluster.run(&["list", "-q"]).stdout, "backup\nnever\n");
+    assert_eq!(cluster.run(&["list", "-A", "-q"]).stdout, "shop/backup\nshop/before\nshop/never\n");
+    assert_eq!(cluster.run(&["list", "-q"]).stdout, "backup\nbefore\nnever\n");
     let said: Value = serde_json::from_str(&cluster.run(&["list", "-o", "json"]).stdout).unwrap();
     let items = said["items"].as_array().unwrap();
-    assert_eq!(items.len(), 2);
+    assert_eq!(items.len(), 3);
     assert_eq!(items[0]["going"][0]["run"], 3);
     assert_eq!(items[0]["last_run"]["reason"], "Lost");
-    assert_eq!(items[1]["last_run"], Value::Null);
+    assert_eq!((&items[1]["completed"], &items[1]["last_run"]), (&json!(true), &Value::Null));
+    assert_eq!(items[2]["last_run"], Value::Null);
 }
 
 #[test]

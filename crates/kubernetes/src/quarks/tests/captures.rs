@@ -126,11 +126,23 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
     let told = gathering(c).unwrap();
     let (of, outputs) = told.outputs.first_key_value().unwrap();
     assert_eq!((of.as_str(), outputs.stdout.as_deref()), ("c", Some("stdout")));
-    assert_eq!(outputs.files, [""; 0]);
-    assert_eq!(named(&taken, "containers", "other"), named(&pod(), "containers", "other"));
+    assert_eq!(
+        (outputs.directory.to_str(), &*outputs.files),
+        (Some("/mnt/quarks/"), &["output.json".to_owned()][..])
+    );
+    let other = named(&taken, "containers", "other").unwrap();
+    let place = json!([{"name": "output-other", "mountPath": "/mnt/quarks/"}]);
+    assert_eq!((&other["command"], &other["volumeMounts"]), (&Value::Null, &place));
     assert_eq!(taken["containers"].as_array().unwrap().len(), 3, "nothing is beside them");
     means.wraps = false;
     let mut left = pod();
+    // A place of its own stays.
+    let own = json!([{"name": "mine", "mountPath": "/mnt/quarks"}]);
+    left["containers"][0]["volumeMounts"] = own.clone();
     capture_prints(&mut left, "run", &map, &means);
-    assert_eq!(left["containers"], pod()["containers"]);
+    let c = named(&left, "containers", "c").unwrap();
+    assert_eq!((&c["command"], &c["volumeMounts"]), (&json!(["sh", "-c"]), &own));
+    let names: Vec<_> =
+        left["volumes"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+    assert_eq!(names, ["output-d", "output-other"]);
 }

@@ -44,6 +44,19 @@ fn each_fault_has_its_path_and_a_remedy() {
     let container = "/spec/template/spec/template/spec/containers/0";
     for (pointer, member, value, expected) in [
         (
+            "/spec/output",
+            "outputMap",
+            json!(null),
+            "spec.output.outputMap: is missing: nothing is kept",
+        ),
+        (
+            "/spec/output",
+            "namePrefix",
+            json!("p"),
+            "spec.output.namePrefix: does nothing beside outputMap: remove it",
+        ),
+        ("/spec/output", "versioned", json!(1), "spec.output.versioned: has to be true or false"),
+        (
             "/spec/template",
             "backoffLimit",
             json!(2),

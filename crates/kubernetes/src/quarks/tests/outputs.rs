@@ -57,6 +57,24 @@ fn a_file_becomes_a_secret_with_labels_and_annotations() {
 }
 
 #[test]
+fn a_file_that_does_not_say_is_versioned_as_the_whole_output() {
+    for (general, options, expected) in [
+        (json!(true), json!({"name": "s"}), true),
+        (json!(true), json!({"name": "s", "versioned": false}), false),
+        (json!(true), json!({"name": "s", "kind": "ConfigMap"}), false),
+        (json!(null), json!({"name": "s", "versioned": true}), true),
+        (json!(null), json!({"name": "s", "versioned": null}), false),
+    ] {
+        let mut spec = spec(&options);
+        spec["output"]["versioned"] = general.clone();
+        let files = BTreeMap::from([("o.json".to_owned(), text("{}"))]);
+        let gathered = BTreeMap::from([("c".to_owned(), files)]);
+        let kept = kept(Dialect::QuarksJob, &spec, false, &gathered);
+        assert_eq!(kept.wanted[0].versioned, expected, "{general} {options}");
+    }
+}
+
+#[test]
 fn options_of_the_wrong_type_are_named() {
     for (options, words) in [
         (json!({"name": "s", "secretLabels": {"n": 1}}), "secretLabels.n: expected is a string"),
@@ -200,4 +218,51 @@ fn what_a_container_prints_becomes_a_secret_of_its_own() {
     );
     assert_eq!(labels(1)["fissile.cloudfoundry.org/container-name"], "b");
     assert_eq!(labels(1)["key"], "value");
+}
+
+#[test]
+fn a_file_of_an_extended_job_counts_before_what_it_prints() {
+    let spec = json!({
+        "template": {"spec": {"containers": [{"name": "a"}]}}, "output": {"namePrefix": "foo-"},
+    });
+    let (good, other) = (r#"{"k": "file"}"#, r#"{"k": "print"}"#);
+    for (name, file, printed, expected) in [
+        ("the file alone", text(good), Content::Missing, Ok("file")),
+        ("both", text(good), text(other), Ok("file")),
+        ("the file, and words", text(good), text("working"), Ok("file")),
+        ("no file", Content::Missing, text(other), Ok("print")),
+        ("neither", Content::Missing, Content::Missing, Err("container a: stdout: it was not")),
+        ("a file that is none", text("x"), text(other), Err("container a: output.json: it is not")),
+    ] {
+        let files = [("output.json".to_owned(), file), ("stdout".to_owned(), printed)].into();
+        let gathered = BTreeMap::from([("a".to_owned(), files)]);
+        let kept = kept(Dialect::ExtendedJob, &spec, false, &gathered);
+        let value = kept.wanted.first().map(|it| (it.name.as_str(), &*it.data["k"]));
+        let fault = kept.faults.first().map(|(_, why)| why.as_str());
+        match expected {
+            Ok(expected) => {
+                assert_eq!((value, fault), (Some(("foo-a", expected.as_bytes())), None), "{name}");
+            }
+            Err(words) => assert!(fault.unwrap().starts_with(words), "{name}: {fault:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_prefix_stands_in_for_a_map_as_in_the_first_releases() {
+    let of = |output: Value| {
+        let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let spec = json!({"template": {"spec": {"template": pod}}, "output": output});
+        let left = |name: &str| {
+            let files = [("output.json".to_owned(), text("{}")), ("o".to_owned(), text("{}"))];
+            (name.to_owned(), BTreeMap::from(files))
+        };
+        let kept = kept(Dialect::QuarksJob, &spec, false, &[left("a"), left("b")].into());
+        kept.wanted.into_iter().map(|it| (it.name, it.versioned)).collect::<Vec<_>>()
+    };
+    let both = |versioned| [("foo-a".to_owned(), versioned), ("foo-b".to_owned(), versioned)];
+    assert_eq!(of(json!({"namePrefix": "foo-"})), both(false));
+    assert_eq!(of(json!({"namePrefix": "foo", "versioned": true})), both(true));
+    let map = json!({"a": {"o": {"name": "mapped"}}});
+    assert_eq!(of(json!({"namePrefix": "foo-", "outputMap": map})), [("mapped".to_owned(), false)]);
 }

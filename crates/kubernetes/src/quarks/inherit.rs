@@ -1,0 +1,160 @@
+//! Jobs that the original operator has begun and not seen the end of: carried on as runs of ours.
+//!
+//! Whoever takes over from it finds Jobs that nobody follows any more. One that goes on would never be said to be
+//! completed, nor be removed, and one whose trigger is still in the spec would be run beside it. So before anything is
+//! decided of a QuarksJob that the original has written to and we have not, its Jobs are asked for, and become what
+//! ours are: a label, a number, and a trigger. What they put out is written by the sidecar that they have.
+
+use engine::trigger::{Strategy, Trigger};
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::Controller;
+use super::dialect::TRIGGERED;
+use super::naming;
+use super::noted;
+use super::resource::Resource;
+use super::seen::{JobEnd, SeenJob, end};
+use super::table::Key;
+use crate::calls::{CallError, call};
+
+impl Controller {
+    /// Takes over what the original has left of one, if that was not done before. It can be done again.
+    pub(super) async fn inherit(&self, key: &Key) -> Result<(), CallError> {
+        let Some(resource) = self.table().uninherited(key) else { return Ok(()) };
+        let jobs = self.api::<Job>(&key.namespace);
+        // Of a name that is no label the original could make none; to ask for it is an error.
+        let (label, name) = (key.dialect.label("qjob-name"), naming::label(&key.name));
+        let of_it = format!("{label}={name},!{TRIGGERED}");
+        let found = call(jobs.list(&ListParams::default().labels(&of_it))).await?;
+        for (job, notes) in inheritance(&resource, &found.items) {
+            let params = PatchParams::default();
+            let name = job.metadata.name.as_deref().unwrap_or_default();
+            match call(jobs.patch(name, &params, &Patch::Merge(notes))).await {
+                Ok(job) => {
+                    tracing::info!(namespace = &*key.namespace, name, "a Job of before is a run");
+                    SeenJob::of(&job).map(|job| self.table().learn_job(job));
+                }
+                // It went just now: the original has seen its end.
+                Err(CallError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.table().inherited(key);
+        Ok(())
+    }
+}
+
+/// Those of these Jobs that are carried on, the oldest first, with the patch that makes each a run.
+fn inheritance<'j>(resource: &Resource, jobs: &'j [Job]) -> Vec<(&'j Job, Value)> {
+    let is_its = |job: &&Job| {
+        let mut owners = job.metadata.owner_references.iter().flatten();
+        let is_owner = |uid: &str| uid == &*resource.uid;
+        let is_its = owners.any(|it| it.controller == Some(true) && is_owner(&it.uid));
+        is_its && job.metadata.deletion_timestamp.is_none()
+    };
+    let mut its: Vec<&Job> = jobs.iter().filter(is_its).collect();
+    its.sort_by_key(|job| job.metadata.creation_timestamp.as_ref().map(|at| at.0));
+    let (failed, mut taken): (Vec<&Job>, Vec<&Job>) =
+        its.into_iter().partition(|job| matches!(end(job), Some(JobEnd::Failed(..))));
+    // Failures were seen and stay, as ever. But the word that one ran for may be there still.
+    let owes = resource.strategy == Strategy::Once && !resource.status.completed;
+    if owes && taken.is_empty() {
+        taken.extend(failed.last());
+    }
+    let trigger = match resource.strategy {
+        Strategy::Once | Strategy::Done => Trigger::Once,
+        Strategy::Manual | Strategy::Now | Strategy::PodState => Trigger::Now,
+    };
+    let kind = resource.dialect.kind();
+    let numbered = taken.into_iter().zip(1_u64..);
+    let patched = numbered.map(|(job, id)| {
+        let metadata = json!({
+            "uid": job.metadata.uid, "labels": {TRIGGERED: kind},
+            "annotations": noted::inherited(id, trigger),
+        });
+        (job, json!({"metadata": metadata}))
+    });
+    patched.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+
+    use super::super::dialect::Dialect;
+    use super::*;
+
+    fn resource(strategy: &str, completed: bool) -> Resource {
+        let object = json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"},
+            "spec": {"trigger": {"strategy": strategy}},
+            "status": {"completed": completed, "lastReconcile": null},
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        Resource::of(Dialect::QuarksJob, &object).unwrap()
+    }
+
+    /// One that was made at this minute, and has this condition.
+    fn job(name: &str, minute: u32, condition: Option<&str>) -> Job {
+        let conditions = condition.map(|kind| json!([{"type": kind, "status": "True"}]));
+        let owner = json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
+            "uid": "u", "controller": true,
+        });
+        let metadata = json!({
+            "name": name, "uid": name, "ownerReferences": [owner],
+            "creationTimestamp": format!("2026-01-01T00:{minute:02}:00Z"),
+        });
+        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}}))
+            .unwrap()
+    }
+
+    fn taken(resource: &Resource, jobs: &[Job]) -> Vec<(String, String, String)> {
+        let note = |patch: &Value, name: &str| {
+            patch["metadata"]["annotations"][name].as_str().unwrap().to_owned()
+        };
+        let all = inheritance(resource, jobs).into_iter().map(|(job, patch)| {
+            let name = job.metadata.name.clone().unwrap();
+            (name, note(&patch, noted::RUN_ID), note(&patch, "manciple.dev/trigger"))
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn what_goes_on_or_was_not_seen_to_end_is_a_run_and_what_failed_is_not() {
+        let jobs = [
+            job("late", 9, None),
+            job("done", 1, Some("Complete")),
+            job("failed", 5, Some("Failed")),
+        ];
+        for (strategy, trigger) in
+            [("once", "once"), ("done", "once"), ("manual", "now"), ("now", "now")]
+        {
+            let expected = [("done", "1", trigger), ("late", "2", trigger)];
+            let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+            assert_eq!(taken(&resource(strategy, false), &jobs), expected, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn a_failure_whose_word_is_still_there_is_the_run_of_it() {
+        let jobs = [job("first", 1, Some("Failed")), job("last", 2, Some("Failed"))];
+        let names = |resource: &Resource| -> Vec<String> {
+            taken(resource, &jobs).into_iter().map(|(name, ..)| name).collect()
+        };
+        assert_eq!(names(&resource("once", false)), ["last"]);
+        for (strategy, completed) in [("once", true), ("done", false), ("manual", false)] {
+            assert_eq!(names(&resource(strategy, completed)), [""; 0], "{strategy}");
+        }
+    }
+
+    #[test]
+    fn jobs_of_another_of_the_same_name_are_left_alone() {
+        let mut others = job("other", 1, None);
+        others.metadata.owner_references.as_mut().unwrap()[0].uid = "before".to_owned();
+        assert_eq!(taken(&resource("once", false), &[others]), []);
+    }
+}

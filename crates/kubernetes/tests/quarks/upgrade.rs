@@ -1,0 +1,141 @@
+//! What the original operator has left is carried on: nothing runs again, and nothing is lost.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::sleep;
+
+use super::harness::{Town, pod, spec};
+
+/// As the original operator leaves one: with the strategy that it has come to, and a status.
+async fn left(town: &Town, name: &str, strategy: &str, status: Value) {
+    town.create(name, spec(strategy, &pod("exit 9"))).await;
+    let patch = Patch::Merge(json!({"status": status}));
+    town.jobs().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A Job of it, as the original made them.
+async fn job_of(town: &Town, name: &str, script: &str, labels: Value) -> String {
+    let uid = town.jobs().get(name).await.unwrap().metadata.uid.unwrap();
+    let job = format!("{name}-0123456789abcdef");
+    let label = json!({"quarks.cloudfoundry.org/qjob-name": name});
+    let mut of_pod = label.clone();
+    of_pod.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+    let object = json!({
+        "metadata": {"name": job, "labels": label, "ownerReferences": [{
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": name,
+            "uid": uid, "controller": true, "blockOwnerDeletion": true,
+        }]},
+        "spec": {"backoffLimit": 0, "template": {"metadata": {"labels": of_pod}, "spec": pod(script)}},
+    });
+    let object: Job = serde_json::from_value(object).unwrap();
+    town.cluster.api::<Job>().create(&PostParams::default(), &object).await.unwrap();
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_original_has_begun_is_carried_on_and_not_run_again() {
+    let mut town = Town::still("qjob-upgrade").await;
+    let begun = json!({"completed": false, "lastReconcile": null});
+    // Its Job was made, and the word was not changed any more; or it was.
+    for (name, strategy) in [("stuck", "once"), ("goes", "done"), ("errand", "manual")] {
+        left(&town, name, strategy, begun.clone()).await;
+    }
+    let names = ["stuck", "goes", "errand"];
+    let mut jobs = Vec::new();
+    for name in names {
+        jobs.push(job_of(&town, name, "sleep 5", json!({})).await);
+    }
+    left(&town, "failed", "once", begun.clone()).await;
+    let failed = job_of(&town, "failed", "exit 3", json!({})).await;
+    left(&town, "tidy", "done", begun).await;
+    job_of(&town, "tidy", "true", json!({"delete": "pod"})).await;
+    town.start().await;
+    for (name, job) in names.into_iter().zip(jobs) {
+        let object = town.until(name, "completed", |it| it["status"]["completed"] == true).await;
+        assert_eq!(object["status"]["lastRun"]["job"], *job, "{object:#}");
+        let strategy = if name == "errand" { "manual" } else { "done" };
+        assert_eq!(object["spec"]["trigger"]["strategy"], strategy, "{name}");
+    }
+    let run = town.ended("failed", 1).await;
+    assert_eq!((&run["reason"], &run["job"]), (&json!("BackoffLimitExceeded"), &json!(failed)));
+    town.ended("tidy", 1).await;
+    sleep(Duration::from_secs(2)).await;
+    let left: Vec<_> = town.batch_jobs().await.into_iter().map(|it| it.metadata.name).collect();
+    assert_eq!(left, [Some(failed)], "those that succeeded went, and none was begun");
+    let goes_with_its_job = |pod: &Pod| {
+        let labels = pod.metadata.labels.as_ref().unwrap();
+        labels.get("delete").is_none() || pod.metadata.deletion_timestamp.is_some()
+    };
+    assert!(town.pods().await.iter().all(goes_with_its_job));
+    // From now on they are as any other.
+    town.trigger("errand", "now").await;
+    assert_eq!(town.ended("errand", 2).await["trigger"], "now");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_original_has_completed_stays_as_it_is() {
+    let mut town = Town::still("qjob-before").await;
+    let time = "2021-01-01T00:00:00Z";
+    let over = json!({"completed": true, "lastReconcile": time});
+    for strategy in ["once", "done", "manual"] {
+        left(&town, strategy, strategy, over.clone()).await;
+    }
+    left(&town, "now", "now", json!({"completed": false, "lastReconcile": time})).await;
+    let long = "a".repeat(80);
+    left(&town, &long, "now", json!({"completed": false, "lastReconcile": time})).await;
+    town.start().await;
+    assert_eq!(town.ended("now", 1).await["trigger"], "now", "its word was not taken yet");
+    assert_eq!(town.ended(&long, 1).await["trigger"], "now", "no Job of it could be made");
+    for name in ["once", "done", "manual"] {
+        let object = town.get(name).await;
+        assert_eq!((&object["status"]["completed"], town.runs(name).await), (&json!(true), 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_of_the_original_are_counted_on() {
+    let mut town = Town::still("qjob-versions").await;
+    let mut one = spec("manual", &pod("echo '{\"k\": \"new\"}' > /mnt/quarks/o.json"));
+    one["output"] = json!({"outputMap": {"c": {"o.json": {"name": "s", "versioned": true}}}});
+    town.create("a", one).await;
+    let uid = town.jobs().get("a").await.unwrap().metadata.uid.unwrap();
+    let prefix = "quarks.cloudfoundry.org";
+    for (version, value) in [("2", "b2xk"), ("3", "bmV3")] {
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("s-v{version}"),
+                "labels": {
+                    format!("{prefix}/secret-kind"): "versionedSecret",
+                    format!("{prefix}/secret-version"): version,
+                    format!("{prefix}/container-name"): "c",
+                },
+                "annotations": {format!("{prefix}/source-description"): "created by quarksJob"},
+                "ownerReferences": [{
+                    "apiVersion": format!("{prefix}/v1alpha1"), "kind": "QuarksJob", "name": "a",
+                    "uid": uid, "controller": true, "blockOwnerDeletion": false,
+                }],
+            },
+            "data": {"k": value},
+        }))
+        .unwrap();
+        town.cluster.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+    }
+    town.start().await;
+    town.trigger("a", "now").await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+    assert!(town.secret("s-v4").await.is_none(), "the newest holds it already");
+    town.patch(
+        "a",
+        json!({"spec": {"template": {"spec": {"template": {"spec": {"containers": [{
+            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["/bin/sh", "-c"],
+            "args": ["echo '{\"k\": \"newer\"}' > /mnt/quarks/o.json"],
+        }]}}}}}}),
+    )
+    .await;
+    town.trigger("a", "now").await;
+    assert_eq!(town.ended("a", 2).await["made"], json!(["s-v4"]));
+}
