@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use engine::contract::RESERVED_PREFIX;
 
 use super::{Config, Period, filter};
 use crate::serve::access::ClusterTokens;
@@ -38,6 +39,10 @@ impl Config {
             let why = "Brokers each say their own; leave it out, or leave out kubernetes.brokers";
             faults.push(format!("catalog.file: {why}"));
         }
+        let passed = self.broker.pass_env.iter().enumerate();
+        faults.extend(passed.filter_map(|(index, name)| {
+            Some(format!("broker.pass_env[{index}]: {}", no_variable(name)?))
+        }));
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
@@ -101,6 +106,19 @@ fn repeated(member: &str, mut names: Vec<&str>) -> Vec<String> {
         .collect();
     faults.dedup();
     faults
+}
+
+/// Why no variable of that name can be passed on. It is not repeated: there may be a value behind it.
+fn no_variable(name: &str) -> Option<&'static str> {
+    match name {
+        name if name.is_empty() || name.contains(['=', '\0']) => Some(
+            "is no name of a variable; give the name alone: the value is that of the server's own",
+        ),
+        name if name.starts_with(RESERVED_PREFIX) => {
+            Some("names that begin with OSB_ are the contract's own; leave it out")
+        }
+        _ => None,
+    }
 }
 
 /// A brace has no place in a URL, so one that is left is a placeholder that nobody fills in.
@@ -181,6 +199,9 @@ mod tests {
                 "{instance_id}",
             ),
             ("log: {level: warning}", "log.level", "error, warn, info"),
+            ("broker: {pass_env: [A, 'B=planted']}", "broker.pass_env[1]", "the name alone"),
+            ("broker: {pass_env: ['']}", "broker.pass_env[0]", "the name alone"),
+            ("broker: {pass_env: [OSB_ATTEMPT]}", "broker.pass_env[0]", "the contract's own"),
             (
                 "auth: {users: [{name: a, password_file: x}, {name: b, password_file: y}, \
                  {name: a, password_file: z}, {name: a, password_file: w}]}",
