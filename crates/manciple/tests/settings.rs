@@ -19,6 +19,21 @@ fn faults_of_the_file_and_the_environment_are_refused_together_before_anything_i
 }
 
 #[test]
+fn a_server_that_asks_nobody_who_they_are_says_so_at_its_start() {
+    let mut site = Site::new(BROKER);
+    for (auth, says) in [("{disabled: true}", true), ("{}", false)] {
+        site.settings = format!("auth: {auth}\n");
+        let server = site.serve();
+        assert_eq!(
+            server.log().contains("auth.disabled: whoever reaches"),
+            says,
+            "{}",
+            server.log()
+        );
+    }
+}
+
+#[test]
 fn a_level_that_would_silence_the_log_is_refused_wherever_it_is_given() {
     let site = Site::new(BROKER);
     let (code, said) = Served::refused(site.command().env("MANCIPLE_LOG_LEVEL", "warning"));

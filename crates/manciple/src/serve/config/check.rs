@@ -10,6 +10,9 @@ use super::{Config, Period, filter};
 use crate::serve::access::ClusterTokens;
 use crate::serve::cluster::Cluster;
 
+/// A catalog that is read more often is read all the time.
+const LEAST_REFRESH: Duration = Duration::from_secs(1);
+
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
 
@@ -43,6 +46,10 @@ impl Config {
         faults.extend(passed.filter_map(|(index, name)| {
             Some(format!("broker.pass_env[{index}]: {}", no_variable(name)?))
         }));
+        if self.catalog.refresh.is_some_and(|it| !it.0.is_zero() && it.0 < LEAST_REFRESH) {
+            let why = "must be 1s at least, for the broker is run each time; or 0s: never";
+            faults.push(format!("catalog.refresh: {why}"));
+        }
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
@@ -200,6 +207,7 @@ mod tests {
             ),
             ("log: {level: warning}", "log.level", "error, warn, info"),
             ("broker: {pass_env: [A, 'B=planted']}", "broker.pass_env[1]", "the name alone"),
+            ("catalog: {refresh: 1ms}", "catalog.refresh", "1s at least"),
             ("broker: {pass_env: ['']}", "broker.pass_env[0]", "the name alone"),
             ("broker: {pass_env: [OSB_ATTEMPT]}", "broker.pass_env[0]", "the contract's own"),
             (
@@ -273,6 +281,7 @@ mod tests {
         for yaml in [
             "{}",
             "catalog: {refresh: 0s}",
+            "catalog: {refresh: 1s}",
             "broker: {log_limit: 0, grace: 0s}",
             "http: {drain: 0s, max_connections: 1}",
             "operations: {hold: {bind: 0s}, timeout: 1ms, tombstones: 0s}",
