@@ -176,7 +176,10 @@ fn without_its_executable_it_starts_is_not_ready_and_says_why() {
     let server = site.serve();
     server.says("no such executable");
     assert_eq!(http::get(&server.address, "/healthz").unwrap().status, 200);
-    assert_eq!(http::get(&server.address, "/readyz").unwrap().status, 503);
+    let ready = http::get(&server.address, "/readyz").unwrap();
+    assert_eq!(ready.status, 503);
+    let words = ready.body.as_str().unwrap_or_default();
+    assert!(words.contains("manciple catalog --refresh"), "{words}");
     let catalog = http::get(&server.address, "/v2/catalog").unwrap();
     assert_eq!(catalog.status, 503, "{catalog:?}");
     assert!(catalog.body["description"].is_string(), "{catalog:?}");

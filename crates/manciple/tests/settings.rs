@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Served, Site};
+use support::{Served, Site, http};
 
 const BROKER: &str = "#!/bin/sh\necho '{}'\n";
 
@@ -16,6 +16,39 @@ fn faults_of_the_file_and_the_environment_are_refused_together_before_anything_i
         assert!(said.contains(member), "{said}");
     }
     assert!(!site.data().exists());
+}
+
+#[test]
+fn a_server_that_asks_nobody_who_they_are_says_so_at_its_start() {
+    let mut site = Site::new(BROKER);
+    for (auth, says) in [("{disabled: true}", true), ("{}", false)] {
+        site.settings = format!("auth: {auth}\n");
+        let server = site.serve();
+        assert_eq!(
+            server.log().contains("auth.disabled: whoever reaches"),
+            says,
+            "{}",
+            server.log()
+        );
+    }
+}
+
+#[test]
+fn a_variable_closes_metrics_that_the_file_opens_and_a_flag_opens_them_again() {
+    let mut site = Site::new(BROKER);
+    site.settings = "http: {open_metrics: true}\n".to_owned();
+    for (variable, flag, status) in [
+        (None, None, 200),
+        (Some("false"), None, 401),
+        (Some("false"), Some("--open-metrics"), 200),
+        (Some("true"), Some("--open-metrics=false"), 401),
+    ] {
+        let mut command = site.command();
+        command.envs(variable.map(|value| ("MANCIPLE_OPEN_METRICS", value))).args(flag);
+        let server = Served::start(&mut command).unwrap();
+        let metrics = http::get(&server.address, "/metrics").unwrap();
+        assert_eq!(metrics.status, status, "{variable:?} {flag:?}");
+    }
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Reported {
 
 /// A structured error: an object that says something, and nothing beside it.
 fn reported(ended: &Ended<'_>) -> Option<Reported> {
-    let value: Value = serde_json::from_slice(ended.stdout.trim_ascii()).ok()?;
+    let value: Value = serde_json::from_slice(ended.text()).ok()?;
     let said = Reported::read(&value, ended.redactor);
     (said.word.is_some() || said.description.is_some()).then_some(said)
 }

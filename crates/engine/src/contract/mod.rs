@@ -99,6 +99,15 @@ pub enum Exit {
     TooMuchOutput(u64),
 }
 
+impl Ended<'_> {
+    /// What stands on stdout, without what may stand around JSON. Some tools write a byte order mark before
+    /// everything, which a parser may pass over (RFC 8259, section 8.1).
+    fn text(&self) -> &[u8] {
+        const MARK: &[u8] = "\u{feff}".as_bytes();
+        self.stdout.strip_prefix(MARK).unwrap_or(self.stdout).trim_ascii()
+    }
+}
+
 impl Asked<'_> {
     fn can(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability)
@@ -209,7 +218,7 @@ fn completed(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Completed, RunFailu
 
 /// The one JSON document on stdout; `None` if there is nothing.
 fn document(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Option<Value>, RunFailure> {
-    let stdout = ended.stdout.trim_ascii();
+    let stdout = ended.text();
     if stdout.is_empty() {
         return Ok(None);
     }
@@ -267,7 +276,7 @@ fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output
     };
     // What is passed over may hold what it likes.
     let kept = |path: &String| kept.iter().any(|member| path.starts_with(member));
-    if let Some(path) = rounded_integers(ended.stdout, root.value()).into_iter().find(kept) {
+    if let Some(path) = rounded_integers(ended.text(), root.value()).into_iter().find(kept) {
         return Err(format!("{path} {INTEGER_BITS}"));
     }
     let mut output = Output::default();

@@ -9,7 +9,7 @@ use osb::{BindingId, Catalog, InstanceId};
 use super::args::{Format, RemoteArgs};
 use super::failure::Failure;
 use super::input;
-use super::output::{Output, quoted};
+use super::output::{Output, arguments, quoted};
 
 /// Where a broker is looked for when nobody says.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
@@ -127,21 +127,30 @@ impl Subject {
         })
     }
 
-    /// As arguments of a command that a person may copy.
+    /// As the last arguments of a command that a person may copy.
     pub(crate) fn words(&self) -> String {
-        let instance = quoted(self.instance.as_str());
-        match &self.binding {
-            None => instance,
-            Some(binding) => format!("{instance} {}", quoted(binding.as_str())),
+        arguments([Some(self.instance.as_str()), self.binding.as_ref().map(BindingId::as_str)])
+    }
+
+    /// As [`Self::words`], with an option. It comes last, unless an id would be taken for another.
+    pub(crate) fn words_and(&self, option: &str) -> String {
+        let words = self.words();
+        match words.starts_with("-- ") {
+            true => format!("{option} {words}"),
+            false => format!("{words} {option}"),
         }
     }
 
     /// As options of a command that a person may copy.
     pub(crate) fn options(&self) -> String {
-        let instance = format!("--instance {}", quoted(self.instance.as_str()));
+        let option = |name: &str, id: &str| {
+            let between = if id.starts_with('-') { '=' } else { ' ' };
+            format!("{name}{between}{}", quoted(id))
+        };
+        let instance = option("--instance", self.instance.as_str());
         match &self.binding {
             None => instance,
-            Some(binding) => format!("{instance} --binding {}", quoted(binding.as_str())),
+            Some(binding) => format!("{instance} {}", option("--binding", binding.as_str())),
         }
     }
 }
@@ -252,7 +261,16 @@ mod tests {
         let subject = Subject::new("my db", Some("b")).unwrap();
         assert_eq!(subject.words(), "'my db' b");
         assert_eq!(subject.options(), "--instance 'my db' --binding b");
+        assert_eq!(subject.words_and("--watch"), "'my db' b --watch");
         assert_eq!(subject.to_string(), "binding b of instance my db");
+        for (instance, binding) in [("-i", "b"), ("i", "-b")] {
+            let subject = Subject::new(instance, Some(binding)).unwrap();
+            let words = format!("-- {instance} {binding}");
+            assert_eq!(subject.words(), words, "what begins with a dash is no option");
+            assert_eq!(subject.words_and("--watch"), format!("--watch {words}"));
+        }
+        let subject = Subject::new("-i", Some("-b")).unwrap();
+        assert_eq!(subject.options(), "--instance=-i --binding=-b");
         assert!(Subject::new("", None).is_err());
     }
 }

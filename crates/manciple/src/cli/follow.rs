@@ -88,7 +88,7 @@ impl Connection {
         operation: Option<String>,
     ) -> Result<LastOperation, Failure> {
         let subject = following.subject;
-        let watch = format!("manciple status {} --watch", subject.words());
+        let watch = format!("manciple status {}", subject.words_and("--watch"));
         self.ongoing.set(following.name(), watch.clone());
         let pending = Pending {
             action: following.action,

@@ -86,15 +86,15 @@ fn may_exist(refusal: &Refusal) -> bool {
 fn busy(subject: &Subject, instance: &Subject, record: Option<&RecordView>) -> String {
     let wait = |subject: &Subject| {
         format!(
-            "another operation goes on; wait for its end: manciple status {} --watch",
-            subject.words()
+            "another operation goes on; wait for its end: manciple status {}",
+            subject.words_and("--watch")
         )
     };
     match (record.map(|record| record.operation.is_busy()), &subject.binding) {
         (Some(true), _) => wait(instance),
         (Some(false), None) => format!(
-            "one of its bindings is being made or removed; find it: manciple bindings {} --state busy",
-            subject.words()
+            "one of its bindings is being made or removed; find it: manciple bindings {}",
+            subject.words_and("--state busy")
         ),
         _ => wait(subject),
     }

@@ -131,8 +131,8 @@ fn ids(
 /// Says of those that cannot be read what can be done.
 fn unreadable(connection: &Connection, page: &Page) {
     for one in &page.unreadable {
-        let ids = [Some(&one.instance_id), one.binding_id.as_ref()].into_iter().flatten();
-        let id = ids.map(|id| super::output::quoted(id)).collect::<Vec<_>>().join(" ");
+        let ids = [Some(one.instance_id.as_str()), one.binding_id.as_deref()];
+        let id = super::output::arguments(ids);
         let why = &one.why;
         connection.out.note(&format!("{id} cannot be read: {why}; forget it: manciple purge {id}"));
     }

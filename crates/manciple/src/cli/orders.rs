@@ -170,7 +170,7 @@ pub(crate) fn print(
         ("Dashboard", made.dashboard_url.clone()),
     ])?;
     if state == "in progress" {
-        out.hint(&format!("follow it: manciple status {} --watch", subject.words()));
+        out.hint(&format!("follow it: manciple status {}", subject.words_and("--watch")));
     } else if *action == Action::Provision {
         out.hint(&format!("bind it: manciple bind {}", subject.words()));
     }

@@ -117,6 +117,14 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// Ids as the last arguments of a command that a person may copy: those that begin with a dash are no options.
+pub(crate) fn arguments<'a>(ids: impl IntoIterator<Item = Option<&'a str>>) -> String {
+    let ids: Vec<_> = ids.into_iter().flatten().collect();
+    let dashed = ids.iter().any(|id| id.starts_with('-'));
+    let words = dashed.then(|| "--".to_owned()).into_iter();
+    words.chain(ids.into_iter().map(quoted)).collect::<Vec<_>>().join(" ")
+}
+
 /// Control characters as they are usually written: `^[`, or `\u{9b}` for those that have no such name.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

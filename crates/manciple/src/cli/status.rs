@@ -150,7 +150,7 @@ pub(crate) fn next(subject: &Subject, record: &RecordView) -> Vec<Next> {
     let logs = format!("manciple logs {}", subject.options());
     if operation.is_busy() {
         return vec![
-            next("wait for its end", format!("manciple status {words} --watch")),
+            next("wait for its end", format!("manciple status {}", subject.words_and("--watch"))),
             next("read its log", format!("{logs} --follow")),
         ];
     }

@@ -3,6 +3,7 @@
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
 mod check;
+mod fault;
 mod level;
 #[cfg(test)]
 mod tests;
@@ -310,17 +311,18 @@ impl Config {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
-        let mut config = Self::parse(&text)
-            .with_context(|| format!("the configuration {} is not right", path.display()))?;
+        let mut config = Self::parse(&text).map_err(|fault| {
+            anyhow::anyhow!("the configuration {} is not right: {fault}", path.display())
+        })?;
         let path = std::path::absolute(path).context("the current directory")?;
         config.resolve(path.parent().unwrap_or(Path::new("/")));
         Ok(config)
     }
 
     /// Numbers as in Kubernetes' manifests: `0555` is octal.
-    fn parse(text: &str) -> Result<Self, serde_saphyr::Error> {
-        let options = serde_saphyr::options! { legacy_octal_numbers: true };
-        serde_saphyr::from_str_with_options(text, options)
+    fn parse(text: &str) -> Result<Self, String> {
+        let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| fault::of(text, &error))
     }
 
     fn resolve(&mut self, base: &Path) {

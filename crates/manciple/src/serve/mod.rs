@@ -69,8 +69,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "MANCIPLE_PREVIOUS_ENCRYPTION_KEY_FILE", value_name = "FILE")]
     previous_encryption_key_file: Option<PathBuf>,
     /// Let everybody read /metrics
-    #[arg(long, env = "MANCIPLE_OPEN_METRICS")]
-    open_metrics: bool,
+    #[arg(
+        long,
+        env = "MANCIPLE_OPEN_METRICS",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    open_metrics: Option<bool>,
     /// How lines of the log are written
     #[arg(long, env = "MANCIPLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<Format>,
@@ -98,7 +105,7 @@ impl ServeArgs {
         overlay(&mut config.encryption.key_file, self.encryption_key_file);
         overlay(&mut config.encryption.previous_key_file, self.previous_encryption_key_file);
         config.listen = self.listen.or(config.listen);
-        config.http.open_metrics |= self.open_metrics;
+        config.http.open_metrics = self.open_metrics.unwrap_or(config.http.open_metrics);
         config.log.format = self.log_format.or(config.log.format);
         config.log.level = self.log_level.or(config.log.level);
         config.check()?;

@@ -40,7 +40,10 @@ pub(crate) fn routes(probes: Probes) -> Router {
 async fn ready(State(probes): State<Probes>) -> Response {
     let no = |words: String| (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
     if !probes.serving.is_ready() {
-        return no("the broker's catalog was not read yet\n".to_owned());
+        // Why is for those who may know: what a broker says is not for everybody.
+        let words = "the broker's catalog was not read yet; if it cannot be, the log says why, and \
+                     manciple catalog --refresh does\n";
+        return no(words.to_owned());
     }
     match (probes.refusing)() {
         Some(why) => no(format!("{why}; see the log\n")),

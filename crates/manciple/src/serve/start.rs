@@ -85,6 +85,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             .await
             .with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))?;
         let address = listener.local_addr()?;
+        if config.auth.disabled {
+            tracing::warn!(
+                %address,
+                "auth.disabled: whoever reaches this address orders, reads credentials and repairs as an \
+                 operator does"
+            );
+        }
         tracing::info!(%address, tls = certificate.is_some(), resumed, "serving");
         let tls: Option<TlsSource> = certificate.map(|certificate| {
             let source: TlsSource = Arc::new(move || certificate.current());

@@ -301,7 +301,7 @@ impl Server {
         }
         Err(Error::new(
             ErrorKind::AsyncRequired,
-            "accepts_incomplete: must be true, for this is only done asynchronously",
+            "accepts_incomplete: must be true in the query, for this is only done asynchronously",
         ))
     }
 }

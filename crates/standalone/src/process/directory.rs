@@ -12,7 +12,9 @@
 //! released    nobody needs the result any more: only what is for people is left
 //! ```
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -81,8 +83,10 @@ impl RunDirectory {
         self.path.parent().map_or(Ok(()), durable::sync_dir)
     }
 
+    /// Also if it was removed while somebody works in it: nothing has a name in it any more.
     pub(super) fn is_absent(&self) -> bool {
-        !self.path.is_dir()
+        let is_there = |it: Metadata| it.is_dir() && it.nlink() > 0;
+        !self.path.metadata().is_ok_and(is_there)
     }
 
     /// The lock is looked at before the result is: a supervisor that ends in between has left one.

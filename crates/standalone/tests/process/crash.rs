@@ -49,6 +49,18 @@ async fn a_run_goes_on_without_its_server_and_is_adopted() {
 }
 
 #[tokio::test]
+async fn a_run_is_collected_where_its_directory_was_moved_to() {
+    let wait = "until [ -e \"$LEDGER/go\" ]; do sleep 0.05; done; echo '{}'";
+    let fixture = Fixture::with_broker(wait);
+    let run = harness::run("moved-1");
+    fixture.runner().start(&run).await.unwrap();
+    fs::rename(fixture.path("runs"), fixture.path("moved")).unwrap();
+    fs::write(fixture.path("ledger/go"), "").unwrap();
+    let runner = fixture.runner_with(|settings| settings.runs = fixture.path("moved"));
+    until_finished(&runner, &run.name).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_time_limit_holds_without_a_server() {
     let fixture = Fixture::with_broker("echo 1 >>\"$LEDGER/limited-1\"; sleep 600");
     let runner = fixture.runner();

@@ -79,6 +79,18 @@ fn nothing_is_a_good_output_of_what_removes_only() {
 }
 
 #[test]
+fn a_byte_order_mark_before_the_json_is_passed_over() {
+    let marked = |json: &str| format!("\u{feff}{json}\r\n");
+    let output =
+        Case::of(Action::Provision, marked(r#"{"dashboard_url": "https://d"}"#).as_str()).good();
+    assert_eq!(output.dashboard_url.as_deref(), Some("https://d"));
+    let huge = marked(r#"{"credentials": {"pin": 18446744073709551616}}"#);
+    Case::of(Action::Bind, huge.as_str()).fails_saying(Reason::WrongShape, "credentials.pin");
+    Case::of(Action::Provision, "\u{feff}").fails_saying(Reason::NotJson, "printed nothing");
+    Case::of(Action::Provision, "{} \u{feff}").fails_saying(Reason::NotJson, "text after the JSON");
+}
+
+#[test]
 fn anything_is_a_good_output_of_unbind_only() {
     for stdout in ["done", "[]", "{\"a\"", "{} trailing"] {
         assert_eq!(Case::of(Action::Unbind, stdout).good(), Output::default());

@@ -4,10 +4,14 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use engine::contract::RESERVED_PREFIX;
 
 use super::{Config, Period, filter};
 use crate::serve::access::ClusterTokens;
 use crate::serve::cluster::Cluster;
+
+/// A catalog that is read more often is read all the time.
+const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
@@ -37,6 +41,14 @@ impl Config {
         {
             let why = "Brokers each say their own; leave it out, or leave out kubernetes.brokers";
             faults.push(format!("catalog.file: {why}"));
+        }
+        let passed = self.broker.pass_env.iter().enumerate();
+        faults.extend(passed.filter_map(|(index, name)| {
+            Some(format!("broker.pass_env[{index}]: {}", no_variable(name)?))
+        }));
+        if self.catalog.refresh.is_some_and(|it| !it.0.is_zero() && it.0 < LEAST_REFRESH) {
+            let why = "must be 1s at least, for the broker is run each time; or 0s: never";
+            faults.push(format!("catalog.refresh: {why}"));
         }
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
@@ -101,6 +113,19 @@ fn repeated(member: &str, mut names: Vec<&str>) -> Vec<String> {
         .collect();
     faults.dedup();
     faults
+}
+
+/// Why no variable of that name can be passed on. It is not repeated: there may be a value behind it.
+fn no_variable(name: &str) -> Option<&'static str> {
+    match name {
+        name if name.is_empty() || name.contains(['=', '\0']) => Some(
+            "is no name of a variable; give the name alone: the value is that of the server's own",
+        ),
+        name if name.starts_with(RESERVED_PREFIX) => {
+            Some("names that begin with OSB_ are the contract's own; leave it out")
+        }
+        _ => None,
+    }
 }
 
 /// A brace has no place in a URL, so one that is left is a placeholder that nobody fills in.
@@ -181,6 +206,10 @@ mod tests {
                 "{instance_id}",
             ),
             ("log: {level: warning}", "log.level", "error, warn, info"),
+            ("broker: {pass_env: [A, 'B=planted']}", "broker.pass_env[1]", "the name alone"),
+            ("catalog: {refresh: 1ms}", "catalog.refresh", "1s at least"),
+            ("broker: {pass_env: ['']}", "broker.pass_env[0]", "the name alone"),
+            ("broker: {pass_env: [OSB_ATTEMPT]}", "broker.pass_env[0]", "the contract's own"),
             (
                 "auth: {users: [{name: a, password_file: x}, {name: b, password_file: y}, \
                  {name: a, password_file: z}, {name: a, password_file: w}]}",
@@ -252,6 +281,7 @@ mod tests {
         for yaml in [
             "{}",
             "catalog: {refresh: 0s}",
+            "catalog: {refresh: 1s}",
             "broker: {log_limit: 0, grace: 0s}",
             "http: {drain: 0s, max_connections: 1}",
             "operations: {hold: {bind: 0s}, timeout: 1ms, tombstones: 0s}",

@@ -4,7 +4,7 @@ use super::super::cluster::Several;
 use super::*;
 
 fn parse(yaml: &str) -> Result<Config, String> {
-    Config::parse(yaml).map_err(|error| error.to_string())
+    Config::parse(yaml)
 }
 
 #[test]
@@ -23,6 +23,41 @@ fn periods_are_written_as_people_write_them() {
 fn an_unknown_member_is_refused_by_name() {
     let error = parse("broker:\n  comand: /bin/broker\n").unwrap_err();
     assert!(error.contains("comand"), "{error}");
+}
+
+#[test]
+fn a_fault_has_its_place_its_member_and_a_remedy_and_no_value() {
+    for (yaml, says) in [
+        (
+            "auth: {users: [{name: a, password: planted}]}",
+            "line 1, column 26: password is not known; known are name, password_file, role",
+        ),
+        ("encryption:\n  key: planted\n", "line 2, column 3: key is not known; known are key_file"),
+        ("auth: {tokens: [planted]}", "line 1, column 17: tokens: must have members"),
+        ("auth: {tokens: planted}", "line 1, column 16: tokens: must be a list"),
+        ("auth: {disabled: planted}", "line 1, column 18: disabled: must be true or false"),
+        (
+            "auth:\n  users:\n  - name: a\n    password_file: p\n    role: planted\n",
+            "line 5, column 11: role: must be one of platform, operator",
+        ),
+        ("auth: {users: [{name: a}]}", "password_file is missing"),
+        ("broker: planted", "line 1, column 9: broker: must have members, as `member: value`"),
+        ("broker: {pass_env: planted}", "line 1, column 20: pass_env: must be a list"),
+        ("operations: {attempts: 1e3}", "line 1, column 24: attempts: must be a whole number"),
+        ("operations: {max_runs: -1}", "line 1, column 24: max_runs: must be a whole number"),
+        ("http: {body_limit: 1MB}", "line 1, column 20: body_limit: must be a whole number"),
+        ("operations: {timeout: 15}", "line 1, column 23: timeout: \"15\" is not a period; write"),
+        ("listen: a\nlisten: planted\n", "line 2, column 1: listen is there more than once"),
+        ("{}\n---\n{}\n", "line 3, column 1: there is a second document"),
+        ("broker:\n\tcommand: planted\n", "line 2, column 2: tabs"),
+        ("auth: {users: [{password_file: *planted}]}", "reference to unknown value"),
+        ("auth: {users: [{name: a, password_file: 'planted", "line 1"),
+        ("auth: {users: [{name: planted: planted}]}", "line 1"),
+    ] {
+        let said = parse(yaml).unwrap_err();
+        assert!(said.contains(says), "{yaml}: {said}");
+        assert!(!said.contains("planted") && !said.contains('\n'), "{yaml}: {said}");
+    }
 }
 
 #[test]

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! It is a process of one thread, a session of its own, with no file of the server's open, so that
-//! nothing that becomes of the server reaches it. SIGTERM asks it to end the broker and to write down
-//! how that went.
+//! nothing that becomes of the server reaches it. It works in the run's directory, and so finds it again
+//! when the data directory was moved meanwhile. SIGTERM asks it to end the broker and to write down how
+//! that went.
 
 mod broker;
 mod watch;
@@ -94,7 +95,8 @@ async fn supervise(run: &RunDirectory) -> io::Result<()> {
     // What the broker leaves behind becomes ours to reap rather than the server's, should that be the
     // first process of a container.
     let _ = set_child_subreaper(Some(getpid()));
-    std::env::set_current_dir("/")?;
+    std::env::set_current_dir(run.path())?;
+    let run = &RunDirectory::at(".");
     let mut signals =
         Signals { end: signal(SignalKind::terminate())?, child: signal(SignalKind::child())? };
     let mut server = io::stdin().lock();
