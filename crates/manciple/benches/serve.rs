@@ -23,6 +23,10 @@ mod slow;
 
 use std::time::Duration;
 
+/// As the server has it: what the store does alone, and a bare handler, are measured with the same.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "bare") {

@@ -9,6 +9,9 @@ mod limits;
 mod serve;
 mod template;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     limits::report_files_that_may_not_grow();
     cli::main()
