@@ -29,7 +29,7 @@ usage: cargo xtask <command>
   fuzz [seconds] [target]
                    each fuzz target, or one, for so long (60), after a build of its own
   bench            every bench, with its figures
-  dist             the program as it is given away: static, into target/dist
+  dist             the program as it is given away: static, in the order of use, into target/dist
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
                    dev: of the program as it is built for tests, and what tests order, in seconds
   walk             the deployment on the cluster for tests: rights, overlays, an instance's life,

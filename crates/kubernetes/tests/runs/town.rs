@@ -33,6 +33,9 @@ const WRONG: Duration = Duration::from_secs(6);
 const LEASE: Duration = Duration::from_secs(2);
 /// How long what is left over may take to go, once all is well.
 const CLEAN: Duration = Duration::from_secs(60);
+/// The Job controller awaits the pods that it made by the name of their Job: where one was taken away by hand and made
+/// again at once, it may leave the new one alone until it has forgotten the old one, after five minutes.
+const FORGOTTEN: Duration = Duration::from_secs(330);
 /// In which a run for nothing would begin.
 const QUIET: Duration = Duration::from_secs(2);
 const REPLICAS: usize = 2;
@@ -263,7 +266,8 @@ async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
     // The last run of all has its outcome; then nothing may follow.
     let begun = Instant::now();
     while !left(town).await.is_empty() {
-        if begun.elapsed() >= CLEAN {
+        let waited = begun.elapsed();
+        if waited >= FORGOTTEN || waited >= CLEAN && !any_not_looked_at(town).await {
             panic!("left behind: {:#?}", [left(town).await, seen(town).await]);
         }
         sleep(Duration::from_millis(250)).await;
@@ -316,7 +320,14 @@ async fn versions(town: &Town, user: &User, history: &[Value]) -> usize {
     kept.len()
 }
 
-/// Runs that have not ended, and Jobs of others but those that failed, which stay, by name.
+/// Whether the Job controller has not looked at a Job yet.
+async fn any_not_looked_at(town: &Town) -> bool {
+    let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
+    let all = ListParams::default();
+    let jobs = sure(|| jobs.list(&all)).await.items;
+    jobs.iter().any(|job| job.status.as_ref().is_none_or(|status| status.start_time.is_none()))
+}
+
 /// How Jobs and pods stand, for whoever looks for the cause.
 async fn seen(town: &Town) -> Vec<String> {
     let all = ListParams::default();
@@ -328,6 +339,7 @@ async fn seen(town: &Town) -> Vec<String> {
     jobs.chain(pods.map(|pod| format!("{:?}: {:?}", pod.metadata, pod.status))).collect()
 }
 
+/// Runs that have not ended, and Jobs of others but those that failed, which stay, by name.
 async fn left(town: &Town) -> Vec<String> {
     let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
     let all = ListParams::default();
