@@ -251,6 +251,9 @@ enum View {
     /// As it is known here: what is decided by it holds only if it leads to a write, which fails where
     /// somebody else wrote first.
     Known,
+    /// As it is, if it is at hand. Most of what is ordered is new: that it is not there is found out by the
+    /// write, and to look first would cost each order a read.
+    AtHand,
     /// As it is.
     Sure,
 }
@@ -266,15 +269,16 @@ enum Found<T> {
 }
 
 impl Engine {
-    /// The looks that a request is worth: a cheap one first, where there is such a thing.
+    /// The looks that a request is worth: a cheap one first.
     fn views(&self) -> impl Iterator<Item = View> + use<> {
-        let known = self.shared.store.lags().then_some(View::Known);
-        known.into_iter().chain(std::iter::repeat_n(View::Sure, ROUNDS))
+        let cheap = if self.shared.store.lags() { View::Known } else { View::AtHand };
+        std::iter::once(cheap).chain(std::iter::repeat_n(View::Sure, ROUNDS))
     }
 
     async fn look(&self, key: &Key, view: View) -> Result<Option<Stored>, Error> {
         match view {
             View::Known => self.shared.store.glance(key).await.map_err(store_error),
+            View::AtHand => Ok(self.shared.store.recall(key)),
             View::Sure => self.read(key).await,
         }
     }
@@ -298,6 +302,8 @@ impl Engine {
             }
             Ok(Some(Found::Already(body))) => Some(Ok(Reply::Done(body))),
             Ok(None) => None,
+            // What it speaks of may be there and not at hand; a store that fails would only fail again.
+            Err(error) if view == View::AtHand && error.kind != ErrorKind::Unavailable => None,
             Err(error) => Some(Err(error)),
         }
     }

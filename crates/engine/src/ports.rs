@@ -136,6 +136,12 @@ pub trait Store: Send + Sync + 'static {
         self.read(key).await
     }
 
+    /// A record that is at hand, as it is: nothing is read for it, and nobody is asked. `None`: it is not
+    /// at hand, or there is none; a write that expects none finds out which.
+    fn recall(&self, _: &Key) -> Option<Stored> {
+        None
+    }
+
     /// Whether a glance may see less than a read.
     fn lags(&self) -> bool {
         false

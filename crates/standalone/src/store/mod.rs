@@ -246,6 +246,10 @@ impl Store for EmbeddedStore {
         self.reader.read(key)
     }
 
+    fn recall(&self, key: &Key) -> Option<Stored> {
+        self.reader.recent.recall(key)
+    }
+
     async fn write(
         &self,
         record: Arc<Record>,

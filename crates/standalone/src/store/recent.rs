@@ -76,6 +76,11 @@ impl Recent {
         }
     }
 
+    /// The record, if it is here.
+    pub(super) fn recall(&self, key: &Key) -> Option<Stored> {
+        self.records.get(key).map(|sized| sized.stored)
+    }
+
     /// A record was written: durably, and before anybody is told.
     pub(super) fn written(&self, record: &Arc<Record>, version: Version, bytes: u64) {
         if bytes > self.largest {

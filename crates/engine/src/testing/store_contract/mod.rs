@@ -52,6 +52,7 @@ cases! {
         a_version_fits_only_its_record,
         versions_that_were_never_given_conflict,
         what_is_removed_is_gone,
+        what_is_recalled_is_as_it_is,
         a_stale_removal_conflicts_and_removes_nothing,
         a_version_never_comes_back_after_a_removal,
         a_version_never_comes_back_after_a_restart,

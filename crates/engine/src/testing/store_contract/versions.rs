@@ -84,6 +84,23 @@ pub(super) async fn what_is_removed_is_gone(place: Box<dyn Place>) {
     conflicts(store.write(Arc::new(sample("i")), Some(&version)).await);
 }
 
+pub(super) async fn what_is_recalled_is_as_it_is(place: Box<dyn Place>) {
+    let store = place.open().await;
+    let recalled = || store.recall(&key("i")).map(|stored| (stored.version, stored.record));
+    assert_eq!(recalled(), None);
+    let mut version = put(&store, busy(sample("i"))).await;
+    for record in [sample("i"), busy(sample("i"))].map(Arc::new) {
+        version = store.write(Arc::clone(&record), Some(&version)).await.unwrap();
+        let known = (version.clone(), record);
+        assert!(recalled().is_none_or(|recalled| recalled == known));
+        let read = get(&store, &key("i")).await;
+        assert_eq!((read.version, read.record), known);
+        assert!(recalled().is_none_or(|recalled| recalled == known));
+    }
+    store.remove(&key("i"), &version).await.unwrap();
+    assert_eq!(recalled(), None);
+}
+
 pub(super) async fn a_stale_removal_conflicts_and_removes_nothing(place: Box<dyn Place>) {
     let store = place.open().await;
     let first = put(&store, sample("i")).await;
