@@ -14,7 +14,7 @@
 //!
 //! Limits: sealing says nothing about age; who can write the files can put back an older state of
 //! the same place. Buffers of plaintext are wiped after use, but not the copies that an allocator
-//! leaves when one grows, nor the expanded key schedule inside `ring`.
+//! leaves when one grows that is not sealed where it stands, nor the expanded key schedule inside `ring`.
 
 use std::fmt;
 use std::fs::File;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use data_encoding::{
     BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, Encoding, HEXLOWER_PERMISSIVE,
 };
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
@@ -213,23 +213,22 @@ impl Cipher {
     /// # Errors
     /// [`NoRandomness`].
     pub fn seal(&self, context: &[u8], content: &[u8]) -> Result<Vec<u8>, NoRandomness> {
+        let mut sealing = self.begin(content.len())?;
+        sealing.append(content);
+        sealing.end(context)
+    }
+
+    /// What is written to it is sealed where it stands; room for so many bytes is made at once.
+    ///
+    /// # Errors
+    /// [`NoRandomness`].
+    pub fn begin(&self, room: usize) -> Result<Sealing<'_>, NoRandomness> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).map_err(|_| NoRandomness)?;
-        let mut sealed = Vec::with_capacity(content.len() + OVERHEAD_BYTES);
-        sealed.push(FORMAT);
-        sealed.extend_from_slice(&nonce);
-        sealed.extend_from_slice(content);
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(
-                Nonce::assume_unique_for_key(nonce),
-                associated(context),
-                &mut sealed[1 + NONCE_LEN..],
-            )
-            // Only content of 64 GiB and more is refused.
-            .map_err(|_| NoRandomness)?;
-        sealed.extend_from_slice(tag.as_ref());
-        Ok(sealed)
+        let mut bytes = Zeroizing::new(Vec::with_capacity(room + OVERHEAD_BYTES));
+        bytes.push(FORMAT);
+        bytes.extend_from_slice(&nonce);
+        Ok(Sealing { cipher: self, nonce, bytes })
     }
 
     /// Opens what [`Self::seal`] made in the same context.
@@ -250,6 +249,63 @@ impl Cipher {
     }
 }
 
+/// Content on its way to be sealed. Of what is dropped before its end, nothing is left in memory, nor of the
+/// shorter buffers that it stood in.
+pub struct Sealing<'c> {
+    cipher: &'c Cipher,
+    nonce: [u8; NONCE_LEN],
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for Sealing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sealing")
+    }
+}
+
+impl Sealing<'_> {
+    fn append(&mut self, content: &[u8]) {
+        let length = self.bytes.len() + content.len();
+        // With room for the tag: as a Vec grows by itself, it leaves what it held behind.
+        if length + MAX_TAG_LEN > self.bytes.capacity() {
+            let capacity = (length + MAX_TAG_LEN).max(2 * self.bytes.capacity());
+            let mut larger = Zeroizing::new(Vec::with_capacity(capacity));
+            larger.extend_from_slice(&self.bytes);
+            self.bytes = larger;
+        }
+        self.bytes.extend_from_slice(content);
+    }
+
+    /// Seals what was written, bound to `context`.
+    ///
+    /// # Errors
+    /// [`NoRandomness`]; also if it is 64 GiB or more.
+    pub fn end(mut self, context: &[u8]) -> Result<Vec<u8>, NoRandomness> {
+        let tag = self
+            .cipher
+            .key
+            .seal_in_place_separate_tag(
+                Nonce::assume_unique_for_key(self.nonce),
+                associated(context),
+                &mut self.bytes[1 + NONCE_LEN..],
+            )
+            .map_err(|_| NoRandomness)?;
+        self.bytes.extend_from_slice(tag.as_ref());
+        Ok(std::mem::take(&mut *self.bytes))
+    }
+}
+
+impl io::Write for Sealing<'_> {
+    fn write(&mut self, content: &[u8]) -> io::Result<usize> {
+        self.append(content);
+        Ok(content.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn associated(context: &[u8]) -> Aad<Vec<u8>> {
     let mut bytes = Vec::with_capacity(1 + context.len());
     bytes.push(FORMAT);
@@ -260,6 +316,7 @@ fn associated(context: &[u8]) -> Aad<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
+    use std::io::Write as _;
 
     use super::*;
 
@@ -366,6 +423,21 @@ mod tests {
             let mut changed = sealed.clone();
             changed[position] ^= 1;
             assert_eq!(cipher.open(b"here", &changed), Err(NotAuthentic), "{position}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_bit_by_bit_is_sealed_whole_whatever_room_was_made() {
+        let cipher = Cipher::new(&bytes());
+        let content: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for room in [0, 1, 13, 999, 1000, 4096] {
+            for piece in [1, 7, 500, 1000] {
+                let mut sealing = cipher.begin(room).unwrap();
+                content.chunks(piece).for_each(|some| sealing.write_all(some).unwrap());
+                let sealed = sealing.end(b"here").unwrap();
+                assert_eq!(sealed.len(), content.len() + OVERHEAD_BYTES);
+                assert_eq!(*cipher.open(b"here", &sealed).unwrap(), content, "{room}, {piece}");
+            }
         }
     }
 

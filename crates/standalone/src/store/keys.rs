@@ -7,6 +7,8 @@
 //! Exactly one is active; everything new is sealed with it. All are wrapped with the same operator's
 //! key at any time, because a change of that key wraps them all again in one transaction.
 
+use std::fmt::Display;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +18,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use zeroize::Zeroizing;
 
 use super::error::{OpenError, unavailable};
-use crate::seal::{Cipher, KEY_BYTES, NoRandomness};
+use crate::seal::{Cipher, KEY_BYTES, NoRandomness, Sealing};
 
 /// Messages are counted in blocks of so many, so that counting costs a write per block.
 pub(super) const BLOCK: u64 = 1 << 16;
@@ -32,10 +34,24 @@ pub(super) struct DataKey {
 
 impl DataKey {
     pub(super) fn seal(&self, context: &[u8], content: &[u8]) -> Result<Vec<u8>, StoreError> {
+        self.seal_written(context, content.len(), |sealing| sealing.write_all(content))
+    }
+
+    /// Seals what `write` writes: mostly no more than so many bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] without randomness, or with what `write` says.
+    pub(super) fn seal_written<E: Display>(
+        &self,
+        context: &[u8],
+        room: usize,
+        write: impl FnOnce(&mut Sealing<'_>) -> Result<(), E>,
+    ) -> Result<Vec<u8>, StoreError> {
+        let no_randomness = |error: NoRandomness| StoreError::Unavailable(error.to_string());
         self.sealed.fetch_add(1, Ordering::Relaxed);
-        self.cipher
-            .seal(context, content)
-            .map_err(|error| StoreError::Unavailable(error.to_string()))
+        let mut sealing = self.cipher.begin(room).map_err(no_randomness)?;
+        write(&mut sealing).map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        sealing.end(context).map_err(no_randomness)
     }
 
     /// Whether so many messages were sealed with it that it should be replaced.

@@ -15,6 +15,9 @@ use zeroize::Zeroizing;
 
 use super::keys::{DataKey, Keyring, Keys};
 
+/// Most records are shorter, as JSON.
+const ROOM: usize = 2048;
+
 /// A record ready to be written.
 #[derive(Debug)]
 pub(super) struct SealedRecord {
@@ -35,12 +38,12 @@ impl SealedRecord {
     /// # Errors
     /// [`StoreError::Unavailable`] without randomness.
     pub(super) fn new(record: Arc<Record>, active: &DataKey) -> Result<Self, StoreError> {
-        let mut json = Zeroizing::new(Vec::with_capacity(1024));
-        serde_json::to_writer(&mut *json, &*record).map_err(|error| {
-            StoreError::Unavailable(format!("{} is not JSON: {error}", record.key))
+        let context = record_context(&record.key);
+        let bytes = active.seal_written(&context, ROOM, |sealing| {
+            serde_json::to_writer(sealing, &*record)
+                .map_err(|error| format!("{} is not JSON: {error}", record.key))
         })?;
-        let sealed = Sealed::new(&record_context(&record.key), &json, active)?;
-        Ok(Self { record, sealed })
+        Ok(Self { record, sealed: Sealed { data_key: active.id, bytes } })
     }
 }
 
