@@ -302,8 +302,8 @@ impl Engine {
             }
             Ok(Some(Found::Already(body))) => Some(Ok(Reply::Done(body))),
             Ok(None) => None,
-            // What it speaks of may be there and not at hand; a store that fails would only fail again.
-            Err(error) if view == View::AtHand && error.kind != ErrorKind::Unavailable => None,
+            // What it speaks of may be there and not at hand, and be answered where nothing can be written.
+            Err(_) if view == View::AtHand => None,
             Err(error) => Some(Err(error)),
         }
     }

@@ -182,15 +182,30 @@ async fn state_that_a_provision_left_reaches_the_operations_after_it() {
 async fn a_full_disk_refuses_requests_with_503_and_delays_outcomes_without_losing_them() {
     let world = World::default();
     let platform = platform(&world).await;
-    world.store.fail_writes(1);
+    world.store.fail_writes(2);
     let refused = platform.provision(json!({})).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Unavailable);
     assert!(world.record(&instance()).await.is_none());
+    // Of two attempts.
+    world.store.fail_writes(1);
     let operation = operation(platform.provision(json!({})).await.unwrap());
     tokio::time::sleep(Duration::from_millis(50)).await;
     world.store.fail_writes(50);
     assert_eq!(platform.wait(&operation).await.state, OperationState::Succeeded);
     assert_eq!(world.runner.works().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_answered_where_nothing_can_be_written() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    let first = platform.provision(json!({})).await.unwrap();
+    platform.wait(&operation(first)).await;
+    world.store.fail_writes(u32::MAX);
+    let again = platform.provision(json!({})).await;
+    assert!(matches!(again, Ok(Reply::Done(_))), "{again:?}");
+    let other = platform.provision(json!({"size": 2})).await.unwrap_err();
+    assert_eq!(other.kind, ErrorKind::Conflict);
 }
 
 #[tokio::test(start_paused = true)]
