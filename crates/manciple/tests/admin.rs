@@ -2,7 +2,8 @@
 
 mod support;
 
-use support::{Served, Site, http, order};
+use serde_json::Value;
+use support::{Served, Site, http, order, within};
 
 const BROKER: &str = r#"#!/bin/sh
 [ "$1" = catalog ] || { echo '{}'; exit; }
@@ -150,5 +151,34 @@ fn a_catalog_that_the_broker_cannot_give_is_the_brokers_failure_and_the_one_befo
         assert!(said.contains(why) && said.contains("from before stays in force"), "{said}");
         let run = site.client(&server.url(), &["catalog", "--quiet"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&run.stdout), "db\n", "{run:?}");
+    }
+}
+
+#[test]
+fn whatever_was_asked_is_logged_with_the_identity_that_the_platform_gave_it() {
+    let mut site = Site::new(BROKER);
+    site.settings = "auth: {disabled: true}\nlog: {format: json, level: debug}\n".to_owned();
+    let server = site.serve();
+    order::ready(&server);
+    let line = |identity: &str| {
+        let log = server.log();
+        let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|line| line["request_identity"] == identity)
+    };
+    for (identity, path, status, message) in [
+        ("r-17", "/v2/catalog", 200, "answered"),
+        ("r-18", "/v2/service_instances/nobody/last_operation", 404, "refused"),
+    ] {
+        let header = format!("X-Broker-API-Request-Identity: {identity}\r\n");
+        let answer = http::send_with(&server.address, "GET", path, None, &header).unwrap();
+        assert_eq!(answer.status, status, "{answer:?}");
+        let line = within(10, || line(identity));
+        let line = line.unwrap_or_else(|| panic!("{identity} is not logged:\n{}", server.log()));
+        assert_eq!(
+            (&line["message"], &line["status"]),
+            (&message.into(), &status.into()),
+            "{line}"
+        );
+        assert_eq!(line["method"], "GET", "{line}");
     }
 }

@@ -141,8 +141,10 @@ fn on_a_slow_disk_a_thousand_provisions_wait_and_reads_do_not() {
         (rush, reading.join().unwrap())
     });
     reads.sort_unstable();
-    let most = reads[reads.len() / 2];
-    println!("{} reads beside it, half of them within {most:?}", reads.len());
-    assert!(most < SLOW_SYNC / 2, "reads wait for the disk: {most:?}");
+    let half = reads[reads.len() / 2];
+    let most = reads[reads.len() * 9 / 10];
+    println!("{} reads beside it, half within {half:?}, nine of ten within {most:?}", reads.len());
+    assert!(half < SLOW_SYNC / 2, "reads wait for the disk: {half:?}");
+    assert!(most < SLOW_SYNC, "one read in ten waits for the disk: {most:?}");
     each_reaches_its_end(&server, &rush);
 }

@@ -33,6 +33,10 @@ esac
 const KEY: &str = "5b2f6e0d3c4a19887766554433221100ffeeddccbbaa99887766554433221100";
 const OTHER_KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
+/// The variable that holds a key, and the one that holds the key before it.
+const HELD: &str = "MANCIPLE_ENCRYPTION_KEY";
+const HELD_BEFORE: &str = "MANCIPLE_PREVIOUS_ENCRYPTION_KEY";
+
 fn with_key(site: &mut Site, name: &str) {
     site.settings = format!("auth: {{disabled: true}}\nencryption: {{key_file: {name}}}\n");
 }
@@ -40,12 +44,18 @@ fn with_key(site: &mut Site, name: &str) {
 /// A server with an instance and a binding, and the binding's credentials.
 fn with_a_binding(site: &Site) -> (Served, Value) {
     let server = site.serve();
-    order::ready(&server);
-    order::provisioned(&server, "i", &order::body("p"));
+    let given = bound(&server);
+    (server, given)
+}
+
+/// Orders an instance and a binding: the binding's credentials.
+fn bound(server: &Served) -> Value {
+    order::ready(server);
+    order::provisioned(server, "i", &order::body("p"));
     let body = json!({"service_id": "s", "plan_id": "p"});
-    let bound = order::bind(&server, "i", "b", &body);
+    let bound = order::bind(server, "i", "b", &body);
     assert_eq!(bound.status, 201, "{bound:?}");
-    (server, bound.body["credentials"].clone())
+    bound.body["credentials"].clone()
 }
 
 fn credentials(server: &Served) -> Value {
@@ -83,6 +93,7 @@ fn refused(command: &mut Command, words: &[&str]) {
         assert!(said.contains(word), "{word:?} is not in {said}");
     }
     assert!(!said.contains("panicked") && !said.contains("\"serving\""), "{said}");
+    assert!(![KEY, OTHER_KEY].iter().any(|key| said.contains(key)), "{said}");
 }
 
 #[test]
@@ -120,6 +131,61 @@ fn the_key_is_changed_by_giving_the_one_before_once() {
     server.kill();
     std::fs::remove_file(previous).unwrap();
     assert_eq!(credentials(&site.serve()), given);
+}
+
+#[test]
+fn a_key_in_the_environment_opens_the_store_again_and_another_does_not() {
+    let site = Site::new(BROKER);
+    let mut server = Served::start(site.command().env(HELD, KEY)).unwrap();
+    let given = bound(&server);
+    server.kill();
+    let before = content(&site.data());
+    let made = before.keys().find(|path| path.ends_with("encryption.key"));
+    assert!(made.is_none(), "a key was made beside the one that was given: {made:?}");
+    refused(site.command().env(HELD, OTHER_KEY), &[HELD, "is not the key of this store"]);
+    refused(site.command().env(HELD, &KEY[1..]), &[HELD, "is not a key"]);
+    refused(&mut site.command(), &["opened with a key that is not configured now", HELD]);
+    assert!(content(&site.data()) == before, "the data directory was changed");
+    let server = Served::start(site.command().env(HELD, KEY)).unwrap();
+    assert_eq!(credentials(&server), given);
+}
+
+#[test]
+fn a_key_in_the_environment_is_changed_by_giving_the_one_before_once() {
+    let site = Site::new(BROKER);
+    let mut server = Served::start(site.command().env(HELD, KEY)).unwrap();
+    let given = bound(&server);
+    server.kill();
+    let mut both = site.command();
+    both.env(HELD, OTHER_KEY).env(HELD_BEFORE, KEY);
+    let mut server = Served::start(&mut both).unwrap();
+    assert_eq!(credentials(&server), given);
+    server.kill();
+    refused(site.command().env(HELD, KEY), &[HELD, "is not the key of this store"]);
+    let server = Served::start(site.command().env(HELD, OTHER_KEY)).unwrap();
+    assert_eq!(credentials(&server), given);
+}
+
+#[test]
+fn a_backup_is_restored_by_the_key_in_the_environment() {
+    let (site, elsewhere) = (Site::new(BROKER), Site::new(BROKER));
+    let server = Served::start(site.command().env(HELD, KEY)).unwrap();
+    let given = bound(&server);
+    let saved = site.client(&server.url(), &["backup", "--to", "copy"]).output().unwrap();
+    assert!(saved.status.success(), "{saved:?}");
+    let restore = |key: &str| {
+        let mut command = elsewhere.client(&server.url(), &["restore", "--from"]);
+        command.arg(site.path().join("copy")).arg("--data-dir").arg(elsewhere.data());
+        command.env(HELD, key).output().unwrap()
+    };
+    let wrong = restore(OTHER_KEY);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(said.contains(HELD) && said.contains("is not the key of this backup"), "{said}");
+    let restored = restore(KEY);
+    assert!(restored.status.success(), "{restored:?}");
+    let server = Served::start(elsewhere.command().env(HELD, KEY)).unwrap();
+    assert_eq!(credentials(&server), given);
 }
 
 #[test]

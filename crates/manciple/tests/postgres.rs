@@ -59,7 +59,9 @@ impl<'p> Tenant<'p> {
 
 #[test]
 fn a_database_is_ordered_used_changed_and_removed() {
-    let Some(postgres) = Postgres::start().unwrap() else { return };
+    let postgres = Postgres::start().unwrap().expect(
+        "this test needs PostgreSQL: `cargo xtask test` installs it, and PG_BINDIR names its programs",
+    );
     let admin = |sql: &str| {
         postgres.psql(postgres.admin_user(), postgres.admin_password(), "postgres", sql).unwrap()
     };

@@ -127,7 +127,10 @@ impl Asker<'_> {
 
     /// Asks for everything that shows something of the work.
     fn look_around(&self) {
-        self.get("/metrics");
+        let metrics = self.get("/metrics");
+        assert_eq!(metrics.status, 200, "{metrics:?}");
+        let text = metrics.body.as_str().unwrap_or_default();
+        assert!(text.lines().any(|line| line.starts_with("manciple_")), "no metrics: {text}");
         self.get("/v2/catalog");
         for kind in ["instances", "bindings"] {
             let page = self.get(&format!("/admin/v1/{kind}?state=all"));
