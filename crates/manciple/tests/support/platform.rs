@@ -11,11 +11,10 @@ use super::{Served, http};
 /// What a platform knows: what was acknowledged to it.
 #[derive(Default)]
 pub(crate) struct Platform {
-    /// Operations of instances: the instance and the token of each 202.
+    /// Operations: what they are of, and the token of each 202.
     accepted: Vec<(String, String)>,
     /// Credentials that a 201 or a GET carried.
     credentials: BTreeMap<(String, String), Value>,
-    instances: u32,
 }
 
 const IDS: &str = "service_id=s&plan_id=p";
@@ -25,25 +24,33 @@ impl Platform {
     pub(crate) fn act(&mut self, server: &Served, random: &mut Random) {
         let instance = format!("i{}", random.below(3));
         let path = format!("/v2/service_instances/{instance}");
-        let binding = format!("b{}", random.below(2));
+        let binding = format!("b{}", random.below(3));
         let bound = format!("{path}/service_bindings/{binding}");
         let address = &server.address;
-        match random.below(5) {
+        let plan = if random.below(4) == 0 { "q" } else { "p" };
+        let asynchronous = |path: &str| format!("{path}?accepts_incomplete=true");
+        match random.below(7) {
             0 | 1 => {
-                let body = json!({ "service_id": "s", "plan_id": "p",
+                let body = json!({ "service_id": "s", "plan_id": plan,
                     "organization_guid": "o", "space_guid": "s" });
-                let path = format!("{path}?accepts_incomplete=true");
-                let answer = http::send(address, "PUT", &path, Some(&body));
-                self.instances += 1;
-                self.heard(&instance, answer);
+                let answer = http::send(address, "PUT", &asynchronous(&path), Some(&body));
+                self.heard(&path, answer);
             }
             2 => {
-                let path = format!("{path}?accepts_incomplete=true&{IDS}");
-                let answer = http::send(address, "DELETE", &path, None);
-                self.heard(&instance, answer);
+                let asked = format!("{}&{IDS}", asynchronous(&path));
+                let answer = http::send(address, "DELETE", &asked, None);
+                self.heard(&path, answer);
             }
             3 => {
-                let body = json!({ "service_id": "s", "plan_id": "p" });
+                let body = json!({ "service_id": "s", "plan_id": plan });
+                let answer = http::send(address, "PATCH", &asynchronous(&path), Some(&body));
+                self.heard(&path, answer);
+            }
+            turn @ (4 | 5) => {
+                let mut body = json!({ "service_id": "s", "plan_id": "p" });
+                if turn == 5 {
+                    body["predecessor_binding_id"] = format!("b{}", random.below(3)).into();
+                }
                 let answer = http::send(address, "PUT", &bound, Some(&body));
                 if let Some(answer) = answer.filter(|answer| matches!(answer.status, 200 | 201)) {
                     let password = answer.body["credentials"]["password"].clone();
@@ -51,19 +58,33 @@ impl Platform {
                 }
             }
             _ => {
-                let path = format!("{bound}?accepts_incomplete=true&{IDS}");
-                http::send(address, "DELETE", &path, None);
+                let asked = format!("{}&{IDS}", asynchronous(&bound));
+                let answer = http::send(address, "DELETE", &asked, None);
+                self.heard(&bound, answer);
                 self.credentials.remove(&(instance, binding));
             }
         }
         std::thread::sleep(Duration::from_millis(random.below(40)));
     }
 
-    fn heard(&mut self, instance: &str, answer: Option<http::Answer>) {
+    /// Orders what takes its time, and deletes it while it is made.
+    pub(crate) fn think_better(&mut self, server: &Served) {
+        let path = "/v2/service_instances/hasty";
+        let body = json!({ "service_id": "s", "plan_id": "q",
+            "organization_guid": "o", "space_guid": "s" });
+        let asked = format!("{path}?accepts_incomplete=true");
+        self.heard(path, http::send(&server.address, "PUT", &asked, Some(&body)));
+        std::thread::sleep(Duration::from_millis(60));
+        let asked = format!("{asked}&{IDS}");
+        self.heard(path, http::send(&server.address, "DELETE", &asked, None));
+        std::thread::sleep(Duration::from_millis(60));
+    }
+
+    fn heard(&mut self, path: &str, answer: Option<http::Answer>) {
         let Some(answer) = answer else { return };
         assert!(answer.status < 500 || answer.status == 503, "{answer:?}");
         if let Some(operation) = answer.body["operation"].as_str() {
-            self.accepted.push((instance.to_owned(), operation.to_owned()));
+            self.accepted.push((path.to_owned(), operation.to_owned()));
         }
     }
 
@@ -86,15 +107,21 @@ impl Platform {
         }
     }
 
-    /// Every operation that was acknowledged has ended, and every credential that was handed out is there.
-    pub(crate) fn check(&self, server: &Served, seed: u64) {
-        for (instance, operation) in &self.accepted {
-            let path =
-                format!("/v2/service_instances/{instance}/last_operation?operation={operation}");
-            let answer = http::get(&server.address, &path).unwrap();
+    /// Every operation that was acknowledged has ended, what is told as made was `begun` by the broker, and
+    /// every credential that was handed out is there.
+    pub(crate) fn check(&self, server: &Served, begun: impl Fn(&str) -> bool, seed: u64) {
+        for (path, operation) in &self.accepted {
+            let asked = format!("{path}/last_operation?operation={operation}");
+            let answer = http::get(&server.address, &asked).unwrap();
             assert_eq!(answer.status, 200, "seed {seed}: {operation} is forgotten: {answer:?}");
             let state = answer.body["state"].as_str().unwrap();
             assert!(matches!(state, "succeeded" | "failed"), "seed {seed}: {answer:?}");
+            // What was never made is removed without the broker.
+            let makes = ["provision", "update"].iter().any(|word| operation.starts_with(word));
+            assert!(
+                state == "failed" || !makes || begun(operation),
+                "seed {seed}: {operation} succeeded, and nobody did it"
+            );
         }
         for ((instance, binding), password) in &self.credentials {
             let path = format!("/v2/service_instances/{instance}/service_bindings/{binding}");
