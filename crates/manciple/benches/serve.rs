@@ -7,6 +7,8 @@
 //! SERVE_SECONDS=10 SERVE_CONNECTIONS=64 SERVE_BINARY=$PWD/target/dist/manciple cargo bench …
 //! ```
 //!
+//! `SERVE_BINARY` is measured but where a disk is slow: there it is the program that was built with this.
+//!
 //! CPU is user and system time of the server's process alone, from `/proc`, by request: it holds on a
 //! machine that others use as well, where rates do not. Beside it stands what a bare handler costs,
 //! which answers the same bytes and does nothing else, in a process of its own under the same load.

@@ -30,25 +30,25 @@ impl Drop for Server {
 
 struct Demo {
     root: PathBuf,
-    folder: PathBuf,
+    folder: Scratch,
     manciple: PathBuf,
     url: String,
 }
 
+/// On a PostgreSQL, or with directories where there is none.
 pub(crate) fn run() -> anyhow::Result<()> {
-    crate::run(crate::cargo().args(["build", "--quiet", "-p", "manciple"]))?;
-    let root = std::env::current_dir()?;
-    let name = format!("manciple-demo-{}", std::process::id());
-    let scratch = Scratch(std::env::temp_dir().join(name));
-    std::fs::create_dir(&scratch.0)?;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    drop(listener);
-    let demo = Demo { manciple: crate::built("manciple")?, folder: scratch.0.clone(), root, url };
+    let demo = Demo::new()?;
     match Postgres::start()? {
         Some(database) => demo.postgres(&database),
         None => demo.files(),
     }
+}
+
+/// Both ways.
+pub(crate) fn test() -> anyhow::Result<()> {
+    Demo::new()?.files()?;
+    let database = Postgres::start()?.context("there is no PostgreSQL to be started")?;
+    Demo::new()?.postgres(&database)
 }
 
 fn say(text: &str) {
@@ -56,12 +56,25 @@ fn say(text: &str) {
 }
 
 impl Demo {
+    fn new() -> anyhow::Result<Self> {
+        crate::run(crate::cargo().args(["build", "--quiet", "-p", "manciple"]))?;
+        let root = std::env::current_dir()?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        drop(listener);
+        let name = format!("manciple-demo-{}-{}", std::process::id(), address.port());
+        let folder = Scratch(std::env::temp_dir().join(name));
+        std::fs::create_dir(&folder.0)?;
+        let url = format!("http://{address}");
+        Ok(Self { manciple: crate::built("manciple")?, folder, root, url })
+    }
+
     fn serve(&self, example: &str, settings: &[(&str, &Path)]) -> anyhow::Result<Server> {
         let mut command = Command::new(&self.manciple);
         command
             .args(["serve", "--listen", self.url.trim_start_matches("http://")])
             .arg("--data-dir")
-            .arg(self.folder.join("data"))
+            .arg(self.folder.0.join("data"))
             .arg("--broker-command")
             .arg(self.root.join("examples").join(example).join("broker"))
             .env("MANCIPLE_LOG_LEVEL", "warn")
@@ -91,7 +104,7 @@ impl Demo {
 
     fn client(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.manciple);
-        let password = std::fs::read_to_string(self.folder.join("data/admin.password"));
+        let password = std::fs::read_to_string(self.folder.0.join("data/admin.password"));
         command
             .args(arguments)
             .env("MANCIPLE_URL", &self.url)
@@ -122,7 +135,7 @@ impl Demo {
 
     fn postgres(&self, database: &Postgres) -> anyhow::Result<()> {
         say("PostgreSQL is here: a server of our own was started, to sell databases from");
-        let (config, secret) = (self.folder.join("config"), self.folder.join("secret"));
+        let (config, secret) = (self.folder.0.join("config"), self.folder.0.join("secret"));
         let port = database.port().to_string();
         let keys = [
             (&config, "pg.host", database.host()),
@@ -170,9 +183,9 @@ impl Demo {
 
     fn files(&self) -> anyhow::Result<()> {
         say("PostgreSQL is not here: a broker that needs nothing but a shell shows the same");
-        let config = self.folder.join("config");
+        let config = self.folder.0.join("config");
         std::fs::create_dir(&config)?;
-        let root = self.folder.join("files");
+        let root = self.folder.0.join("files");
         std::fs::create_dir(&root)?;
         std::fs::write(config.join("files.root"), root.to_string_lossy().as_bytes())?;
         let settings: &[(&str, &Path)] = &[("--config-dir", &config)];

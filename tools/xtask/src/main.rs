@@ -123,6 +123,7 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     // The examples are POSIX shell, and so are their tests: without the server.
     run(Command::new("sh").arg("examples/files/test.sh"))?;
     run(Command::new("sh").arg("examples/postgres/test.sh"))?;
+    demo::test()?;
     deployment::test(kubeconfig)
 }
 
@@ -187,21 +188,28 @@ fn schedules(count: &str) -> anyhow::Result<()> {
     run(cargo()
         .args(["nextest", "run", "--workspace", "--all-features", "--profile", "schedules"])
         .args(["--success-output", "immediate"])
-        .args(["-E", "binary(schedules) or binary(runs) or binary(kill) or binary(replicas)"])
-        .env("MANCIPLE_SCHEDULES", &count))
+        .args(["-E", "binary(schedules) or binary(runs) or binary(instances) or binary(kill) or binary(replicas)"])
+        .env("MANCIPLE_SCHEDULES", &count)
+        .env("MANCIPLE_ETCD_PAUSE", "30"))
 }
 
 fn bench() -> anyhow::Result<()> {
     run(cargo().args(["bench", "-p", "standalone", "--bench", "stores", "--bench", "embedded"]))?;
     run(cargo().args(["bench", "-p", "osb", "--features", "server", "--bench", "server"]))?;
     run(cargo().args(["bench", "-p", "template", "--bench", "process"]))?;
-    run(cargo().args(["bench", "-p", "manciple", "--bench", "serve"]))?;
+    // The server as it is given away.
+    dist()?;
+    let program = std::path::absolute("target/dist/manciple")?;
+    run(cargo()
+        .args(["bench", "-p", "manciple", "--bench", "serve"])
+        .env("SERVE_BINARY", program))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| {
         let benches = [
             ["kubernetes", "jobs"],
             ["kubernetes", "rate"],
             ["kubernetes", "quarks"],
+            ["kubernetes", "templates"],
             ["manciple", "cluster"],
         ];
         benches.iter().try_for_each(|[package, bench]| {
