@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p kubernetes --bench jobs`, with a cluster (`KUBECONFIG`, or `cargo xtask cluster up`) and
 //! `cargo xtask images`. `JOBS_TURNS` (10) one at a time, `JOBS_AT_ONCE` (50) at once, `JOBS_ROUNDS` (1) of
-//! these; `JOBS_INIT` set has an init container bring the agent.
+//! these; `JOBS_INIT` set has an init container bring the agent. `JOBS_MAX_RUNS` may be alive at once, as
+//! `operations.max_runs` says it to a server; where it is not set, as many as by default.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
 #[allow(unused_imports, reason = "shared with the tests")]
@@ -222,7 +223,9 @@ async fn engine(cluster: &Cluster, ledger: &Path) -> Engine {
         clock: Arc::new(SystemClock),
         observer: Arc::new(()),
     };
-    let policy = Policy { max_runs: 1000, ..Policy::default() };
+    let max_runs = std::env::var("JOBS_MAX_RUNS").ok().and_then(|text| text.parse().ok());
+    let max_runs = max_runs.unwrap_or(Policy::default().max_runs);
+    let policy = Policy { max_runs, ..Policy::default() };
     let engine = Engine::new(policy, ports);
     engine.refresh_catalog().await.unwrap();
     let told = engine.clone();
