@@ -1,6 +1,6 @@
-//! Seeded schedules: a platform orders, binds, unbinds and deletes while the process dies between
-//! any two calls to its ports, again and again. Then nothing acknowledged is lost, no run began
-//! twice, nothing is stuck and nothing is left behind.
+//! Seeded schedules: a platform orders, updates, binds, rotates, unbinds and deletes while the process dies
+//! between any two calls to its ports, again and again. Then nothing acknowledged is lost, what is told as
+//! done was done, no run began twice, nothing is stuck and nothing is left behind.
 //!
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one.
 
@@ -14,10 +14,11 @@ use engine::ports::{Filter, Kind, Query, Store};
 use engine::record::{Key, Lifecycle, Phase, Record};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, fitting_output};
-use osb::{Action, Backend, Error, ErrorKind, OperationState, Reply};
+use osb::{Action, Backend, BindingId, Error, ErrorKind, OperationState, Reply};
 use serde_json::json;
 use support::{
-    Random, World, asynchronous, bind, binding_id, deprovision, id, provision, query, unbind,
+    Random, World, asynchronous, bind, binding_id, deprovision, id, offer, provision, query,
+    unbind, update,
 };
 use tokio::sync::watch;
 
@@ -71,12 +72,16 @@ async fn schedule(seed: u64) -> (usize, usize) {
         clients.spawn(client(format!("i{number}"), current.clone(), random));
     }
     let mut deaths = 0;
+    let mut done = Vec::new();
     loop {
         let life = Life::of(i64::try_from(5 + random.below(120)).unwrap());
         let engine = world.mortal(&life);
         engines.send_replace(engine.clone());
         let resuming = engine.clone();
-        tokio::spawn(async move { resuming.resume().await });
+        tokio::spawn(async move {
+            resuming.set_offer(offer()).await.unwrap();
+            resuming.resume().await
+        });
         let over = async {
             while !life.is_over() {
                 tokio::time::sleep(Duration::from_millis(1 + random.below(20))).await;
@@ -85,7 +90,7 @@ async fn schedule(seed: u64) -> (usize, usize) {
         tokio::select! {
             () = over => deaths += 1,
             ended = clients.join_next() => match ended {
-                Some(ended) => ended.unwrap(),
+                Some(ended) => done.extend(ended.unwrap()),
                 None => break,
             },
         }
@@ -95,19 +100,22 @@ async fn schedule(seed: u64) -> (usize, usize) {
     }
     // The last process lives; the clients come to their ends with it.
     let engine = world.mortal(&Life::of(i64::MAX));
+    engine.set_offer(offer()).await.unwrap();
     engines.send_replace(engine.clone());
     engine.resume().await.unwrap();
     while let Some(ended) = clients.join_next().await {
-        ended.unwrap();
+        done.extend(ended.unwrap());
     }
     settle(&engine, &world).await;
-    check(&engine, &world).await;
+    check(&engine, &world, &done).await;
     (deaths, world.runner.begun().len())
 }
 
-/// Orders an instance, binds and unbinds it, deletes it; keeps to what was acknowledged.
-async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Random) {
+/// Orders an instance, updates it, binds and unbinds it, deletes it; keeps to what was acknowledged. The
+/// operations that it was told somebody had carried out.
+async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Random) -> Vec<String> {
     let instance = id(&name);
+    let mut done = Vec::new();
     for _ in 0..1 + random.below(3) {
         let parameters = json!({ "password": format!("planted-{name}") });
         let order = || async {
@@ -116,7 +124,11 @@ async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Rand
         };
         let operation = accepted(insist(order).await);
         let hasty = random.below(4) == 0;
-        if !hasty && ended(&engines, &name, operation).await == OperationState::Succeeded {
+        if !hasty && ended(&engines, &name, operation.clone()).await == OperationState::Succeeded {
+            done.extend(operation);
+            if random.below(2) == 0 {
+                done.extend(updated(&name, &engines, random.below(10)).await);
+            }
             bindings(&name, &engines, &mut random).await;
         }
         let remove = || async {
@@ -135,25 +147,57 @@ async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Rand
             }
         }
     }
+    done
+}
+
+/// The update, if it was carried out.
+async fn updated(name: &str, engines: &watch::Receiver<Engine>, size: u64) -> Option<String> {
+    let change = || async {
+        let request = update(json!({ "parameters": { "size": size } }));
+        current(engines).update(&asynchronous(), &id(name), request).await
+    };
+    let operation = accepted(insist(change).await);
+    let state = ended(engines, name, operation.clone()).await;
+    operation.filter(|_| state == OperationState::Succeeded)
 }
 
 async fn bindings(name: &str, engines: &watch::Receiver<Engine>, random: &mut Random) {
-    let instance = id(name);
     for number in 0..random.below(3) {
         let binding = binding_id(&format!("b{number}"));
         let order = || async {
-            current(engines).bind(&asynchronous(), &instance, &binding, bind(json!({}))).await
+            current(engines).bind(&asynchronous(), &id(name), &binding, bind(json!({}))).await
         };
         accepted(insist(order).await);
-        let remove = || async {
-            current(engines).unbind(&asynchronous(), &instance, &binding, unbind()).await
-        };
-        loop {
-            match insist(remove).await {
-                Ok(_) => tokio::time::sleep(Duration::from_secs(2)).await,
-                Err(error) if error.kind == ErrorKind::Gone => break,
-                Err(error) => panic!("refused: {error}"),
-            }
+        if random.below(3) == 0 {
+            rotated(name, engines, &binding).await;
+        }
+        removed(name, engines, &binding).await;
+    }
+}
+
+/// Makes a successor of a binding, if that is there by then, and removes it.
+async fn rotated(name: &str, engines: &watch::Receiver<Engine>, predecessor: &BindingId) {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let successor = binding_id(&format!("{}-next", predecessor.as_str()));
+    let order = || async {
+        let mut request = bind(json!({}));
+        request.predecessor_binding_id = Some(predecessor.clone());
+        current(engines).bind(&asynchronous(), &id(name), &successor, request).await
+    };
+    // Of one that could not be made, or is not yet, there is no successor.
+    if insist(order).await.is_ok() {
+        removed(name, engines, &successor).await;
+    }
+}
+
+async fn removed(name: &str, engines: &watch::Receiver<Engine>, binding: &BindingId) {
+    let remove =
+        || async { current(engines).unbind(&asynchronous(), &id(name), binding, unbind()).await };
+    loop {
+        match insist(remove).await {
+            Ok(_) => tokio::time::sleep(Duration::from_secs(2)).await,
+            Err(error) if error.kind == ErrorKind::Gone => break,
+            Err(error) => panic!("refused: {error}"),
         }
     }
 }
@@ -169,7 +213,10 @@ where
 {
     loop {
         match tokio::time::timeout(Duration::from_secs(5), request()).await {
-            Ok(Err(error)) if error.kind == ErrorKind::ConcurrencyError => {
+            // A catalog is in force a moment after the start.
+            Ok(Err(error))
+                if matches!(error.kind, ErrorKind::ConcurrencyError | ErrorKind::Unavailable) =>
+            {
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
             Ok(answer) => return answer,
@@ -228,9 +275,15 @@ async fn settle(engine: &Engine, world: &World) {
     panic!("stuck: {busy:#?}");
 }
 
-async fn check(engine: &Engine, world: &World) {
-    for (run, times) in world.runner.begun() {
-        assert_eq!(times, 1, "{run} began {times} times");
+async fn check(engine: &Engine, world: &World, done: &[String]) {
+    let begun = world.runner.begun();
+    for (run, times) in &begun {
+        assert_eq!(*times, 1, "{run} began {times} times");
+    }
+    for operation in done {
+        let run = format!("{operation}-");
+        let did = begun.iter().any(|(begun, _)| begun.as_str().starts_with(&run));
+        assert!(did, "{operation} succeeded, and nobody did it");
     }
     for record in records(world).await {
         assert!(!record.is_busy(), "in progress and nobody looks after it: {record:?}");
