@@ -119,6 +119,7 @@ async fn item_39_mounts_and_endpoints_have_their_form() {
         (false, mount("/data", "private")),
         (false, mount("", "shared")),
         (true, endpoint(json!(["443", "9000-9010"]))),
+        (true, json!({ "endpoints": [] })),
         (false, endpoint(json!([]))),
         (false, endpoint(json!([""]))),
         (false, endpoint(json!(["http"]))),
@@ -131,6 +132,9 @@ async fn item_39_mounts_and_endpoints_have_their_form() {
         let answer = api.finish(&binding("i", &name), &operation).await;
         let state = if good { "succeeded" } else { "failed" };
         assert_eq!(answer.body["state"], state, "{body}: {answer:?}");
+        if good {
+            assert_eq!(api.get(&held(&binding("i", &name))).await.is(200).body, body);
+        }
     }
 }
 
@@ -272,6 +276,30 @@ async fn item_45_a_binding_can_be_fetched_with_its_credentials_as_soon_as_it_suc
     assert_eq!(view.is(200).body["parameters"], json!({ "size": 1 }));
     let secret = format!("secret-of-{operation}");
     assert_eq!(view.body["credentials"], json!({ "password": secret }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_45_a_fetched_binding_has_its_endpoints_and_metadata_beside_its_credentials() {
+    let api = Api::new().await;
+    api.provisioned("i").await;
+    let mut body = json!({
+        "credentials": { "uri": "db://user:word@db.example" },
+        "endpoints": [
+            { "host": "db.example", "ports": ["5432", "9000-9010"], "protocol": "tcp" },
+            { "host": "10.0.0.0/24", "ports": ["53"], "protocol": "all" },
+            { "host": "log.example", "ports": ["514"], "protocol": "udp" },
+            { "host": "plain.example", "ports": ["80"] },
+        ],
+        "metadata": { "expires_at": "2031-01-02T03:04:05.0Z",
+                      "renew_before": "2031-01-01T03:04:05.0Z" },
+    });
+    binds(&api, body.clone());
+    let parameters = json!({ "parameters": { "size": 1 } });
+    let operation = api.bind("i", "b", parameters.clone()).await.operation();
+    api.finish(&binding("i", "b"), &operation).await.is(200);
+    assert_eq!(api.bind("i", "b", parameters.clone()).await.is(200).body, body);
+    crate::harness::merge(&mut body, parameters);
+    assert_eq!(api.get(&held(&binding("i", "b"))).await.is(200).body, body);
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,96 @@ async fn item_47_a_held_unbind_is_200() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn item_47_a_delete_during_an_update_is_422_concurrency_error_and_does_not_disturb_it() {
+    for bound in [OnBound::Refuse, OnBound::Cascade] {
+        let mut setup = Setup::default();
+        setup.policy.bound = bound;
+        let api = Api::with(setup).await;
+        api.provisioned("i").await;
+        api.bound("i", "b").await;
+        api.slow(Duration::from_secs(60));
+        let update = api.update("i", json!({ "parameters": { "size": 2 } })).await.operation();
+        let busy = |answer: &crate::harness::Answer| {
+            answer.refused(422, "ConcurrencyError", "update is in progress");
+            // That a delete leaves the instance usable is not known while it changes.
+            assert_eq!(answer.body.as_object().unwrap().len(), 2, "{answer:?}");
+        };
+        for _ in 0..2 {
+            busy(&api.deprovision("i").await);
+            busy(&api.unbind("i", "b").await);
+            busy(&api.delete(&format!("{}?{}", held(&binding("i", "b")), ids())).await);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+        assert_eq!(api.finish(&instance("i"), &update).await.body["state"], "succeeded");
+        api.get(&held(&binding("i", "b"))).await.is(200);
+        assert_eq!(api.runner.works().len(), 3, "provision, bind and update");
+
+        let unbind = api.unbind("i", "b").await.operation();
+        assert_eq!(api.finish(&binding("i", "b"), &unbind).await.body["state"], "succeeded");
+        let deprovision = api.deprovision("i").await.operation();
+        assert_eq!(api.finish(&instance("i"), &deprovision).await.body["state"], "succeeded");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_47_a_delete_of_an_instance_whose_binding_is_busy_is_422() {
+    let api = Api::new().await;
+    api.provisioned("i").await;
+    api.slow(Duration::from_secs(60));
+    let bind = api.bind("i", "b", json!({})).await.operation();
+    let answer = api.deprovision("i").await;
+    answer.refused(422, "Unprocessable", "unbind");
+    assert_eq!(answer.body["instance_usable"], true);
+    assert_eq!(api.finish(&binding("i", "b"), &bind).await.body["state"], "succeeded");
+    let unbind = api.unbind("i", "b").await.operation();
+    api.deprovision("i").await.refused(422, "Unprocessable", "unbind");
+    assert_eq!(api.finish(&binding("i", "b"), &unbind).await.body["state"], "succeeded");
+    api.deprovision("i").await.is(202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_47_an_unbind_during_a_cascade_is_202_with_its_operation() {
+    let mut setup = Setup::default();
+    setup.policy.bound = OnBound::Cascade;
+    let api = Api::with(setup).await;
+    api.provisioned("i").await;
+    api.bound("i", "b").await;
+    api.slow(Duration::from_secs(60));
+    let deprovision = api.deprovision("i").await.operation();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let unbind = api.unbind("i", "b").await.operation();
+    assert_eq!(api.unbind("i", "b").await.operation(), unbind);
+    assert_eq!(api.finish(&binding("i", "b"), &unbind).await.body["state"], "succeeded");
+    assert_eq!(api.finish(&instance("i"), &deprovision).await.body["state"], "succeeded");
+    let actions: Vec<_> = api.runner.works().iter().skip(2).map(|work| work.action).collect();
+    assert_eq!(actions, [Action::Unbind, Action::Deprovision]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_48_an_unbind_during_a_bind_halts_it_and_cleans_up() {
+    let api = Api::new().await;
+    api.provisioned("i").await;
+    api.runner.script(|work| match work.action {
+        Action::Bind => Act::Hang,
+        _ => Act::End(Duration::from_secs(2), Ok(fitting_output(work))),
+    });
+    let bind = api.bind("i", "b", json!({})).await.operation();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let unbind = api.unbind("i", "b").await.operation();
+    assert_ne!(bind, unbind);
+    assert_eq!(api.unbind("i", "b").await.operation(), unbind);
+    let last = "/v2/service_instances/i/service_bindings/b/last_operation";
+    assert_eq!(api.get(last).await.body["state"], "in progress");
+    let of_bind = api.get(&format!("{last}?operation={bind}")).await;
+    assert_eq!(of_bind.is(200).body["state"], "failed");
+    assert_eq!(api.finish(&binding("i", "b"), &unbind).await.body["state"], "succeeded");
+    let actions: Vec<_> = api.runner.works().iter().skip(1).map(|work| work.action).collect();
+    assert_eq!(actions, [Action::Bind, Action::Unbind]);
+    assert_eq!(api.runner.kept(), []);
+    api.unbind("i", "b").await.refused(410, "Gone", "binding");
+}
+
+#[tokio::test(start_paused = true)]
 async fn item_48_a_delete_during_a_create_halts_it_and_cleans_up() {
     let api = Api::new().await;
     api.runner.script(|work| match work.action {

@@ -2,10 +2,24 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
-use crate::harness::{Api, FIXED, LARGE, SERVICE, SMALL, Setup, held, instance, order};
+use engine::testing::scripted_runner::{Act, fitting_output};
 use http::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Api, FIXED, LARGE, SERVICE, SMALL, Setup, binding, held, ids, instance, merge, order,
+};
+
+/// Every run from now on makes this of an instance.
+fn makes(api: &Api, body: Value) {
+    let body: osb::ProvisionedBody = serde_json::from_value(body).unwrap();
+    api.runner.script(move |work| {
+        let mut output = fitting_output(work);
+        output.dashboard_url.clone_from(&body.dashboard_url);
+        output.metadata.clone_from(&body.metadata);
+        Act::End(Duration::from_secs(1), Ok(output))
+    });
+}
 
 #[tokio::test(start_paused = true)]
 async fn item_19_a_missing_empty_or_unknown_member_is_400_and_named() {
@@ -110,6 +124,34 @@ async fn item_24_the_dashboard_is_in_the_first_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn item_24_30_what_the_broker_says_of_an_instance_is_in_every_later_answer() {
+    let made = json!({
+        "dashboard_url": "https://broker.example/i",
+        "metadata": { "labels": { "zone": "a" }, "attributes": { "size": 4, "nested": [null] } },
+    });
+    let api = Api::new().await;
+    makes(&api, made.clone());
+    let first = api.provision("i", json!({})).await;
+    assert_eq!(first.body, json!({ "operation": first.operation() }), "it is not known yet");
+    api.finish(&instance("i"), &first.operation()).await.is(200);
+    assert_eq!(api.provision("i", json!({})).await.is(200).body, made);
+    let mut view = json!({ "service_id": SERVICE, "plan_id": SMALL });
+    merge(&mut view, made.clone());
+    assert_eq!(api.get("/v2/service_instances/i").await.is(200).body, view);
+
+    // What the operator's template promised gives way to what the broker says.
+    let mut setup = Setup::default();
+    setup.policy.dashboard_url = Some("https://dashboard.example/{instance_id}".into());
+    setup.policy.hold.provision = Duration::from_secs(30);
+    let api = Api::with(setup).await;
+    makes(&api, made.clone());
+    let path = held(&instance("i"));
+    assert_eq!(api.put(&path, order(json!({}))).await.is(201).body, made);
+    assert_eq!(api.put(&path, order(json!({}))).await.is(200).body, made);
+    assert_eq!(api.get(&path).await.is(200).body, view);
+}
+
+#[tokio::test(start_paused = true)]
 async fn item_29_an_instance_can_be_fetched_as_soon_as_it_succeeded_and_not_before() {
     let api = Api::new().await;
     let get = || api.get("/v2/service_instances/i");
@@ -147,7 +189,7 @@ async fn item_31_an_update_changes_only_what_it_names() {
     api.finish(&instance("i"), &operation).await.is(200);
     for value in [json!(null), json!(""), json!("unknown")] {
         let mut body = json!({});
-        crate::harness::merge(&mut body, json!({ "service_id": value }));
+        merge(&mut body, json!({ "service_id": value }));
         let answer = api.send(Method::PATCH, &instance("i"), Some(body)).await;
         answer.refused(400, "BadRequest", "service_id");
     }
@@ -178,6 +220,48 @@ async fn item_32_an_update_is_202_repeated_with_the_same_operation_and_200_when_
         json!({})
     );
     assert_eq!(api.runner.works().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_32_an_update_keeps_the_dashboard_but_for_a_new_one() {
+    let of = |number: u8| {
+        json!({ "dashboard_url": format!("https://broker.example/{number}"),
+                "metadata": { "labels": { "number": number.to_string() } } })
+    };
+    let mut setup = Setup::default();
+    setup.policy.hold.update = Duration::from_secs(30);
+    let api = Api::with(setup).await;
+    let view = async || {
+        let view = api.get("/v2/service_instances/i").await;
+        view.is(200);
+        json!({ "dashboard_url": view.body["dashboard_url"], "metadata": view.body["metadata"] })
+    };
+    let size = |size: u8| json!({ "service_id": SERVICE, "parameters": { "size": size } });
+    makes(&api, of(1));
+    api.provisioned("i").await;
+
+    // Absent, or null: as they were, in the first answer and after.
+    makes(&api, json!({ "dashboard_url": null, "metadata": null }));
+    let first = api.patch(&instance("i"), size(2)).await;
+    let mut expected = of(1);
+    merge(&mut expected, json!({ "operation": first.operation() }));
+    assert_eq!(first.body, expected);
+    api.finish(&instance("i"), &first.operation()).await.is(200);
+    assert_eq!(view().await, of(1));
+    let path = held(&instance("i"));
+    assert_eq!(api.patch(&path, size(3)).await.is(200).body, of(1));
+    assert_eq!(view().await, of(1));
+
+    // New: in the first answer that knows of it, in that of a repetition, and after.
+    makes(&api, of(4));
+    assert_eq!(api.patch(&path, size(4)).await.is(200).body, of(4));
+    assert_eq!(api.patch(&path, size(4)).await.is(200).body, of(4));
+    assert_eq!(view().await, of(4));
+    makes(&api, of(5));
+    let operation = api.patch(&instance("i"), size(5)).await.operation();
+    api.finish(&instance("i"), &operation).await.is(200);
+    assert_eq!(api.patch(&instance("i"), size(5)).await.is(200).body, of(5));
+    assert_eq!(view().await, of(5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,4 +319,61 @@ async fn item_35_a_change_of_the_context_alone_needs_permission() {
     api.finish(&instance("i"), &operation).await.is(200);
     let work = api.runner.works().pop().unwrap();
     assert_eq!(work.context.expose()["instance_name"], "new");
+}
+
+/// What the server decides alone is in `refusals_come_in_the_order_that_checkers_want` of `osb`.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_goes_before_what_is_busy() {
+    let api = Api::new().await;
+    api.provisioned("i").await;
+    api.bound("i", "b").await;
+    api.slow(Duration::from_secs(60));
+    let change = json!({ "parameters": { "size": 2 } });
+    let operation = api.update("i", change.clone()).await.operation();
+
+    // One order whose faults are mended one by one.
+    let version = json!({ "maintenance_info": { "version": "9.0.0" }, "space_guid": "other" });
+    let synchronous = order(version.clone());
+    api.put(&held(&instance("i")), synchronous).await.refused(422, "AsyncRequired", "");
+    api.provision("i", version).await.refused(422, "MaintenanceInfoConflict", "");
+    api.provision("i", json!({ "space_guid": "other" })).await.refused(409, "Conflict", "");
+    api.provision("i", json!({})).await.refused(422, "ConcurrencyError", "busy");
+
+    // 404, 410, 200 and 202 as if nothing were going on.
+    api.update("unknown", change.clone()).await.refused(404, "NotFound", "instance");
+    api.bind("unknown", "b", json!({})).await.refused(404, "NotFound", "instance");
+    api.get("/v2/service_instances/unknown").await.refused(404, "NotFound", "instance");
+    api.get("/v2/service_instances/i/service_bindings/c").await.refused(404, "NotFound", "");
+    api.deprovision("unknown").await.refused(410, "Gone", "instance");
+    api.unbind("i", "unknown").await.refused(410, "Gone", "binding");
+    api.bind("i", "b", json!({})).await.is(200);
+    api.bind("i", "b", change.clone()).await.refused(409, "Conflict", "other attributes");
+    assert_eq!(api.update("i", change.clone()).await.operation(), operation);
+
+    // What is left is what the update is in the way of.
+    let other = json!({ "parameters": { "size": 3 } });
+    api.update("i", other.clone()).await.refused(422, "ConcurrencyError", "busy");
+    api.get("/v2/service_instances/i").await.refused(422, "ConcurrencyError", "busy");
+    api.bind("i", "c", json!({})).await.refused(422, "ConcurrencyError", "busy");
+    api.unbind("i", "b").await.refused(422, "ConcurrencyError", "busy");
+    api.deprovision("i").await.refused(422, "ConcurrencyError", "busy");
+    api.finish(&instance("i"), &operation).await.is(200);
+
+    // A removal is in the way of everything, and yet another order is told that it is another.
+    let unbinding = api.unbind("i", "b").await.operation();
+    api.bind("i", "b", other).await.refused(409, "Conflict", "other attributes");
+    api.bind("i", "b", json!({})).await.refused(422, "ConcurrencyError", "busy");
+    api.finish(&binding("i", "b"), &unbinding).await.is(200);
+    let removal = api.deprovision("i").await.operation();
+    api.provision("i", json!({ "space_guid": "other" })).await.refused(409, "Conflict", "");
+    api.provision("i", json!({ "parameters": { "size": 2 } })).await.refused(
+        422,
+        "ConcurrencyError",
+        "busy",
+    );
+    api.update("i", change).await.refused(422, "ConcurrencyError", "busy");
+    let path = format!("{}?{}", held(&instance("i")), ids());
+    api.delete(&path).await.refused(422, "AsyncRequired", "accepts_incomplete");
+    api.finish(&instance("i"), &removal).await.is(200);
+    api.deprovision("i").await.refused(410, "Gone", "instance");
 }

@@ -231,5 +231,13 @@ fn previous_values(mut fields: Fields<'_>) -> Option<PreviousValues> {
 fn bind_resource(mut fields: Fields<'_>) -> Option<BindResource> {
     let app_guid = fields.optional_guid("app_guid");
     let route = fields.optional_guid("route");
-    Some(BindResource { app_guid, route, other: fields.rest() })
+    // What Cloud Foundry adds (profile.md, section "Bind Resource Object") is handed on with the unknown.
+    let known = [
+        ("space_guid", fields.optional_guid("space_guid").map(Value::String)),
+        ("app_annotations", fields.optional_object("app_annotations").map(Value::Object)),
+        ("credential_client_id", fields.optional_string("credential_client_id").map(Value::String)),
+    ];
+    let mut other = fields.rest();
+    other.extend(known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    Some(BindResource { app_guid, route, other })
 }

@@ -38,6 +38,19 @@ async fn item_36_52_a_whole_request_reaches_the_backend_as_sent() {
 }
 
 #[tokio::test]
+async fn item_06_unknown_members_of_a_bind_resource_are_handed_on_whatever_they_are() {
+    let rig = Rig::new();
+    let resource = json!({
+        "space_guid": "s", "app_annotations": {"a": {"b": [1]}}, "credential_client_id": "",
+        "backup_agent": true, "vendor": [7, null], "none": null,
+    });
+    assert_eq!(bind(&rig, json!({"bind_resource": resource})).await.status, 201);
+    let [Heard::Bind(_, _, request)] = &rig.heard()[..] else { panic!("one bind") };
+    let heard = request.bind_resource.as_ref().unwrap();
+    assert_eq!(serde_json::to_value(heard).unwrap(), resource);
+}
+
+#[tokio::test]
 async fn item_36_missing_empty_and_unknown_ids_are_400() {
     let rig = Rig::new();
     rig.send(put(BINDING, &json!({}))).await.names(&["service_id", "plan_id"]);

@@ -27,6 +27,55 @@ async fn item_47_missing_or_empty_ids_are_400() {
 }
 
 #[tokio::test]
+async fn item_47_ids_that_are_oversized_repeated_or_badly_encoded_are_400() {
+    let rig = Rig::new();
+    let long = "x".repeat(10_000);
+    for (name, right, other) in
+        [("service_id", "db", "plan_id=small"), ("plan_id", "small", "service_id=db")]
+    {
+        for wrong in [
+            format!("{name}={long}"),
+            format!("{name}=db&{name}=log"),
+            format!("{name}={right}&{name}={right}"),
+            format!("{name}=&{name}={right}"),
+            format!("{name}={right}&{name}"),
+            format!("{name}=%FF"),
+            format!("{name}={right}%FF"),
+            format!("{name}=%C3"),
+            format!("{name}=%ED%A0%80"),
+            format!("{name}=%"),
+            format!("{name}=%4"),
+            format!("{name}=%zz"),
+            format!("{name}=%0A"),
+        ] {
+            for query in [format!("{wrong}&{other}"), format!("{other}&{wrong}")] {
+                for path in PATHS {
+                    let answer = rig.send(delete(&format!("{path}?{query}"))).await;
+                    let description = answer.names(&[name]);
+                    let of_it = |told: &str| told.starts_with(&format!("{name}: "));
+                    assert!(description.split("; ").all(of_it), "{query}: {description}");
+                    assert!(!description.contains("xxx"), "{description}");
+                }
+            }
+        }
+    }
+    for path in PATHS {
+        let both = format!("{path}?service_id=%FF&plan_id={long}&plan_id=small");
+        rig.send(delete(&both)).await.names(&["service_id", "plan_id"]);
+        let flag = format!("{path}?service_id=db&plan_id=small&accepts_incomplete");
+        for wrong in ["=true&accepts_incomplete=true", "=%FF", "=TRUE", ""] {
+            rig.send(delete(&format!("{flag}{wrong}"))).await.names(&["accepts_incomplete"]);
+        }
+    }
+    assert_eq!(rig.heard(), []);
+    // What is no name of the API's is passed over, however it is written.
+    for other in ["%FF=%FF", "x=1&x=2", "%", "=", "&&", "Service_id=%FF"] {
+        let query = format!("{INSTANCE}?{other}&service_id=db&plan_id=small");
+        assert_eq!(rig.send(delete(&query)).await.status, 200, "{other}");
+    }
+}
+
+#[tokio::test]
 async fn item_47_ids_in_the_body_are_told_to_be_in_the_query() {
     let rig = Rig::new();
     let body = json!({"service_id": "db", "plan_id": "small"});

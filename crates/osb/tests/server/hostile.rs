@@ -26,6 +26,10 @@ fn not_a_name() -> Vec<Value> {
     ]
 }
 
+fn not_a_string() -> Vec<Value> {
+    vec![json!(1), json!([]), json!({}), json!(false)]
+}
+
 fn not_an_object() -> Vec<Value> {
     vec![json!(0), json!(true), json!([]), json!([{}]), json!("{}"), json!("")]
 }
@@ -89,24 +93,23 @@ fn fields() -> Vec<Field> {
         "/previous_values/organization_id",
         "/previous_values/space_id",
     ] {
-        add(
-            &Method::PATCH,
-            INSTANCE,
-            &update,
-            field,
-            false,
-            vec![json!(1), json!([]), json!({}), json!(false)],
-        );
+        add(&Method::PATCH, INSTANCE, &update, field, false, not_a_string());
     }
     for field in ["/service_id", "/plan_id"] {
         add(&Method::PUT, BINDING, &bind, field, true, not_a_name());
     }
-    for field in
-        ["/app_guid", "/bind_resource/app_guid", "/bind_resource/route", "/predecessor_binding_id"]
-    {
+    for field in [
+        "/app_guid",
+        "/bind_resource/app_guid",
+        "/bind_resource/route",
+        "/bind_resource/space_guid",
+        "/predecessor_binding_id",
+    ] {
         add(&Method::PUT, BINDING, &bind, field, false, not_a_name());
     }
-    for field in ["/context", "/parameters", "/bind_resource"] {
+    let client = "/bind_resource/credential_client_id";
+    add(&Method::PUT, BINDING, &bind, client, false, not_a_string());
+    for field in ["/context", "/parameters", "/bind_resource", "/bind_resource/app_annotations"] {
         add(&Method::PUT, BINDING, &bind, field, false, not_an_object());
     }
     for field in ["/service_id", "/plan_id"] {
@@ -265,6 +268,8 @@ fn any_json() -> impl Strategy<Value = Value> {
             "previous_values",
             "bind_resource",
             "app_guid",
+            "app_annotations",
+            "credential_client_id",
             "predecessor_binding_id",
             "size",
         ])

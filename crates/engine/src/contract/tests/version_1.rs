@@ -1,6 +1,6 @@
 use osb::FailureKind;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -111,6 +111,31 @@ fn what_is_not_json_is_told_apart() {
         let case = Case::of(Action::Provision, stdout);
         case.fails_saying(Reason::NotJson, says);
         case.fails_saying(Reason::NotJson, "stdout must carry JSON only");
+    }
+}
+
+fn mounted(mode: Value) -> Value {
+    json!({"volume_mounts": [{"driver": "nfs", "container_dir": "/data", "mode": mode,
+        "device_type": "shared", "device": {"volume_id": "v"}}]})
+}
+
+#[test]
+fn item_39_a_volume_is_mounted_to_read_or_to_read_and_write() {
+    use osb::VolumeMode::{R, Rw};
+    for (word, mode) in [("r", R), ("rw", Rw)] {
+        let output = Case::of(Action::Bind, mounted(json!(word))).good();
+        assert_eq!(output.binding.unwrap().volume_mounts.unwrap()[0].mode, mode);
+    }
+    let one_of = "volume_mounts[0].mode must be one of \"r\", \"rw\"";
+    for (mode, says) in [
+        (json!("w"), one_of),
+        (json!("RW"), one_of),
+        (json!("r "), one_of),
+        (json!(""), one_of),
+        (json!(["r"]), "volume_mounts[0].mode must be a string, not an array"),
+        (json!(null), "volume_mounts[0].mode is missing"),
+    ] {
+        Case::of(Action::Bind, mounted(mode)).fails_saying(Reason::WrongShape, says);
     }
 }
 
