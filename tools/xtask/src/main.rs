@@ -224,6 +224,8 @@ fn bench() -> anyhow::Result<()> {
     result
 }
 
+/// Every pod of a run has one.
+const AGENT_BYTES: u64 = 2_000_000;
 /// The agent as it goes into a ConfigMap.
 const PACKED: &str = "manciple-agent.packed";
 const STATIC: &str = "-C target-feature=+crt-static";
@@ -250,6 +252,7 @@ fn agent() -> anyhow::Result<()> {
     ];
     let size = give_away("agent", "manciple-agent", "agent", &flags.join(" "), &[])?;
     eprintln!("{size} bytes");
+    ensure!(size < AGENT_BYTES, "the agent is to be smaller than {AGENT_BYTES} bytes");
     // Nothing but itself and the kernel: it begins where the kernel begins, at an address of its own.
     let flags = [
         STATIC,

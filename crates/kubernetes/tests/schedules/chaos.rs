@@ -9,6 +9,7 @@ use engine::policy::OnLost;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kubernetes::names;
 use kubernetes::resources::Kind;
@@ -404,5 +405,7 @@ async fn left(world: &World) -> Vec<String> {
     look!(Pod, &[]);
     look!(Secret, &["keys-"]);
     look!(ConfigMap, &["catalog-", "kube-root-ca"]);
+    look!(Role, &[]);
+    look!(RoleBinding, &[]);
     left
 }

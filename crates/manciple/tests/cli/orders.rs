@@ -51,6 +51,32 @@ fn provision_waits_and_shows_how_far_it_is() {
     assert_eq!(poll.query, "service_id=service-id&plan_id=small-id&operation=op-1");
 }
 
+/// `script` is a terminal, as a person has one.
+#[test]
+fn a_person_watches_how_far_it_is() {
+    let progress = r#"{"state": "in progress", "description": "making disks"}"#;
+    let stub = steps(&[progress, progress, DONE]);
+    let command = stub.command(&["provision", "db", "small", "i"]);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let line = words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>();
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qec", &line.join(" "), "/dev/null"]).env("TERM", "xterm");
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => terminal.env(name, value),
+            None => terminal.env_remove(name),
+        };
+    }
+    let output = terminal.stdin(std::process::Stdio::null()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("making disks"), "{shown}");
+    let drawn = ["| ", "/ ", "- ", "\\ "].iter().any(|tick| shown.contains(tick));
+    let redrawn = shown.contains("\u{1b}[2K") || shown.contains('\r');
+    assert!(drawn && redrawn, "no progress is drawn: {shown:?}");
+    assert!(shown.contains("provision succeeded"), "{shown}");
+}
+
 #[test]
 fn nobody_has_to_wait() {
     let stub = steps(&[DONE]);
