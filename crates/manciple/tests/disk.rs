@@ -39,7 +39,9 @@ fn on_a_small_disk(site: &Site) -> Option<Served> {
     };
     let permitted = in_namespace(&site.data()).arg("true").output();
     if !permitted.as_ref().is_ok_and(|output| output.status.success()) {
-        println!("skipped: a mount namespace with a tmpfs is not permitted: {permitted:?}");
+        testkit::skipped(&format!(
+            "a mount namespace with a tmpfs is not permitted: {permitted:?}"
+        ));
         return None;
     }
     let serve = site.command();

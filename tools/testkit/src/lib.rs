@@ -6,6 +6,7 @@
 //! - [`postgres`]: a real PostgreSQL server for the length of a test.
 //! - [`proxy`]: an API server that fails.
 //! - [`random`]: numbers that are the same everywhere.
+//! - [`skipped`]: for a test that cannot be tried here.
 
 pub mod cluster;
 #[cfg(feature = "plane")]
@@ -16,3 +17,6 @@ pub mod postgres;
 #[cfg(feature = "plane")]
 pub mod proxy;
 pub mod random;
+mod skip;
+
+pub use skip::skipped;

@@ -40,21 +40,14 @@ pub struct Postgres {
 impl Postgres {
     /// Makes a new database cluster and starts it; a second or two.
     ///
-    /// `None`, with the reason on standard error, when PostgreSQL is not installed: the test then has
-    /// nothing to say. `PG_BINDIR` names the directory with its programs when they are not in a usual
-    /// place. Started by root, who may not run PostgreSQL, the server runs as `postgres` or `nobody`.
+    /// `None` when PostgreSQL is not installed (`initdb` and `psql`). `PG_BINDIR` names the directory with
+    /// its programs when they are not in a usual place. Started by root, who may not run PostgreSQL, the server runs as `postgres` or `nobody`.
     ///
     /// # Errors
     ///
     /// When PostgreSQL is installed but does not start; the message ends with what it said.
     pub fn start() -> anyhow::Result<Option<Self>> {
-        match Programs::find() {
-            Some(programs) => Self::start_with(programs).map(Some),
-            None => {
-                say_skipped();
-                Ok(None)
-            }
-        }
+        Programs::find().map(Self::start_with).transpose()
     }
 
     fn start_with(programs: Programs) -> anyhow::Result<Self> {
@@ -315,11 +308,6 @@ fn random_password() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-#[expect(clippy::print_stderr, reason = "who skips a test says so to whoever runs it")]
-fn say_skipped() {
-    eprintln!("skipped: PostgreSQL is not installed (initdb and psql; PG_BINDIR may say where)");
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
@@ -330,7 +318,9 @@ mod tests {
 
     #[test]
     fn a_server_answers_asks_for_a_password_and_leaves_nothing() {
-        let Some(server) = Postgres::start().unwrap() else { return };
+        let Some(server) = Postgres::start().unwrap() else {
+            return crate::skipped("PostgreSQL is not installed");
+        };
         let as_admin =
             |sql: &str| server.psql(server.admin_user(), server.admin_password(), "postgres", sql);
         assert_eq!(as_admin("SELECT 1, 'two'; SELECT 3").unwrap(), "1|two\n3");

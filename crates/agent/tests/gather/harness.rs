@@ -163,7 +163,7 @@ pub(crate) fn is_allowed(unshare: &[&str]) -> bool {
     let allowed = Command::new("unshare").args(unshare).arg("true").output();
     let allowed = allowed.is_ok_and(|output| output.status.success());
     if !allowed {
-        println!("skipped: no namespaces to be had");
+        testkit::skipped("no namespaces to be had");
     }
     allowed
 }

@@ -12,7 +12,7 @@ fn command(pod: &Pod, order: &agent::Order) -> Option<Command> {
     const UNSHARE: [&str; 5] = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
     let allowed = Command::new("unshare").args(UNSHARE).arg("true").output();
     if !allowed.is_ok_and(|output| output.status.success()) {
-        println!("skipped: no namespaces to be had");
+        testkit::skipped("no namespaces to be had");
         return None;
     }
     let agent = pod.command(order);

@@ -208,7 +208,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let first = root(None, runs.path()).unwrap();
         if !first.in_memory {
-            println!("skipped: /dev/shm cannot be used");
+            testkit::skipped("/dev/shm cannot be used");
             return;
         }
         let path = first.path().to_owned();

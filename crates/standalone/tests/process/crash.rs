@@ -324,7 +324,7 @@ async fn nothing_is_left_in_memory_of_a_server_that_ended() {
     runner.start(&waits).await.unwrap();
     let memory = works_in().await;
     if !memory.starts_with("/dev/shm") {
-        println!("skipped: /dev/shm cannot be used");
+        testkit::skipped("/dev/shm cannot be used");
         return;
     }
     // Its supervisor's end is waited for by a task, which has a share in the runner.
