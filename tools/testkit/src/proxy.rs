@@ -47,12 +47,22 @@ pub struct Plan {
     pub lag: u64,
     /// The call at which everything ends.
     pub death: Option<u64>,
+    /// Whether that call takes effect; `None`: `random` decides.
+    pub effect: Option<bool>,
 }
 
 impl Plan {
     /// Nothing goes wrong.
     pub fn calm() -> Self {
-        Self { random: Random::new(0), failing: 0, delay: 0, watches: 0, lag: 0, death: None }
+        Self {
+            random: Random::new(0),
+            failing: 0,
+            delay: 0,
+            watches: 0,
+            lag: 0,
+            death: None,
+            effect: None,
+        }
     }
 }
 
@@ -153,7 +163,8 @@ impl Gate {
         let number = held.1;
         let plan = &mut held.0;
         if plan.death == Some(number) {
-            return (Deed::Die { effect: plan.random.below(2) == 0 }, Duration::ZERO);
+            let effect = plan.effect.unwrap_or_else(|| plan.random.below(2) == 0);
+            return (Deed::Die { effect }, Duration::ZERO);
         }
         let delay = match plan.delay > 0 && plan.random.below(4) == 0 {
             true => plan.random.below(plan.delay),

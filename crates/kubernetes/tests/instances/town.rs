@@ -120,6 +120,7 @@ async fn replica(
                 watches: 3000,
                 lag: 300,
                 death: (random.below(3) > 0).then(|| 3 + random.below(60)),
+                effect: None,
                 random: random.part(tally.deaths),
             },
         };

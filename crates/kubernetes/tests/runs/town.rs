@@ -214,6 +214,7 @@ impl Slot {
             watches: if watches { 1500 } else { 0 },
             lag: if lag { 500 } else { 0 },
             death,
+            effect: None,
         }
     }
 

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica};
+use crate::replica::{Character, Replica, Unopened};
 use crate::world::{BROKER, Place, World, policy};
 
 use crate::seeds::Sum;
@@ -196,6 +196,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     tally.pods_taken = taken.len();
     tally.leases_stolen = *stolen.lock().unwrap();
     check(&world, &fleet, ended, policy).await;
+    world.assert_one_job_each();
     let ledger = world.kubelet.ledger();
     tally.runs = ledger.len();
     for (run, entry) in ledger {
@@ -264,11 +265,14 @@ impl Slot {
             let opening = Replica::open(&self.world, character);
             let opened = tokio::select! {
                 opened = opening => opened,
-                _ = self.stage.wait_for(|stage| *stage == Stage::Over) => None,
+                _ = self.stage.wait_for(|stage| *stage == Stage::Over) => Err(Unopened::GaveUp),
             };
-            let Some(replica) = opened else {
-                deaths += 1;
-                continue;
+            let replica = match opened {
+                Ok(replica) => replica,
+                Err(unopened) => {
+                    deaths += u64::from(unopened == Unopened::Died);
+                    continue;
+                }
             };
             self.fleet.set(self.number, Some((replica.engine.clone(), replica.handle())));
             tokio::select! {
@@ -289,6 +293,7 @@ impl Slot {
             watches: self.watches,
             lag: self.lag,
             death,
+            effect: None,
         }
     }
 }
@@ -332,7 +337,7 @@ async fn thief(world: Arc<World>, mut random: Random, stolen: Arc<Mutex<u64>>) {
 }
 
 /// With a replica that nothing goes wrong with: all ended as was said, and nothing is left behind.
-async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, policy: Policy) {
+pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, policy: Policy) {
     // Its tombstones are old at once; those that are needed were asked for before.
     let character = |policy: Policy, skew| Character {
         plan: Plan::calm(),

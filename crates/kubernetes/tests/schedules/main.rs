@@ -10,6 +10,7 @@
 mod seeds;
 
 mod chaos;
+mod deaths;
 mod outages;
 mod platform;
 mod replica;

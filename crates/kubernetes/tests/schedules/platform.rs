@@ -73,13 +73,7 @@ impl User {
     pub(crate) async fn run(mut self) -> Self {
         for life in 0..1 + self.random.below(2) {
             let plan = if self.random.below(4) == 0 { "large" } else { "small" };
-            let request = provision(plan, &json!({"password": format!("planted-{life}")}));
-            let id = self.instance.clone();
-            let reply = self.insist("provision", |engine| {
-                let (id, request) = (id.clone(), request.clone());
-                async move { engine.provision(&call(), &id, request).await }
-            });
-            let token = accepted(reply.await);
+            let token = self.provision(plan, life).await;
             let hasty = self.random.below(5) == 0;
             if !hasty && self.ended(None, token, Action::Provision).await {
                 self.use_it(plan).await;
@@ -89,13 +83,42 @@ impl User {
         self
     }
 
+    /// One life of an instance, in which each operation has to succeed the first time it is asked for.
+    pub(crate) async fn run_whole(mut self) -> Self {
+        let token = self.provision("small", 0).await;
+        assert!(self.ended(None, token, Action::Provision).await);
+        assert_eq!(self.update("small").await, "large");
+        let binding = BindingId::new("b").unwrap();
+        let token = self.bind(&binding, "large").await;
+        assert!(self.made(&binding, token).await);
+        self.unbind(&binding, "large").await;
+        self.deprovision().await;
+        self
+    }
+
+    async fn provision(&mut self, plan: &str, life: u64) -> Option<String> {
+        let request = provision(plan, &json!({"password": format!("planted-{life}")}));
+        let id = self.instance.clone();
+        let reply = self.insist("provision", |engine| {
+            let (id, request) = (id.clone(), request.clone());
+            async move { engine.provision(&call(), &id, request).await }
+        });
+        accepted(reply.await)
+    }
+
     async fn use_it(&mut self, plan: &str) {
         let mut plan = plan.to_owned();
         for number in 0..self.random.below(3) {
             if self.random.below(3) == 0 {
                 plan = self.update(&plan).await;
             }
-            self.bound(&format!("b{number}"), &plan).await;
+            let binding = BindingId::new(format!("b{number}")).unwrap();
+            let token = self.bind(&binding, &plan).await;
+            let hasty = self.random.below(5) == 0;
+            if !hasty {
+                self.made(&binding, token).await;
+            }
+            self.unbind(&binding, &plan).await;
         }
     }
 
@@ -117,9 +140,7 @@ impl User {
         }
     }
 
-    /// Binds, sees that the credentials are there and stay, and unbinds.
-    async fn bound(&mut self, binding: &str, plan: &str) {
-        let binding = BindingId::new(binding).unwrap();
+    async fn bind(&mut self, binding: &BindingId, plan: &str) -> Option<String> {
         let request: BindRequest = serde_json::from_value(json!({
             "service_id": "s", "plan_id": plan, "parameters": {"password": "planted-binding"},
         }))
@@ -129,9 +150,14 @@ impl User {
             let (id, binding, request) = (id.clone(), binding.clone(), request.clone());
             async move { engine.bind(&call(), &id, &binding, request).await }
         });
-        let token = accepted(reply.await);
-        let hasty = self.random.below(5) == 0;
-        if !hasty && self.ended(Some(&binding), token.clone(), Action::Bind).await {
+        accepted(reply.await)
+    }
+
+    /// Waits until a binding is made, and sees that its credentials are there; whether it ended well.
+    async fn made(&mut self, binding: &BindingId, token: Option<String>) -> bool {
+        let well = self.ended(Some(binding), token.clone(), Action::Bind).await;
+        if well {
+            let id = self.instance.clone();
             let view = self.insist("fetch", |engine| {
                 let (id, binding) = (id.clone(), binding.clone());
                 async move { engine.binding(&call(), &id, &binding).await }
@@ -143,6 +169,11 @@ impl User {
                 assert_eq!(credentials["password"], Value::String(password), "of another");
             }
         }
+        well
+    }
+
+    async fn unbind(&mut self, binding: &BindingId, plan: &str) {
+        let id = self.instance.clone();
         let request = UnbindRequest { service_id: service(), plan_id: plan_id(plan) };
         loop {
             let reply = self.insist("unbind", |engine| {
@@ -153,7 +184,7 @@ impl User {
                 Err(error) if error.kind == ErrorKind::Gone => return,
                 reply => {
                     let token = accepted(reply);
-                    if self.ended(Some(&binding), token, Action::Unbind).await {
+                    if self.ended(Some(binding), token, Action::Unbind).await {
                         return;
                     }
                 }

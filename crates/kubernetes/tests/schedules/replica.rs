@@ -31,6 +31,15 @@ pub(crate) struct Character {
     pub(crate) policy: Policy,
 }
 
+/// Why a replica never answered anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unopened {
+    /// At the call at which it was to.
+    Died,
+    /// What it asked for first was refused, or did not come.
+    GaveUp,
+}
+
 /// A running replica. Dropping it kills it.
 pub(crate) struct Replica {
     pub(crate) engine: Engine,
@@ -39,8 +48,8 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts one; `None` if it died, or gave up, before it was open.
-    pub(crate) async fn open(world: &World, character: Character) -> Option<Self> {
+    /// Starts one.
+    pub(crate) async fn open(world: &World, character: Character) -> Result<Self, Unopened> {
         let proxy = Proxy::start(world.client.clone(), character.plan.clone()).await.unwrap();
         let proxy = Arc::new(proxy);
         let kubeconfig = world.file(&proxy.kubeconfig());
@@ -48,15 +57,20 @@ impl Replica {
         let opening = runtime.spawn(engine(kubeconfig, world.namespace.clone(), character));
         let opened = async {
             tokio::select! {
-                () = proxy.died() => None,
-                opened = tokio::time::timeout(OPENING, opening) => opened.ok()?.ok()?,
+                () = proxy.died() => Err(Unopened::Died),
+                opened = tokio::time::timeout(OPENING, opening) => match opened {
+                    Ok(Ok(Some(engine))) => Ok(engine),
+                    _ => Err(Unopened::GaveUp),
+                },
             }
         };
-        let Some(engine) = opened.await else {
-            runtime.shutdown_background();
-            return None;
-        };
-        Some(Self { engine, proxy, runtime: Some(runtime) })
+        match opened.await {
+            Ok(engine) => Ok(Self { engine, proxy, runtime: Some(runtime) }),
+            Err(unopened) => {
+                runtime.shutdown_background();
+                Err(unopened)
+            }
+        }
     }
 
     pub(crate) fn handle(&self) -> Handle {
