@@ -12,6 +12,9 @@ pub const AGENT_IMAGE: &str = "manciple.test/agent:1";
 /// POSTGRES_USER, POSTGRES_PASSWORD, POSTGRES_DB and PGDATA, and runs as user 999.
 pub const POSTGRES_IMAGE: &str = "manciple.test/postgres:15";
 
+/// The image of `examples/postgres`: its script, a shell and psql.
+pub const POSTGRES_BROKER_IMAGE: &str = "postgres-broker:dev";
+
 /// What the keys of a ConfigMap hold together, in bytes.
 pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
 

@@ -12,7 +12,6 @@ use crate::{cluster, packages};
 /// As in `charts/manciple/values.yaml`.
 const MANCIPLE: &str = "manciple:dev";
 const FILES_BROKER: &str = "files-broker:dev";
-const POSTGRES_BROKER: &str = "postgres-broker:dev";
 
 const FOLDER: &str = "target/images";
 
@@ -49,9 +48,12 @@ pub(crate) fn agent() -> anyhow::Result<()> {
 /// The images that tests on a cluster need beside that of a deployment.
 pub(crate) fn for_tests() -> anyhow::Result<()> {
     agent()?;
+    // The cluster of `cargo xtask cluster up` has it; for one that somebody else brought up it is there.
+    write("busybox", &image::busybox(testkit::cluster::SHELL_IMAGE, &busybox()?)?)?;
     let archive = database::archive(&busybox()?)?;
     eprintln!("{}", archive.display());
-    cluster::load(&archive)
+    cluster::load(&archive)?;
+    postgres_broker()
 }
 
 /// The images of a deployment, of programs that are built.
@@ -70,16 +72,16 @@ pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
         .command(&["/usr/bin/manciple"]);
     write("manciple", &manciple)?;
     write("files-broker", &broker(FILES_BROKER, "files")?)?;
-    match psql() {
-        Some(psql) => {
-            let broker = broker(POSTGRES_BROKER, "postgres")?.program("/bin/psql", &psql)?;
-            write("postgres-broker", &broker)
-        }
-        None => {
-            eprintln!("psql is not installed: there is no image of examples/postgres");
-            Ok(())
-        }
-    }
+    postgres_broker()
+}
+
+fn postgres_broker() -> anyhow::Result<()> {
+    let Some(psql) = psql() else {
+        eprintln!("psql is not installed: there is no image of examples/postgres");
+        return Ok(());
+    };
+    let image = broker(testkit::cluster::POSTGRES_BROKER_IMAGE, "postgres")?;
+    write("postgres-broker", &image.program("/bin/psql", &psql)?)
 }
 
 /// An example, in an image with a shell.

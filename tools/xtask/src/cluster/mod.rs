@@ -117,7 +117,10 @@ pub(crate) fn down() -> anyhow::Result<()> {
 /// names, the one that is up, or a new one.
 pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
     if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
-        eprintln!("the tests use the cluster of KUBECONFIG");
+        eprintln!(
+            "the tests use the cluster of KUBECONFIG: of one node, this machine, since pods write where tests \
+             read; its runtime needs the images of target/images, which `cargo xtask images dev` makes"
+        );
         programs_for_tests()?;
         return Ok((path.into(), false));
     }
