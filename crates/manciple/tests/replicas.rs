@@ -1,7 +1,8 @@
 //! The real server before an API server of the test's own: killed by SIGKILL at its n-th call, with a clock
 //! that is up to an hour wrong, and upgraded while operations are in flight.
 //!
-//! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one.
+//! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one; `MANCIPLE_IDLE=3600` lets what is settled rest
+//! for an hour.
 
 #[path = "support/clock.rs"]
 mod clock;
@@ -252,6 +253,37 @@ fn ahead(random: &mut Random) -> i64 {
         1 => i64::try_from(random.below(3600)).unwrap(),
         _ => -i64::try_from(random.below(3600)).unwrap(),
     }
+}
+
+#[test]
+fn what_is_settled_costs_no_call() {
+    let (plane, runtime) = (plane(), runtime());
+    let mut town = Town::new(&plane, &runtime, "settled", Duration::from_millis(50));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    // Every ten minutes by default.
+    settings["catalog"] = json!({"refresh": "0s"});
+    town.site.settings = settings.to_string();
+    let (server, proxy) = town.mortal(Plan::calm(), 0).unwrap();
+    order::ready(&server);
+    for n in 0..20 {
+        let instance = format!("i{n}");
+        let made = order::provisioned(&server, &instance, &order::body("p"));
+        assert_eq!(made["state"], "succeeded", "{made}");
+        order::bind(&server, &instance, "b", &json!({"service_id": "s", "plan_id": "p"}));
+    }
+    let of_a_settled = |call: &String| !call.contains("/leases/");
+    // What is cleaned up after an outcome, and what a server looks at once it leads.
+    let quiet = within(60, || {
+        std::thread::sleep(Duration::from_secs(3));
+        proxy.made().iter().all(|call| !of_a_settled(call)).then_some(())
+    });
+    assert!(quiet.is_some(), "it is never quiet: {:?}", proxy.made());
+    std::thread::sleep(Duration::from_secs(number("MANCIPLE_IDLE").unwrap_or(15)));
+    let mut made = proxy.made();
+    assert!(!made.is_empty(), "the Lease is renewed");
+    println!("{} calls for the Lease", made.len());
+    made.retain(of_a_settled);
+    assert_eq!(made, [""; 0]);
 }
 
 #[test]

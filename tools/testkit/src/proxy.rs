@@ -76,6 +76,8 @@ pub struct Proxy {
 struct Gate {
     server: Client,
     plan: Mutex<(Plan, u64)>,
+    /// What was called, watches left out.
+    made: Mutex<Vec<String>>,
     dead: watch::Sender<bool>,
 }
 
@@ -119,7 +121,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a port")?;
         let address = listener.local_addr()?.to_string();
         let dead = watch::Sender::new(false);
-        let gate = Arc::new(Gate { server, plan: Mutex::new((plan, 0)), dead });
+        let gate =
+            Arc::new(Gate { server, plan: Mutex::new((plan, 0)), made: Mutex::default(), dead });
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(listener, Arc::clone(&gate)));
         Ok(Self { address, gate, _tasks: tasks })
@@ -148,6 +151,11 @@ impl Proxy {
     /// How many calls there were.
     pub fn calls(&self) -> u64 {
         self.gate.lock().1
+    }
+
+    /// What was called since the last time, watches left out: `GET /api/v1/namespaces/n/secrets/s`.
+    pub fn made(&self) -> Vec<String> {
+        std::mem::take(&mut *self.gate.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -232,6 +240,10 @@ async fn listen(listener: TcpListener, gate: Arc<Gate>) {
 async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, Lost> {
     let query = request.uri().query().unwrap_or_default();
     let watched = query.contains("watch=true");
+    if !watched {
+        let call = format!("{} {}", request.method(), request.uri().path());
+        gate.made.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    }
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
     let (deed, delay) = gate.decide(watched);
