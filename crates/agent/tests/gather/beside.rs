@@ -42,6 +42,31 @@ fn it_ends_when_it_is_asked_to_with_the_files_of_that_moment() {
     }
 }
 
+/// User and system time of a process, in ticks of 10 ms.
+fn cpu(agent: &Child) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", agent.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// The original's sidecar took a whole core until the other containers had ended.
+#[test]
+fn d4_d5_to_wait_takes_no_core() {
+    let pod = Pod::new();
+    let file = pod.path("never");
+    for arguments in [vec!["gather"], vec!["gather", "--until", file.to_str().unwrap()]] {
+        // What it watches is there, and changes.
+        fs::write(pod.path("out/a"), "early").unwrap();
+        let mut agent = start(&pod, &arguments);
+        let before = cpu(&agent);
+        sleep(Duration::from_secs(3));
+        let ticks = cpu(&agent) - before;
+        assert!(ticks <= 15, "{arguments:?}: {ticks} of 300 ticks");
+        signal(&agent, Signal::TERM);
+        assert_eq!(pod.ended(&mut agent).code, Some(0));
+    }
+}
+
 #[test]
 fn it_ends_when_the_file_has_something_in_it() {
     let pod = Pod::new();

@@ -45,3 +45,34 @@ async fn a_run_costs_five_writes_and_no_read() {
     ];
     assert_eq!(calls.take(), expected);
 }
+
+/// Before Kubernetes 1.29, of a container whose command only its image names.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing() {
+    let mut town = Town::still("qjob-budget-sidecar").await;
+    town.settings.wraps = false;
+    let calls = Calls::default();
+    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
+    town.start_with(client).await;
+    let mut spec = spec("once", &pod(r#"sleep 2; echo '{"k": "v"}' > /mnt/quarks/o.json"#));
+    for name in ["first", "second"] {
+        spec["output"] = json!({"outputMap": {"c": {"o.json": {"name": name}}}});
+        calls.take();
+        town.create(name, spec.clone()).await;
+        assert_eq!(town.ended(name, 1).await["succeeded"], true);
+        town.no_jobs().await;
+        sleep(Duration::from_secs(1)).await;
+        // The first has the agent brought into the namespace.
+        if name == "second" {
+            let expected = [
+                "PATCH quarksjobs",
+                "POST jobs",
+                "PATCH pods",
+                "POST secrets",
+                "PATCH quarksjobs/status",
+                "DELETE jobs",
+            ];
+            assert_eq!(calls.take(), expected);
+        }
+    }
+}

@@ -8,6 +8,7 @@ mod support;
 mod beyond;
 mod budget;
 mod config;
+mod defects;
 mod extended;
 mod harness;
 mod output;

@@ -1,0 +1,223 @@
+//! Defects of the original that no other test is named after: what brought its controller or its sidecar down, or
+//! hung a pod, does nothing here.
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::harness::{Town, pod, spec};
+
+const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
+
+/// Once, with output into the Secret `made`.
+fn makes(pod: &Value) -> Value {
+    let mut spec = spec("once", pod);
+    spec["output"] = json!({"outputMap": {"c": {"o.json": {"name": "made"}}}});
+    spec
+}
+
+/// Every member of `before` that `after` has not, or has as something else, by its path.
+fn lost(before: &Value, after: &Value, path: &str) -> Vec<String> {
+    match (before, after) {
+        (Value::Object(members), Value::Object(_)) => members
+            .iter()
+            .flat_map(|(name, value)| lost(value, &after[name], &format!("{path}.{name}")))
+            .collect(),
+        (Value::Array(items), Value::Array(others)) if items.len() == others.len() => items
+            .iter()
+            .zip(others)
+            .enumerate()
+            .flat_map(|(index, (item, other))| lost(item, other, &format!("{path}[{index}]")))
+            .collect(),
+        (before, after) if before == after => Vec::new(),
+        _ => vec![format!("{path}: {before} became {after}")],
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d13_what_we_do_not_know_survives_each_write_of_ours() {
+    let town = Town::new("d13").await;
+    let mut pod = pod(WELL);
+    // Of newer servers, of none, and where the official examples have it by mistake.
+    pod["initContainers"] = json!([{
+        "name": "beside", "image": testkit::cluster::SHELL_IMAGE, "command": ["true"],
+        "restartPolicy": "Always", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+    }]);
+    pod["schedulingGates"] = json!([]);
+    pod["ofNobody"] = json!({"deep": [1, {"er": null}]});
+    let mut spec = makes(&pod);
+    spec["trigger"]["strategy"] = json!("now");
+    spec["trigger"]["ofNobody"] = json!("kept");
+    spec["output"]["ofNobody"] = json!(["kept"]);
+    spec["template"]["spec"]["podFailurePolicy"] = json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]});
+    spec["ofNobody"] = json!({"kept": true});
+    town.create("a", spec).await;
+    let before = town.jobs().get("a").await.unwrap().data["spec"].clone();
+    assert_eq!(before["ofNobody"]["kept"], true, "the definition keeps it: {before:#}");
+    for run in 1..=2 {
+        assert_eq!(town.ended("a", run).await["made"], json!(["made"]));
+        let settled = town.until("a", "manual", |it| it["spec"]["trigger"]["strategy"] == "manual");
+        let mut expected = before.clone();
+        expected["trigger"]["strategy"] = json!("manual");
+        let lost = lost(&expected, &settled.await["spec"], "spec");
+        assert!(lost.is_empty(), "{lost:#?}");
+        if run == 1 {
+            town.trigger("a", "now").await;
+        }
+    }
+}
+
+/// A Job of somebody else that looks like one of ours, with these owners.
+async fn foreign(town: &Town, name: &str, owners: Value) {
+    let pod = json!({
+        "restartPolicy": "Never", "containers": [{
+            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["true"],
+        }],
+    });
+    let labels = json!({"quarks.cloudfoundry.org/qjob-name": "a"});
+    let job = json!({
+        "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": pod}},
+    });
+    let job: Job = serde_json::from_value(job).unwrap();
+    town.cluster.api::<Job>().create(&PostParams::default(), &job).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d14_a_job_whose_owner_is_no_controller_brings_nothing_down_and_is_left_alone() {
+    let town = Town::new("d14").await;
+    town.create("a", makes(&pod(WELL))).await;
+    assert_eq!(town.ended("a", 1).await["made"], json!(["made"]));
+    town.no_jobs().await;
+    let uid = town.jobs().get("a").await.unwrap().metadata.uid.unwrap();
+    let owner = |more: Value| {
+        let mut owner = json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a", "uid": uid,
+        });
+        owner.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        owner
+    };
+    foreign(&town, "no-owner", json!([])).await;
+    foreign(&town, "no-controller", json!([owner(json!({}))])).await;
+    foreign(&town, "not-controlled", json!([owner(json!({"controller": false}))])).await;
+    let jobs: Api<Job> = town.cluster.api();
+    for name in ["no-owner", "no-controller", "not-controlled"] {
+        let is_complete = |job: Job| job.status.and_then(|it| it.succeeded) == Some(1);
+        while !is_complete(jobs.get(name).await.unwrap()) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+    town.trigger("a", "now").await;
+    assert_eq!(town.ended("a", 2).await["succeeded"], true, "it goes on");
+    assert_eq!(town.runs("a").await, 2, "none of these was a run");
+    let left = jobs.list(&ListParams::default()).await.unwrap();
+    let left: Vec<_> = left.into_iter().filter_map(|job| job.metadata.name).collect();
+    for name in ["no-owner", "no-controller", "not-controlled"] {
+        assert!(left.iter().any(|it| it == name), "{name} is not ours to delete: {left:?}");
+    }
+}
+
+/// Servers since 1.24 make no Secret for an account; and nothing in a pod needs one.
+#[tokio::test(flavor = "multi_thread")]
+async fn d15_an_account_without_a_token_secret_and_one_that_is_not_there_are_no_obstacle() {
+    let town = Town::still("d15").await;
+    let accounts: Api<ServiceAccount> = town.cluster.api();
+    let bare: ServiceAccount =
+        serde_json::from_value(json!({"metadata": {"name": "bare"}})).unwrap();
+    accounts.create(&PostParams::default(), &bare).await.unwrap();
+    let mut town = town;
+    for account in ["bare", "nobody"] {
+        // The controller of tokens gives each account a Secret on 1.20, again and again.
+        let without = Patch::Merge(json!({"secrets": null}));
+        let _ = accounts.patch(account, &PatchParams::default(), &without).await;
+        let label = json!({"metadata": {"labels": {"quarks.cloudfoundry.org/qjob-service-account": account}}});
+        let namespaces = Api::<Namespace>::all(town.cluster.client.clone());
+        let name = town.cluster.namespace.clone();
+        namespaces.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+        town.start().await;
+        town.create(account, makes(&pod(WELL))).await;
+        assert_eq!(town.ended(account, 1).await["made"], json!(["made"]), "{account}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d16_a_pod_whose_host_has_another_name_than_the_pod_keeps_its_output() {
+    for wraps in [true, false] {
+        let mut town = Town::still(if wraps { "d16" } else { "d16-sidecar" }).await;
+        town.settings.wraps = wraps;
+        town.start().await;
+        let mut pod = pod(&format!("hostname > /tmp/name; {WELL}"));
+        pod["hostname"] = json!("elsewhere");
+        town.create("a", makes(&pod)).await;
+        assert_eq!(town.ended("a", 1).await["made"], json!(["made"]), "wrapped: {wraps}");
+        assert_eq!(town.data("made").await["k"], "v");
+    }
+}
+
+/// Whether an account may do this with Secrets of the namespace.
+async fn may(town: &Town, verb: &str) -> bool {
+    let namespace = &town.cluster.namespace;
+    let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
+        "user": format!("system:serviceaccount:{namespace}:default"),
+        "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"), "system:authenticated"],
+        "resourceAttributes": {"namespace": namespace, "verb": verb, "resource": "secrets"},
+    }}))
+    .unwrap();
+    let reviews = Api::<SubjectAccessReview>::all(town.cluster.client.clone());
+    let said = reviews.create(&PostParams::default(), &review).await.unwrap();
+    said.status.unwrap().allowed
+}
+
+/// The original mounted the token of an account that could do anything with any Secret of the namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn d18_nothing_in_a_pod_may_read_or_write_secrets_and_no_token_is_put_there() {
+    for wraps in [true, false] {
+        let mut town = Town::still(if wraps { "d18" } else { "d18-sidecar" }).await;
+        town.settings.wraps = wraps;
+        town.start().await;
+        let mut pod = pod(&format!("until [ -e /tmp/go ]; do sleep 0.1; done; {WELL}"));
+        pod["automountServiceAccountToken"] = json!(false);
+        town.create("a", makes(&pod)).await;
+        let is_running = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            phase == Some("Running")
+        };
+        let pod = loop {
+            match town.pods().await.pop() {
+                Some(pod) if is_running(&pod) => break pod,
+                _ => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+            }
+        };
+        let made = serde_json::to_value(pod.spec.as_ref().unwrap()).unwrap();
+        assert_eq!(made["serviceAccountName"], "default", "its account is as the template has it");
+        let text = made.to_string();
+        for word in ["token", "/var/run/secrets"] {
+            assert!(
+                !text.replace("automountServiceAccountToken", "").contains(word),
+                "{word}: {made:#}"
+            );
+        }
+        for verb in ["get", "list", "create", "update", "delete"] {
+            assert!(!may(&town, verb).await, "its account may {verb} Secrets");
+        }
+        assert_eq!(town.list::<RoleBinding>().await.len(), 0);
+        let name = pod.metadata.name.unwrap();
+        let mut kubectl = testkit::cluster::kubectl();
+        kubectl.args([
+            "-n",
+            &town.cluster.namespace,
+            "exec",
+            &name,
+            "-c",
+            "c",
+            "--",
+            "touch",
+            "/tmp/go",
+        ]);
+        assert!(kubectl.output().unwrap().status.success());
+        assert_eq!(town.ended("a", 1).await["made"], json!(["made"]), "wrapped: {wraps}");
+    }
+}
