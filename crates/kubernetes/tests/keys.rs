@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use engine::ports::{RunState, Runner};
 use engine::testing::runner_contract::{BROKER, Behaviour, run, until};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use support::jobs::Jobs;
@@ -79,4 +79,35 @@ async fn reports_come_home_while_keys_change_and_old_keys_go() {
     assert_eq!(again.len(), 3, "{again:?}");
     let kept: Vec<_> = again.intersection(&before).collect();
     assert_eq!(kept, ["newest"], "the first is gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_somebody_removes_are_made_anew_and_what_was_sealed_to_them_is_told_as_that() {
+    let jobs = Jobs::new("keys-removed", BROKER).await;
+    let first = jobs.open().await;
+    let before = keys(&jobs).await;
+    let going = run(Behaviour::Slow, "of-the-removed-key");
+    first.start(&going).await.unwrap();
+    let secrets = jobs.cluster.api::<Secret>();
+    for id in secrets.list(&ListParams::default()).await.unwrap().items {
+        let name = id.metadata.name.unwrap();
+        if name.starts_with("keys-") {
+            secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+    let second = jobs.open().await;
+    let made = keys(&jobs).await;
+    assert_eq!(made.intersection(&before).collect::<Vec<_>>(), ["newest"], "another key");
+    // Whoever has the key in memory opens it.
+    succeeds(&*first, &going).await;
+    let state =
+        until(&*second, &going.name, |state| !matches!(state, RunState::Running { .. })).await;
+    let said = format!("{state:?}");
+    assert!(!matches!(state, RunState::Finished(Ok(_))) && said.contains("key"), "{said}");
+    println!("{said}");
+    let fresh = run(Behaviour::Succeeds, "of-the-new-key");
+    second.start(&fresh).await.unwrap();
+    succeeds(&*second, &fresh).await;
+    // And of this one the first hears, too.
+    succeeds(&*first, &fresh).await;
 }

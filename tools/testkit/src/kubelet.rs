@@ -35,7 +35,8 @@ const RUN: &str = "manciple.dev/run";
 const QUARKS_JOB: &str = "quarks.cloudfoundry.org/qjob-name";
 /// The container that runs the broker.
 const CONTAINER: &str = "broker";
-const NODE: &str = "of-a-test";
+/// The node that its pods are on, if anybody makes one of that name.
+pub const NODE: &str = "of-a-test";
 /// Between two tries to tell the API server something.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a broker takes to end that is told to.
@@ -108,7 +109,7 @@ pub type Ledger = BTreeMap<String, Entry>;
 /// Runs the pods of a namespace. Ends when it is dropped, and its pods stand still.
 pub struct Kubelet {
     ledger: Arc<Mutex<Ledger>>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Kubelet {
@@ -132,7 +133,12 @@ impl Kubelet {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(node.follow());
-        Self { ledger, _tasks: tasks }
+        Self { ledger, tasks }
+    }
+
+    /// Does nothing any more, and its pods stand still.
+    pub fn stop(&mut self) {
+        self.tasks.abort_all();
     }
 
     /// What happened until now.
@@ -306,8 +312,12 @@ impl Node {
 
     async fn say(&self, pod: &str, container: &str, phase: &str, state: &Value) {
         let running = state.get("running").is_some();
+        let is_ready = if running { "True" } else { "False" };
+        let conditions =
+            ["Ready", "ContainersReady"].map(|type_| json!({"type": type_, "status": is_ready}));
         let status = Patch::Merge(json!({"status": {
             "phase": phase,
+            "conditions": conditions,
             "containerStatuses": [{
                 "name": container, "image": "none", "imageID": "none", "restartCount": 0,
                 "ready": running, "started": running, "state": state,

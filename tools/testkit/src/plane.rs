@@ -6,7 +6,7 @@
 //!            tests, and a [kubelet](crate::kubelet) that they play
 //! ```
 //!
-//! There is no node, so no root and nothing of the shared cluster is needed, and any part can be killed
+//! There is no node but one that a test makes, so no root and nothing of the shared cluster is needed, and any part can be killed
 //! or paused. The programs are those that `cargo xtask cluster` keeps. A part ends with the thread that
 //! started it, even if that is killed.
 
@@ -49,6 +49,23 @@ impl ControlPlane {
     /// # Errors
     /// If the programs are not there, or do not start.
     pub fn start(definitions: &[Value]) -> anyhow::Result<Self> {
+        Self::start_with(definitions, &[("controllers", "job,garbagecollector")])
+    }
+
+    /// As [`Self::start`], with a controller of nodes that gives one up of which it has not heard for some seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with_nodes(definitions: &[Value]) -> anyhow::Result<Self> {
+        let flags = [
+            ("controllers", "job,garbagecollector,nodelifecycle"),
+            ("node-monitor-grace-period", "4s"),
+            ("node-monitor-period", "1s"),
+        ];
+        Self::start_with(definitions, &flags)
+    }
+
+    fn start_with(definitions: &[Value], manager: &[(&str, &str)]) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("plane-").tempdir()?;
         let [etcd_port, peer_port, port] = free_ports()?;
         let at = |name: &str| folder.path().join(name).display().to_string();
@@ -97,19 +114,23 @@ impl ControlPlane {
         plane.until_ready()?;
         plane.install(definitions)?;
         // It looks for further kinds only every half minute.
+        let kubeconfig = plane.kubeconfig().display().to_string();
         let manager = Part::start(
             plane.folder.path(),
             "kube-controller-manager",
             &[
-                ("kubeconfig", &plane.kubeconfig().display().to_string()),
-                ("controllers", "job,garbagecollector"),
-                ("leader-elect", "false"),
-                ("secure-port", "0"),
-                ("port", "0"),
-                ("kube-api-qps", "500"),
-                ("kube-api-burst", "1000"),
-                ("concurrent-gc-syncs", "4"),
-            ],
+                manager,
+                &[
+                    ("kubeconfig", &kubeconfig),
+                    ("leader-elect", "false"),
+                    ("secure-port", "0"),
+                    ("port", "0"),
+                    ("kube-api-qps", "500"),
+                    ("kube-api-burst", "1000"),
+                    ("concurrent-gc-syncs", "4"),
+                ],
+            ]
+            .concat(),
         )?;
         plane.manager = Some(manager);
         Ok(plane)

@@ -244,3 +244,86 @@ fn open(mut schema: Value) -> Value {
     schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
     schema
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Dialect, definition};
+
+    fn columns(definition: &Value) -> Vec<[&str; 3]> {
+        let shown = definition["spec"]["versions"][0]["additionalPrinterColumns"].as_array();
+        let members = ["name", "type", "jsonPath"];
+        let all = shown.unwrap().iter();
+        all.map(|column| members.map(|member| column[member].as_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn d15_definitions_are_of_v1_and_name_their_kinds_as_the_originals_do() {
+        for (dialect, name, kind, short) in [
+            (
+                Dialect::QuarksJob,
+                "quarksjobs.quarks.cloudfoundry.org",
+                "QuarksJob",
+                json!(["qjob", "qjobs"]),
+            ),
+            (
+                Dialect::ExtendedJob,
+                "extendedjobs.fissile.cloudfoundry.org",
+                "ExtendedJob",
+                json!(["ejob", "ejobs"]),
+            ),
+        ] {
+            let definition = definition(dialect);
+            assert_eq!(definition["apiVersion"], "apiextensions.k8s.io/v1");
+            assert_eq!(definition["metadata"]["name"], name);
+            let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
+            assert_eq!((&names["kind"], &names["shortNames"]), (&json!(kind), &short));
+            assert_eq!(spec["scope"], "Namespaced");
+            let version = &spec["versions"][0];
+            assert_eq!(version["name"], "v1alpha1");
+            assert_eq!(version["subresources"], json!({"status": {}}));
+        }
+    }
+
+    #[test]
+    fn columns_of_the_original_are_there_and_say_whether_it_ran_why_not_and_what_it_made() {
+        let definition = definition(Dialect::QuarksJob);
+        let columns = columns(&definition);
+        for column in [
+            ["completed", "boolean", ".status.completed"],
+            ["strategy", "string", ".spec.trigger.strategy"],
+            ["updateOnConfigChange", "boolean", ".spec.updateOnConfigChange"],
+            ["last", "string", ".status.lastRun.reason"],
+            ["made", "string", ".status.lastRun.made"],
+            ["waits", "string", r#".status.conditions[?(@.type=="Waiting")].message"#],
+        ] {
+            assert!(columns.contains(&column), "{column:?}: {columns:?}");
+        }
+    }
+
+    #[test]
+    fn the_schema_asks_for_no_more_than_the_original_and_drops_nothing() {
+        let definition = definition(Dialect::QuarksJob);
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        let spec = &schema["spec"];
+        assert_eq!(spec["required"], Value::Null, "neither trigger nor template has to be there");
+        let trigger = &spec["properties"]["trigger"];
+        assert_eq!(trigger["required"], json!(["strategy"]));
+        let strategies = &trigger["properties"]["strategy"]["enum"];
+        assert_eq!(*strategies, json!(["manual", "once", "now", "done"]));
+        let output = &spec["properties"]["output"];
+        assert_eq!(output["properties"]["outputType"]["type"], "string", "taken, and not read");
+        assert_eq!(schema["status"]["properties"]["lastReconcile"]["nullable"], true);
+        for open in [
+            spec,
+            trigger,
+            output,
+            &output["properties"]["outputMap"],
+            &spec["properties"]["template"],
+            &schema["status"],
+        ] {
+            assert_eq!(open["x-kubernetes-preserve-unknown-fields"], true, "{open}");
+        }
+    }
+}

@@ -46,8 +46,6 @@ pub(super) const BROKER_CONTAINER: &str = "broker";
 
 const CONFIG: &str = "/config";
 const SECRET: &str = "/secret";
-/// What a pod needs beside the time of its broker.
-const MARGIN: Duration = Duration::from_secs(30);
 /// Between the end of the broker's grace and that of the pod's: for the report.
 const REPORT: Duration = Duration::from_secs(5);
 
@@ -107,7 +105,8 @@ fn manifest(
     if !given.is_empty() {
         annotations.insert(GIVEN.to_owned(), json!("true"));
     }
-    let lifetime = settings.start_timeout + order.timeout + settings.grace + MARGIN;
+    let lifetime = settings.lifetime(order.timeout);
+    settings.opens_after(lifetime)?;
     let mut labels = settings.pod.labels.clone();
     labels.extend(labels_of(settings, &order.run));
     let agent = settings.delivery.config_map().map(PackedAgent::name);

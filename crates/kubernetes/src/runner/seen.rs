@@ -101,6 +101,8 @@ pub(super) struct SeenPod {
     pub(super) leaving: Option<String>,
     /// Its node is not heard of.
     pub(super) silent: bool,
+    /// A node has it, whose kubelet has said nothing of it yet.
+    pub(super) unheard: bool,
     /// The agent was in charge once.
     pub(super) began: bool,
     /// Its broker's container is what begins next, and may have begun by now.
@@ -260,6 +262,7 @@ impl SeenPod {
             asked: going.map(|going| going.saturating_sub(grace)),
             leaving: pod.status.as_ref().and_then(leaving),
             silent: pod.status.as_ref().is_some_and(is_silent),
+            unheard: is_unheard(pod),
             began: matches!(stage, Stage::Running | Stage::Ended(_)),
             begins: installed && stage == Stage::Waiting(None),
             gone: false,
@@ -425,6 +428,12 @@ fn is_silent(status: &PodStatus) -> bool {
     let lost = status.reason.as_deref() == Some("NodeLost");
     lost || status.phase.as_deref() == Some("Unknown")
         || (is("Ready", "False") && is("ContainersReady", "True"))
+}
+
+/// Whether a pod has a node, and not yet a word of its kubelet: the first is when it took the pod.
+fn is_unheard(pod: &Pod) -> bool {
+    let is_placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    is_placed && pod.status.as_ref().is_none_or(|status| status.start_time.is_none())
 }
 
 /// Who takes a pod away, and why: servers since 1.25 say so.

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::policy::PerAction;
-use engine::ports::Run;
+use engine::ports::{Run, StartError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::delivery::Delivery;
+
+/// What a pod needs beside the time of its broker.
+const MARGIN: Duration = Duration::from_secs(30);
 
 /// How the runs of a broker are made.
 #[derive(Debug, Clone)]
@@ -40,8 +43,8 @@ pub struct JobSettings {
     pub catalog_timeout: Duration,
     /// The catalog that an operator wrote, instead of the broker's answer.
     pub catalog_file: Option<PathBuf>,
-    /// How often a new key for reports is made. The one before goes on to be good until the next, so this has
-    /// to be longer than any run.
+    /// How often a new key for reports is made. The one before goes on to be good until the next, so a run
+    /// that may go on for longer is not begun.
     pub key_rotation: Duration,
     /// How long the Job of a run that succeeded is kept, with its log.
     pub keep_succeeded: Duration,
@@ -74,6 +77,25 @@ impl JobSettings {
 }
 
 impl JobSettings {
+    /// The longest that the Job of a run can go on, which may take so long once it has begun: Kubernetes gives it up
+    /// then.
+    pub fn lifetime(&self, timeout: Duration) -> Duration {
+        self.start_timeout + timeout + self.grace + MARGIN
+    }
+
+    /// A key is good for as long as one period after the run that was begun with it, no longer for sure.
+    pub(super) fn opens_after(&self, lifetime: Duration) -> Result<(), StartError> {
+        if lifetime <= self.key_rotation {
+            return Ok(());
+        }
+        Err(StartError::Permanent(format!(
+            "it may take {} s, and keys are changed each {} s: what it reports could not be opened; make \
+             kubernetes.key_rotation longer, or operations.timeouts, or the deadline of its Broker, shorter",
+            lifetime.as_secs(),
+            self.key_rotation.as_secs()
+        )))
+    }
+
     /// A run as its broker's deadline has it.
     pub(crate) fn in_time<'r>(&self, run: &'r Run) -> Cow<'r, Run> {
         let Some(deadline) = self.deadlines.of(run.work.action) else { return Cow::Borrowed(run) };

@@ -9,6 +9,8 @@ use super::watch::Seen;
 const SILENCE: i64 = 60;
 /// How long Kubernetes may take to make a pod before that is worth telling, in seconds.
 const PATIENCE: i64 = 2;
+/// How long a kubelet may say nothing of a pod that its node was given before that is worth telling, in seconds.
+const UNHEARD: i64 = 5;
 /// As the Job's controller says it a moment later.
 const OVER_TIME: &str = "Job was active longer than specified deadline";
 
@@ -50,9 +52,14 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64) -> Standi
         return Standing::ToEnd(Ended::Lost(why));
     }
     if let Some(said) = job.over_time() {
-        return match alive {
-            true => going(format!("it is being ended: its time is up: {said}")),
-            false => Standing::TimedOut(joined([Some(said.to_owned()), unanswered(pods)])),
+        // Where nobody can say how far it came, that is why it is over, and not its time.
+        return match (alive, unanswered(pods)) {
+            (true, _) => {
+                let why = format!("it is being ended: its time is up: {said}");
+                going(joined([Some(why), silence(pods)]))
+            }
+            (false, Some(unanswered)) => Standing::Lost(unanswered),
+            (false, None) => Standing::TimedOut(said.to_owned()),
         };
     }
     let late = now.saturating_sub(job.created) > seconds(start_timeout);
@@ -68,11 +75,14 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64) -> Standi
                 Some(waits) if waits.for_ever || late => {
                     Standing::ToEnd(Ended::Hopeless(waits.why))
                 }
-                None if late => Standing::ToEnd(Ended::Hopeless(format!(
-                    "its pod did not begin within {} s",
-                    start_timeout.as_secs()
-                ))),
-                waits => Standing::Going { said: waits.map(|waits| waits.why), broker: false },
+                None if late => {
+                    let why = format!("its pod did not begin within {} s", start_timeout.as_secs());
+                    Standing::ToEnd(Ended::Hopeless(joined([Some(why), unheard(pod, now)])))
+                }
+                waits => Standing::Going {
+                    said: waits.map(|waits| waits.why).or_else(|| unheard(pod, now)),
+                    broker: false,
+                },
             }
         }
         Stage::Running if !alive => Standing::Lost(joined([unanswered(pods)])),
@@ -131,12 +141,11 @@ fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64) -> bool {
 /// A run that was ended goes on until its pods are gone: they may have an effect to the last.
 fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
     if alive {
-        let silent = pods.iter().find(|pod| pod.silent && !pod.gone).map(silent);
         let what = match why {
             Ended::Cancelled => "somebody asked for it",
             Ended::Lost(why) | Ended::Hopeless(why) => why,
         };
-        return going(joined([Some(format!("it is being ended: {what}")), silent]));
+        return going(joined([Some(format!("it is being ended: {what}")), silence(pods)]));
     }
     if let Some(unanswered) = unanswered(pods) {
         return Standing::Lost(unanswered);
@@ -197,6 +206,19 @@ fn without_message(end: &End) -> String {
 fn silent(pod: &SeenPod) -> String {
     let node = pod.node.as_deref().unwrap_or("it is on");
     format!("the node {node} is not heard of: its kubelet is stopped, or cut off")
+}
+
+/// Of pods that are waited for, of which one is on a node that is not heard of.
+fn silence(pods: &[SeenPod]) -> Option<String> {
+    pods.iter().find(|pod| pod.silent && !pod.gone).map(silent)
+}
+
+/// Of a pod that its node was given, and whose kubelet does not take it up.
+fn unheard(pod: &SeenPod, now: i64) -> Option<String> {
+    let node = pod.node.as_deref().filter(|_| pod.unheard)?;
+    (now.saturating_sub(pod.created) > UNHEARD).then(|| {
+        format!("the node {node} has not said a word of its pod: its kubelet is stopped, cut off or busy")
+    })
 }
 
 /// Of pods that are waited for no longer.

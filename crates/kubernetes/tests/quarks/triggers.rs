@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kubernetes::quarks::Monitored;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -286,4 +288,22 @@ async fn a_manifest_that_is_applied_again_and_says_once_runs_once() {
     town.trigger("before", "once").await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("before").await, 0);
+}
+
+/// The original wants both labels; with a setting the first will do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_is_monitored_by_both_labels_or_where_that_is_set_by_one() {
+    let mut town = Town::still("labels").await;
+    let id = town.cluster.namespace.clone();
+    let without = json!({"metadata": {"labels": {"quarks.cloudfoundry.org/qjob-service-account": null}}});
+    let namespaces = Api::<Namespace>::all(town.cluster.client.clone());
+    namespaces.patch(&id, &PatchParams::default(), &Patch::Merge(without)).await.unwrap();
+    town.create("a", spec("once", &pod("true"))).await;
+    town.start().await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(town.get("a").await["spec"]["trigger"]["strategy"], "once", "one label is missing");
+    town.kill();
+    town.settings.monitored = Monitored::Marked(id);
+    town.start().await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
 }

@@ -1,8 +1,12 @@
 //! What is said of a pod beside what its policy says.
 
+use std::time::Duration;
+
+use engine::ports::StartError;
 use serde_json::{Value, json};
 
-use super::super::manifest::alone;
+use super::super::manifest::{alone, of_catalog};
+use super::super::settings::JobSettings;
 
 #[test]
 fn no_two_pods_of_a_run_are_on_nodes_at_once_whatever_else_is_chosen() {
@@ -29,5 +33,33 @@ fn no_two_pods_of_a_run_are_on_nodes_at_once_whatever_else_is_chosen() {
     ];
     for (name, chosen, expected) in cases {
         assert_eq!(alone("r", chosen), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_run_whose_report_could_not_be_opened_any_more_is_not_begun() {
+    let key = agent::KeyPair::generate().public().clone();
+    let seconds = Duration::from_secs;
+    // Its start may take 300 s, its end 10, and its pod 30 around it.
+    for (timeout, rotation, is_begun) in
+        [(3260, 3600, true), (3261, 3600, false), (3261, 7200, true)]
+    {
+        let settings = JobSettings {
+            catalog_timeout: seconds(timeout),
+            key_rotation: seconds(rotation),
+            ..JobSettings::new("n", "b", "image", "agent")
+        };
+        match of_catalog(&settings, &key, "catalog-1") {
+            Ok(_) => assert!(is_begun, "{timeout} s"),
+            Err(StartError::Permanent(why)) => {
+                assert!(!is_begun, "{why}");
+                let words = "it may take 3601 s, and keys are changed each 3600 s";
+                assert!(
+                    why.starts_with(words) && why.contains("kubernetes.key_rotation longer"),
+                    "{why}"
+                );
+            }
+            Err(other) => panic!("{other:?}"),
+        }
     }
 }

@@ -91,6 +91,7 @@ mod status {
         };
         json!({
             "phase": phase,
+            "startTime": "2026-11-21T18:00:00Z",
             "conditions": [{"type": "PodScheduled", "status": "True"}],
             "initContainerStatuses": status("agent", agent),
             "containerStatuses": status("broker", broker),

@@ -364,8 +364,38 @@ fn when_its_node_is_silent() {
         ),
         (
             Case { age: 661, ..case("at its deadline", late_job(), vec![deleted(silent())]) },
+            "lost",
+            "the node node-1 is not heard of: its kubelet is stopped, or cut off, and the time of the run is over",
+        ),
+        (
+            Case { age: 601, ..case("as its time is up", late_job(), vec![deleted(silent())]) },
+            "goes on",
+            "it is being ended: its time is up: Job was active longer than specified deadline; the node node-1 is \
+             not heard of",
+        ),
+        (
+            Case { age: 601, ..case("its pod is gone", late_job(), vec![gone(silent())]) },
             "timed out",
-            "Job was active longer than specified deadline; the node node-1 is not heard of",
+            "Job was active longer than specified deadline",
+        ),
+    ]);
+}
+
+#[test]
+fn when_a_kubelet_does_not_take_up_what_its_node_was_given() {
+    let given = || pod("a", &json!({"phase": "Pending"}));
+    let taken = || pod("a", &json!({"phase": "Pending", "startTime": "2026-11-21T18:00:01Z"}));
+    let unplaced = || SeenPod { node: None, unheard: false, ..given() };
+    let silence = "the node node-1 has not said a word of its pod";
+    check(vec![
+        (Case { age: 5, ..case("at first", made(), vec![given()]) }, "goes on", ""),
+        (case("for longer", made(), vec![given()]), "goes on", silence),
+        (case("it took it", made(), vec![taken()]), "goes on", ""),
+        (case("no node yet", made(), vec![unplaced()]), "goes on", ""),
+        (
+            Case { age: 301, ..case("for too long", made(), vec![given()]) },
+            "fence: hopeless",
+            "its pod did not begin within 300 s; the node node-1 has not said a word of its pod",
         ),
     ]);
 }

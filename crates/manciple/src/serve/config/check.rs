@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use engine::contract::RESERVED_PREFIX;
+use engine::policy::PerAction;
+use kubernetes::JobSettings;
 
 use super::{Config, Period, filter};
 use crate::serve::access::ClusterTokens;
@@ -61,15 +63,26 @@ impl Config {
         }
     }
 
-    /// The key before the newest is good for one period more: runs have to end within it.
+    /// The key before the newest is good for one period more: runs have to end within it. Those whose `Broker` says
+    /// another deadline are looked at when they begin.
     fn key_rotation(&self) -> Option<String> {
-        let given = self.kubernetes.as_ref()?.key_rotation?.0;
-        let least = Duration::from_secs(60 * 60)
-            .max(self.operations.timeout.map_or(Duration::ZERO, |it| it.0));
+        let cluster = self.kubernetes.as_ref()?;
+        let given = cluster.key_rotation?.0;
+        let mut settings = JobSettings::new("", "", "", "");
+        settings.start_timeout = cluster.start_timeout.map_or(settings.start_timeout, |it| it.0);
+        settings.grace = self.broker.grace.map_or(settings.grace, |it| it.0);
+        let PerAction { provision, update, bind, unbind, deprovision } =
+            self.policy().ok()?.timeouts;
+        let longest =
+            [update, bind, unbind, deprovision].into_iter().fold(provision, Duration::max);
+        let least = settings.lifetime(longest).max(Duration::from_secs(60 * 60));
         (given < least).then(|| {
-            "kubernetes.key_rotation: must be at least 1h, and longer than any run; give more, or \
-             leave it out"
-                .to_owned()
+            format!(
+                "kubernetes.key_rotation: must be at least 1h, and longer than any run, which may be {} s by \
+                 operations.timeout, operations.timeouts, kubernetes.start_timeout and broker.grace; give more, or leave \
+                 it out",
+                settings.lifetime(longest).as_secs()
+            )
         })
     }
 
@@ -179,6 +192,16 @@ mod tests {
                 "{kubernetes: {key_rotation: 2h}, operations: {timeout: 3h}}",
                 "kubernetes.key_rotation",
                 "longer than any run",
+            ),
+            (
+                "{kubernetes: {key_rotation: 2h}, operations: {timeouts: {unbind: 2h}}}",
+                "kubernetes.key_rotation",
+                "which may be 7540 s",
+            ),
+            (
+                "{kubernetes: {key_rotation: 1h, start_timeout: 1h}}",
+                "kubernetes.key_rotation",
+                "which may be 4540 s",
             ),
             (
                 "{kubernetes: {}, auth: {secrets: [{name: s}, {name: s}]}}",
