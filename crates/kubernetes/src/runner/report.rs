@@ -76,6 +76,7 @@ impl Shared {
         waits: impl Fn(Option<&str>) -> bool,
     ) -> Result<Offer, RunFailure> {
         let failed = |reason, why: String| RunFailure { reason, failure: Failure::failed(why) };
+        let mut told = None;
         loop {
             let sure = self.sure(name).await;
             let mut seen = sure.map_err(|error| failed(Reason::Lost, error.to_string()))?;
@@ -87,6 +88,12 @@ impl Shared {
                 Standing::Going { said, .. } => {
                     if !waits(said.as_deref()) {
                         return Err(failed(Reason::Halted, "it is not wanted any more".to_owned()));
+                    }
+                    // Nobody can order yet who would be told why.
+                    if said.is_some() && said != told {
+                        let what = said.as_deref().unwrap_or_default();
+                        tracing::warn!(run = %name, what, "the question for the catalog waits");
+                        told = said;
                     }
                     if let Err(error) = self.mend_agent(&seen).await {
                         tracing::warn!(run = %name, %error, "the agent's ConfigMap");

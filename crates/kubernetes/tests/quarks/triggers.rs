@@ -295,7 +295,8 @@ async fn a_manifest_that_is_applied_again_and_says_once_runs_once() {
 async fn a_namespace_is_monitored_by_both_labels_or_where_that_is_set_by_one() {
     let mut town = Town::still("labels").await;
     let id = town.cluster.namespace.clone();
-    let without = json!({"metadata": {"labels": {"quarks.cloudfoundry.org/qjob-service-account": null}}});
+    let without =
+        json!({"metadata": {"labels": {"quarks.cloudfoundry.org/qjob-service-account": null}}});
     let namespaces = Api::<Namespace>::all(town.cluster.client.clone());
     namespaces.patch(&id, &PatchParams::default(), &Patch::Merge(without)).await.unwrap();
     town.create("a", spec("once", &pod("true"))).await;

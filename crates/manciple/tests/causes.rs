@@ -1,0 +1,351 @@
+//! Why an operation is stuck or failed, as a platform hears it and as `kubectl describe` shows it: each cause by its
+//! name, within ten seconds of Kubernetes knowing, never as a timeout and never as a success.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::town::Town;
+use support::{Served, order, within};
+
+/// What Kubernetes knows is named within this time.
+const SOON: Duration = Duration::from_secs(10);
+/// How long Kubernetes may take to know it.
+const KNOWS: u64 = 60;
+
+const BROKER: &str = r#"#!/bin/sh
+echo "$1 of $7" >>/ledger/all
+case $5 in
+slow) sleep 600 ;;
+fails) echo 'no disk left' >&2; exit 3 ;;
+esac
+echo '{}'
+"#;
+
+/// A server whose catalog is a file, so that nothing but orders needs a pod.
+struct Place {
+    town: Town,
+    server: Served,
+}
+
+impl Place {
+    /// With these members of `kubernetes`, beside or instead of the usual ones.
+    fn with(more: &Value) -> Self {
+        Self::before(more, |_| ())
+    }
+
+    /// After something was made in the namespace.
+    fn before(more: &Value, made: impl FnOnce(&Town)) -> Self {
+        let mut town = Town::empty();
+        made(&town);
+        town.config_map("script", &json!({"broker": BROKER}));
+        let plans = ["p", "slow", "fails"]
+            .map(|plan| json!({"id": plan, "name": plan, "description": "d"}));
+        let catalog = json!({"services": [{
+            "id": "s", "name": "db", "description": "d", "bindable": true, "plans": plans,
+        }]});
+        let file = town.site.write("catalog.json", &catalog.to_string());
+        let mut settings = json!({
+            "auth": {"disabled": true},
+            "broker": {"grace": "1s"},
+            "catalog": {"file": file},
+            "kubernetes": {
+                "namespace": town.namespace,
+                "image": testkit::cluster::SHELL_IMAGE,
+                "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+                "pod": town.pod("script"),
+            },
+        });
+        let members = settings["kubernetes"].as_object_mut().unwrap();
+        members.extend(more.as_object().unwrap().clone());
+        town.site.settings = settings.to_string();
+        let server = town.serve();
+        Self { town, server }
+    }
+
+    fn order(&self, plan: &str) {
+        let answer = order::provision(&self.server, "i", &order::body(plan));
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+
+    /// Orders one, and waits until its broker works.
+    fn begun(self) -> Self {
+        self.order("slow");
+        let works = || (self.town.effects("provision of i") == 1).then_some(());
+        assert!(within(KNOWS, works).is_some(), "it never begins\n{}", self.server.log());
+        self.knows("pods", "\"phase\": \"Running\"");
+        self
+    }
+
+    /// Waits until Kubernetes shows these words of this.
+    fn knows(&self, what: &str, words: &str) {
+        let knows = || {
+            let shown = self.town.kubectl(&["get", what, "-o", "json"]);
+            shown.contains(words).then_some(())
+        };
+        assert!(within(KNOWS, knows).is_some(), "{what}: never {words}");
+    }
+
+    /// Sees that the last operation soon says this, and gives all that it says.
+    fn says(&self, words: &str) -> Value {
+        let known = Instant::now();
+        let said = || {
+            let last = order::last_operation(&self.server, "i");
+            let said = last["description"].as_str().unwrap_or_default();
+            assert_ne!(last["state"], "succeeded", "{last}");
+            assert!(!said.contains("time was up"), "{last}");
+            said.contains(words).then(|| last.clone())
+        };
+        let last = within(KNOWS, said).unwrap_or_else(|| {
+            panic!("{words}: {}\n{}", order::last_operation(&self.server, "i"), self.server.log())
+        });
+        assert!(known.elapsed() < SOON, "said only after {:?}: {last}", known.elapsed());
+        last
+    }
+
+    /// Sees that it fails, and says this.
+    fn fails(&self, words: &str) {
+        let last = order::settled(&self.server, "i");
+        let said = last["description"].as_str().unwrap_or_default();
+        assert!(last["state"] == "failed" && said.contains(words), "{words}: {last}");
+    }
+
+    fn succeeds(&self) {
+        let last = order::settled(&self.server, "i");
+        assert_eq!(last["state"], "succeeded", "{last}\n{}", self.server.log());
+        assert_eq!(self.town.effects("provision of i"), 1);
+    }
+
+    /// What `kubectl describe serviceinstance` prints, which is to have these words.
+    fn describes(&self, words: &[&str]) {
+        let mut shown = String::new();
+        let describes = || {
+            shown = self.town.kubectl(&["describe", "serviceinstances"]);
+            words.iter().all(|words| shown.contains(words)).then_some(())
+        };
+        assert!(within(20, describes).is_some(), "{words:?}:\n{shown}");
+    }
+
+    fn pods(&self) -> Vec<String> {
+        let pods = self.town.kubectl(&["get", "pods", "-o", "name"]);
+        pods.lines().map(|name| name.trim_start_matches("pod/").to_owned()).collect()
+    }
+}
+
+#[test]
+fn a_binding_is_listed_by_its_short_name() {
+    let place = Place::with(&json!({}));
+    place.order("p");
+    place.succeeds();
+    let ids = json!({"service_id": "s", "plan_id": "p"});
+    order::bind(&place.server, "i", "b", &ids);
+    let list = place.town.kubectl(&["get", "sb"]);
+    let (head, row) = list.split_once('\n').unwrap();
+    for column in ["BINDING", "PHASE", "READY", "OPERATION", "STATE"] {
+        assert!(head.contains(column), "{list}");
+    }
+    assert!(row.contains(" b ") && row.contains("True") && row.contains("Succeeded"), "{list}");
+}
+
+fn quota(town: &Town, pods: &str) {
+    town.make(&json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": pods}},
+    }));
+    let counted = || {
+        let quota = town.get("resourcequota/few");
+        (quota["status"]["hard"]["pods"] == pods).then_some(())
+    };
+    assert!(within(KNOWS, counted).is_some(), "nobody counts");
+}
+
+#[test]
+fn an_image_that_does_not_exist() {
+    let place = Place::with(&json!({"image": "manciple.test/none:1"}));
+    place.order("p");
+    place.knows("pods", "ErrImagePull");
+    let last = place.says("the image cannot be pulled");
+    let said = last["description"].as_str().unwrap();
+    assert!(last["state"] == "in progress" && said.contains("manciple.test/none:1"), "{last}");
+    place.describes(&["Progressing", "the image cannot be pulled", "manciple.test/none:1"]);
+    // And in a list, by the short name.
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let list = place.town.kubectl(&["get", "si"]);
+    let lines: Vec<_> = list.lines().map(words).collect();
+    assert_eq!(lines[0], ["NAME", "INSTANCE", "PHASE", "READY", "OPERATION", "STATE", "AGE"]);
+    assert_eq!(lines[1][1..6], ["i", "Creating", "False", "provision", "InProgress"], "{list}");
+    let wide = place.town.kubectl(&["get", "si", "-o", "wide"]);
+    assert!(wide.contains("DESCRIPTION") && wide.contains("the image cannot be pulled"), "{wide}");
+}
+
+#[test]
+fn an_image_that_comes_to_nothing_in_the_time_that_a_start_has() {
+    let more = json!({"image": "manciple.test/none:1", "start_timeout": "4s"});
+    let place = Place::with(&more);
+    place.order("p");
+    place.fails("the image cannot be pulled");
+    place.describes(&["Failed", "the image cannot be pulled"]);
+}
+
+#[test]
+fn an_image_without_a_broker() {
+    let place = Place::with(&json!({"pod": {}}));
+    place.order("p");
+    place.knows("pods", "\"terminated\"");
+    place.says("the image has no /bin/broker");
+    place.fails("the image has no /bin/broker");
+    place.describes(&["Failed", "the image has no /bin/broker"]);
+}
+
+#[test]
+fn a_quota_that_is_used_up_until_there_is_more() {
+    let place = Place::before(&json!({}), |town| quota(town, "0"));
+    place.order("p");
+    place.knows("events", "exceeded quota: few");
+    let last = place.says("exceeded quota: few");
+    assert_eq!(last["state"], "in progress");
+    place.describes(&["Progressing", "exceeded quota: few"]);
+    quota(&place.town, "9");
+    place.succeeds();
+}
+
+#[test]
+fn a_config_map_that_comes_later() {
+    let place = Place::with(&json!({"config_map": "later"}));
+    place.order("p");
+    place.knows("events", r#"configmap \"later\" not found"#);
+    place.says(r#"configmap "later" not found"#);
+    place.describes(&["Progressing", r#"configmap "later" not found"#]);
+    place.town.config_map("later", &json!({"region": "eu"}));
+    place.succeeds();
+}
+
+#[test]
+fn a_secret_that_comes_later() {
+    let place = Place::with(&json!({"secret": "later"}));
+    place.order("p");
+    place.knows("events", r#"secret \"later\" not found"#);
+    place.says(r#"secret "later" not found"#);
+    place.town.secret("later", &json!({"password": "p"}));
+    place.succeeds();
+}
+
+#[test]
+fn a_pod_that_no_node_takes() {
+    let place = Place::with(&json!({"pod": {"nodeSelector": {"manciple.test/none": "such"}}}));
+    place.order("p");
+    place.knows("pods", "Unschedulable");
+    place.says("no node takes the pod");
+    place.describes(&["Progressing", "no node takes the pod"]);
+}
+
+#[test]
+fn a_pod_that_somebody_deletes() {
+    let place = Place::with(&json!({})).begun();
+    place.town.kubectl(&["delete", "pod", "--wait=false", &place.pods()[0]]);
+    place.says("its pod was deleted: by hand, or because its node was drained");
+    place.fails("its pod was deleted");
+    place.describes(&["Failed", "its pod was deleted: by hand, or because its node was drained"]);
+    assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
+}
+
+#[test]
+fn a_pod_that_is_evicted() {
+    let place = Place::with(&json!({})).begun();
+    let pod = &place.pods()[0];
+    let eviction = json!({
+        "apiVersion": "policy/v1beta1", "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": place.town.namespace},
+    });
+    let file = place.town.site.write("eviction.json", &eviction.to_string());
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", place.town.namespace);
+    place.town.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
+    // A server of 1.20 says no more of it: who evicts deletes.
+    place.says("because its node was drained");
+    place.fails("because its node was drained");
+    assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
+}
+
+#[test]
+fn a_job_that_somebody_deletes() {
+    let place = Place::with(&json!({})).begun();
+    place.town.kubectl(&["delete", "jobs", "--all", "--wait=false"]);
+    place.says("its Job was deleted");
+    place.fails("its Job was deleted");
+}
+
+#[test]
+fn a_broker_that_fails() {
+    let place = Place::with(&json!({}));
+    place.order("fails");
+    place.fails("no disk left");
+    let said = "the broker exited with status 3: no disk left";
+    place.describes(&["Failed", "ExitStatus", said]);
+    let events = || {
+        let all = place.town.kubectl(&["describe", "si"]);
+        let (_, events) = all.split_once("\nEvents:")?;
+        (events.contains("Warning") && events.contains(said)).then_some(())
+    };
+    assert!(within(20, events).is_some(), "{}", place.town.kubectl(&["describe", "si"]));
+}
+
+#[test]
+fn a_namespace_that_is_deleted_with_all_that_is_in_it() {
+    let place = Place::with(&json!({})).begun();
+    let namespace = place.town.namespace.clone();
+    let delete = ["delete", "namespace", &namespace, "--wait=false"];
+    assert!(testkit::cluster::kubectl().args(delete).output().unwrap().status.success());
+    place.says(&format!("the namespace {namespace}"));
+}
+
+/// The seed's variables, before what they name is there.
+fn of_variables(town: &Town) -> Served {
+    let mut command = town.command();
+    command
+        .env("STEWARD_MODE", "jobs")
+        .env("POD_NAMESPACE", &town.namespace)
+        .env("JOBS_IMAGE", testkit::cluster::SHELL_IMAGE)
+        .env("JOBS_CONFIG_MAP", "settings")
+        .env("JOBS_SECRET", "secrets");
+    Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"))
+}
+
+#[test]
+fn a_server_whose_config_map_and_secret_come_after_it() {
+    let mut town = Town::empty();
+    let catalog = json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": true,
+        "plans": [{"id": "p", "name": "p", "description": "d"}],
+    }]});
+    let broker =
+        format!("#!/bin/sh\ncase $1 in catalog) echo '{catalog}' ;; *) echo '{{}}' ;; esac\n");
+    town.config_map("script", &json!({"broker": broker}));
+    town.site.settings = json!({
+        "auth": {"disabled": true},
+        "kubernetes": {
+            "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+            "pod": town.pod("script"),
+        },
+    })
+    .to_string();
+    let server = of_variables(&town);
+    for (missing, kind) in [("settings", "configmap"), ("secrets", "secret")] {
+        let words = format!("{kind} \"{missing}\" not found");
+        // Whoever asks hears where it is said: what a broker lacks is not for everybody.
+        let told = || server.log().replace('\\', "").contains(&words).then_some(());
+        assert!(within(20, told).is_some(), "{words}:\n{}", server.log());
+        for (path, said) in [("/readyz", "the log says why"), ("/v2/catalog", "catalog")] {
+            let answer = support::http::get(&server.address, path).unwrap();
+            assert_eq!(answer.status, 503, "{answer:?}");
+            assert!(answer.body.to_string().contains(said), "{answer:?}");
+        }
+        match kind {
+            "configmap" => town.config_map(missing, &json!({"region": "eu"})),
+            _ => town.secret(missing, &json!({"password": "p"})),
+        }
+    }
+    order::ready(&server);
+    let made = order::provisioned(&server, "i", &order::body("p"));
+    assert_eq!(made["state"], "succeeded", "{made}\n{}", server.log());
+}
