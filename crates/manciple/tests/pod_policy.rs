@@ -1,0 +1,216 @@
+//! On a real cluster: the pods of runs as the API server has them, restricted unless a policy says otherwise; how long
+//! Jobs are kept; and the catalog, which is asked for by Jobs.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::brokers::{Brokers, order_of, script, sells};
+use support::town::Town;
+use support::{Served, http, order, within};
+
+/// Without what somebody else wrote into it: the scheduler, admission.
+fn of_ours(pod: &Value, members: &[&str]) -> Value {
+    let spec = pod["spec"].as_object().unwrap();
+    let ours = members.iter().map(|member| ((*member).to_owned(), spec[*member].clone()));
+    Value::Object(ours.collect())
+}
+
+/// The pod of an instance's provision.
+fn pod_of(town: &Town, instance: &str) -> Value {
+    let pods = town.get("pods")["items"].as_array().unwrap().clone();
+    let of = |pod: &&Value| pod["metadata"]["annotations"]["manciple.dev/instance-id"] == instance;
+    pods.iter().find(of).unwrap_or_else(|| panic!("no pod of {instance}")).clone()
+}
+
+#[test]
+fn pods_are_restricted_without_a_token_and_as_the_policy_of_their_broker_says() {
+    let town = Town::brokers("together");
+    town.script("one", &script("s", &["small"], ""));
+    town.account("runner", "");
+    town.secret("registry", &json!({".dockerconfigjson": "{}"}));
+    let mut broker = town.broker("one");
+    broker["spec"]["keepSucceeded"] = json!("1h");
+    broker["spec"]["grace"] = json!("2s");
+    broker["spec"]["startTimeout"] = json!("4m");
+    broker["spec"]["deadline"] = json!("7m");
+    let pod = broker["spec"]["pod"].as_object_mut().unwrap();
+    pod.extend(
+        json!({
+            "serviceAccountName": "runner",
+            "imagePullSecrets": ["registry"],
+            "imagePullPolicy": "IfNotPresent",
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "resources": {"requests": {"cpu": "1m"}},
+            "annotations": {"sidecar.istio.io/inject": "false"},
+        })
+        .as_object()
+        .unwrap()
+        .clone(),
+    );
+    town.make(&broker);
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    let made = order::provisioned(&server, "i", &order_of("s", "small"));
+    assert_eq!(made["state"], "succeeded", "{made}\n{}", server.log());
+
+    let pod = pod_of(&town, "i");
+    let expected = json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "restartPolicy": "Never",
+        "securityContext": {
+            "fsGroup": 65532, "runAsGroup": 65532, "runAsNonRoot": true, "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "serviceAccountName": "runner",
+        // Two for the broker, five for its report.
+        "terminationGracePeriodSeconds": 7,
+    });
+    let members: Vec<&str> = expected.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(of_ours(&pod, &members), expected);
+    assert_eq!(pod["metadata"]["annotations"]["sidecar.istio.io/inject"], "false");
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 1);
+    assert_eq!(
+        containers[0]["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+    );
+    assert_eq!(containers[0]["imagePullPolicy"], "IfNotPresent");
+    assert_eq!(containers[0]["resources"]["requests"]["cpu"], "1m");
+    for volume in pod["spec"]["volumes"].as_array().unwrap() {
+        let text = volume.to_string();
+        assert!(!text.contains("token") && !text.contains("serviceAccount"), "{volume}");
+    }
+
+    let jobs = town.get("jobs")["items"].as_array().unwrap().clone();
+    let of = |job: &&Value| job["metadata"]["annotations"]["manciple.dev/instance-id"] == "i";
+    let job = &jobs.iter().find(of).expect("its Job is kept")["spec"];
+    assert_eq!(job["backoffLimit"], 0, "an attempt is one pod");
+    // The start, the deadline, the grace, and half a minute around them.
+    assert_eq!(job["activeDeadlineSeconds"], 4 * 60 + 7 * 60 + 2 + 30);
+}
+
+#[test]
+fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
+    let town = Town::brokers("together");
+    let does = "[ $5 != s-fails ] || { echo 'no luck' >&2; exit 3; }";
+    town.script("one", &script("s", &["small", "fails"], does));
+    let mut broker = town.broker("one");
+    broker["spec"]["keepSucceeded"] = json!("6s");
+    broker["spec"]["keepFailed"] = json!("8s");
+    town.make(&broker);
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    let of_instances = |what: &str| {
+        let all = town.get(what)["items"].as_array().unwrap().clone();
+        let of = |it: &Value| it["metadata"]["annotations"]["manciple.dev/instance-id"].clone();
+        let mut of: Vec<String> =
+            all.iter().filter_map(|it| of(it).as_str().map(str::to_owned)).collect();
+        of.sort();
+        of
+    };
+    for (instance, plan, state) in [("a", "small", "succeeded"), ("b", "fails", "failed")] {
+        let ended = order::provisioned(&server, instance, &order_of("s", plan));
+        assert_eq!(ended["state"], state, "{ended}\n{}", server.log());
+        assert!(of_instances("jobs").contains(&instance.to_owned()), "{instance}: gone at once");
+    }
+    let run = pod_of(&town, "b")["metadata"]["labels"]["manciple.dev/run"].clone();
+    let logs = town.site.client(&server.url(), &["logs", run.as_str().unwrap()]).output().unwrap();
+    assert!(String::from_utf8_lossy(&logs.stdout).contains("no luck"), "{logs:?}");
+    for what in ["jobs", "pods"] {
+        let gone = || of_instances(what).is_empty().then_some(());
+        assert!(within(60, gone).is_some(), "{what} stay: {:?}", of_instances(what));
+    }
+}
+
+/// Answers what stands in its ledger, or fails; says each time that it was asked.
+const ASKED: &str = r#"#!/bin/sh
+[ "$1" != catalog ] || { echo asked >>/ledger/all; cat /ledger/catalog; exit; }
+echo '{}'
+"#;
+
+fn catalog(plans: &[&str]) -> String {
+    let plans: Vec<Value> =
+        plans.iter().map(|plan| json!({"id": plan, "name": plan, "description": "d"})).collect();
+    json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": false, "plans": plans,
+    }]})
+    .to_string()
+}
+
+/// The names of plans that are sold.
+fn plans(server: &Served) -> Vec<String> {
+    let catalog = http::get(&server.address, "/v2/catalog").unwrap().body;
+    let plans = catalog["services"][0]["plans"].as_array().cloned().unwrap_or_default();
+    plans.iter().map(|plan| plan["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn become_plans(server: &Served, expected: &[&str]) {
+    let are = || (plans(server) == expected).then_some(());
+    assert!(within(60, are).is_some(), "{:?}, not {expected:?}\n{}", plans(server), server.log());
+}
+
+/// A server whose one broker answers what the test writes, read again as often as this.
+fn asked(refresh: &str) -> (Town, Served) {
+    let mut town = Town::empty();
+    town.config_map("script", &json!({"broker": ASKED}));
+    std::fs::write(town.ledger.join("catalog"), catalog(&["small", "large"])).unwrap();
+    town.site.settings = json!({
+        "auth": {"disabled": true},
+        "catalog": {"refresh": refresh},
+        "kubernetes": {
+            "namespace": town.namespace,
+            "image": testkit::cluster::SHELL_IMAGE,
+            "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+            "pod": town.pod("script"),
+        },
+    })
+    .to_string();
+    let server = town.serve();
+    (town, server)
+}
+
+#[test]
+fn the_catalog_is_asked_for_again_the_last_good_one_is_kept_and_a_plan_in_use_stays() {
+    let (town, server) = asked("1s");
+    become_plans(&server, &["small", "large"]);
+    let made = order::provisioned(&server, "i", &order::body("small"));
+    assert_eq!(made["state"], "succeeded", "{made}\n{}", server.log());
+
+    // Neither junk nor a catalog with faults takes the place of what is served.
+    for bad in ["no catalog", r#"{"services":[{"id":"s"}]}"#] {
+        std::fs::write(town.ledger.join("catalog"), bad).unwrap();
+        let before = town.effects("asked");
+        let again = || (town.effects("asked") >= before + 2).then_some(());
+        assert!(within(60, again).is_some(), "it is not asked again");
+        assert_eq!(plans(&server), ["small", "large"]);
+        assert_eq!(http::get(&server.address, "/readyz").unwrap().status, 200);
+    }
+    assert!(server.log().contains("the catalog was not refreshed"), "{}", server.log());
+
+    // One plan goes that is in use, one that is not; another comes.
+    std::fs::write(town.ledger.join("catalog"), catalog(&["tiny"])).unwrap();
+    become_plans(&server, &["tiny", "small"]);
+    let refused = order::provision(&server, "j", &order::body("small"));
+    assert_eq!(refused.status, 400, "it is no longer sold: {refused:?}");
+    let path = "/v2/service_instances/i?service_id=s&plan_id=small&accepts_incomplete=true";
+    assert_eq!(http::send(&server.address, "DELETE", path, None).unwrap().status, 202);
+    assert_eq!(order::settled(&server, "i")["state"], "succeeded", "{}", server.log());
+    become_plans(&server, &["tiny"]);
+}
+
+#[test]
+fn the_catalog_is_asked_for_on_demand_where_it_is_not_at_intervals() {
+    let (town, server) = asked("0s");
+    become_plans(&server, &["small", "large"]);
+    std::fs::write(town.ledger.join("catalog"), catalog(&["tiny"])).unwrap();
+    let before = town.effects("asked");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!((town.effects("asked"), plans(&server).len()), (before, 2), "nobody asked for it");
+    let output = town.site.client(&server.url(), &["catalog", "--refresh"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}\n{}", server.log());
+    assert_eq!(plans(&server), ["tiny"]);
+    assert_eq!(town.effects("asked"), before + 1);
+}
