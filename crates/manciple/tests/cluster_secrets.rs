@@ -1,0 +1,163 @@
+//! The same as `secrets.rs` on a real cluster, for a broker that uses every extension of the contract: what was planted
+//! is in Secrets, and in nothing else that the API server, the server or a pod's log shows.
+
+mod support;
+
+use data_encoding::BASE64;
+use serde_json::{Value, json};
+use support::town::Town;
+use support::{Served, http, order, within};
+
+const BROKER_SECRET: &str = "planted-broker-secret";
+const PARAMETER: &str = "planted-parameter";
+const CONTEXT: &str = "planted-context";
+const IDENTITY: &str = "planted-identity";
+const STATE: &str = "planted-state";
+const CREDENTIAL: &str = "planted-credential";
+const PLANTED: [&str; 6] = [BROKER_SECRET, PARAMETER, CONTEXT, IDENTITY, STATE, CREDENTIAL];
+
+/// Says aloud whatever it knows: on stderr, as progress, in errors.
+const BROKER: &str = r#"#!/bin/sh
+if [ "$1" = catalog ]; then
+    echo '{"jobs":{"version":2,"capabilities":["request-file","update","progress","state","structured-errors"]},
+        "services":[{"id":"s","name":"db","description":"d","bindable":true,"plan_updateable":true,"plans":[
+        {"id":"p","name":"small","description":"d"}]}]}'
+    exit
+fi
+cat "$OSB_REQUEST_FILE" >&2
+[ ! -s "$OSB_STATE_FILE" ] || cat "$OSB_STATE_FILE" >&2
+echo "secret $DB_PASSWORD" >&2
+asked=$(sed -n 's/.*"do":"\([a-z]*\)".*/\1/p' "$OSB_REQUEST_FILE")
+case $1:$asked in
+provision:wait)
+    echo "{\"description\":\"with planted-parameter and $DB_PASSWORD\",\"percent\":50}" >"$OSB_PROGRESS_FILE"
+    until [ -e /ledger/go ]; do sleep 0.1; done
+    echo '{"root":"planted-state"}' >"$OSB_STATE_OUT_FILE"
+    echo '{}' ;;
+provision:report)
+    echo "{\"description\":\"failed with $DB_PASSWORD and planted-parameter\"}"
+    exit 1 ;;
+provision:garble) echo "planted-credential $DB_PASSWORD"; exit ;;
+bind:*) echo '{"credentials":{"password":"planted-credential"}}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+fn town() -> Town {
+    let mut town = Town::empty();
+    town.config_map("script", &json!({"broker": BROKER.replace("planted-", "plan''ted-")}));
+    town.secret("secrets", &json!({"db.password": BROKER_SECRET}));
+    town.site.settings = json!({
+        "auth": {"disabled": true},
+        "log": {"level": "debug"},
+        "kubernetes": {
+            "namespace": town.namespace,
+            "image": testkit::cluster::SHELL_IMAGE,
+            "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+            "secret": "secrets",
+            "keep_succeeded": "1h",
+            "pod": town.pod("script"),
+        },
+    })
+    .to_string();
+    town
+}
+
+/// Orders what does this, in somebody's name.
+fn ordered(server: &Served, instance: &str, does: &str) {
+    let mut body = order::body("p");
+    body["parameters"] = json!({"do": does, "password": PARAMETER});
+    body["context"] = json!({"platform": "kubernetes", "namespace": "n", "key": CONTEXT});
+    let identity = BASE64.encode(json!({"username": IDENTITY}).to_string().as_bytes());
+    let header = format!("X-Broker-API-Originating-Identity: kubernetes {identity}\r\n");
+    let path = format!("{}?accepts_incomplete=true", order::path(instance));
+    let answer = http::send_with(&server.address, "PUT", &path, Some(&body), &header).unwrap();
+    assert_eq!(answer.status, 202, "{answer:?}");
+}
+
+/// What was planted, plain and in base64, wherever it begins in it.
+fn found(text: &str) -> Vec<&'static str> {
+    let is_in = |planted: &str| {
+        let encoded = (0..3).map(|before| {
+            let padded = [vec![b' '; before], planted.as_bytes().to_vec()].concat();
+            let encoded = BASE64.encode(&padded);
+            let whole = padded.len() * 8 / 6;
+            encoded[(before * 8).div_ceil(6)..whole].to_owned()
+        });
+        encoded.chain([planted.to_owned()]).any(|spelling| text.contains(&spelling))
+    };
+    PLANTED.into_iter().filter(|planted| is_in(planted)).collect()
+}
+
+/// Nothing that is shown has any of it.
+fn nothing_is_shown(town: &Town, server: &Served) {
+    // Every kind that may be listed, but Secrets.
+    let kinds = town.kubectl(&["api-resources", "--namespaced", "--verbs=list", "-o", "name"]);
+    for kind in kinds.lines().filter(|kind| *kind != "secrets") {
+        let all = town.kubectl(&["get", kind, "-o", "json"]);
+        assert_eq!(found(&all), [""; 0], "{kind}: {all}");
+    }
+    let pods = town.kubectl(&["get", "pods", "-o", "name"]);
+    for pod in pods.lines() {
+        let output = testkit::cluster::kubectl()
+            .args(["-n", &town.namespace, "logs", pod, "--all-containers"])
+            .output()
+            .unwrap();
+        let log = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(found(&log), [""; 0], "the log of {pod}: {log}");
+    }
+    assert_eq!(found(&server.log()), [""; 0], "the server's log");
+    for path in ["/metrics", "/readyz", "/admin/v1/operations", "/admin/v1/instances"] {
+        let answer = format!("{:?}", http::get(&server.address, path));
+        assert_eq!(found(&answer), [""; 0], "{path}: {answer}");
+    }
+}
+
+#[test]
+fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
+    let town = town();
+    let server = town.serve();
+    ordered(&server, "i", "wait");
+    let progress = || {
+        let last = order::last_operation(&server, "i");
+        assert_eq!(found(&last.to_string()), [""; 0], "{last}");
+        last["description"].as_str()?.contains("50%").then_some(())
+    };
+    assert!(within(30, progress).is_some(), "{}", order::last_operation(&server, "i"));
+    nothing_is_shown(&town, &server);
+    std::fs::write(town.ledger.join("go"), "").unwrap();
+    assert_eq!(order::settled(&server, "i")["state"], "succeeded", "{}", server.log());
+    for (instance, does) in [("failed", "report"), ("garbled", "garble")] {
+        ordered(&server, instance, does);
+        let last = order::settled(&server, instance);
+        assert_eq!(
+            (&last["state"], found(&last.to_string())),
+            (&json!("failed"), vec![]),
+            "{last}"
+        );
+    }
+    let ids = json!({"service_id": "s", "plan_id": "p", "parameters": {"password": PARAMETER}});
+    let bound = order::bind(&server, "i", "b", &ids);
+    assert_eq!(bound.body["credentials"]["password"], CREDENTIAL, "{bound:?}\n{}", server.log());
+    let update = json!({"service_id": "s", "parameters": {"password": PARAMETER, "size": 2}});
+    let path = format!("{}?accepts_incomplete=true", order::path("i"));
+    let updated = http::send(&server.address, "PATCH", &path, Some(&update)).unwrap();
+    assert_eq!(updated.status, 202, "{updated:?}");
+    assert_eq!(order::settled(&server, "i")["state"], "succeeded", "{}", server.log());
+    nothing_is_shown(&town, &server);
+
+    // They are in Secrets: what is looked for can be found.
+    let secrets: Value = town.get("secrets");
+    let kept = found(&decoded(&secrets));
+    for planted in [BROKER_SECRET, PARAMETER, CONTEXT, STATE, CREDENTIAL] {
+        assert!(kept.contains(&planted), "{planted} is kept nowhere");
+    }
+}
+
+/// The contents of all Secrets, as text.
+fn decoded(secrets: &Value) -> String {
+    let all = secrets["items"].as_array().unwrap().iter();
+    let values = all.filter_map(|secret| secret["data"].as_object()).flat_map(|data| data.values());
+    let bytes = values.filter_map(|value| BASE64.decode(value.as_str()?.as_bytes()).ok());
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+}
