@@ -8,16 +8,20 @@ use anyhow::{Context, ensure};
 const PAGE: &str = "docs/conformance.md";
 const ITEMS: usize = 52;
 
-const TEMPLATES: &str = "docs/conformance-templates.md";
+/// Pages of rules, and the letter that their numbers begin with.
+const RULES: [(&str, char); 2] =
+    [("docs/conformance-templates.md", 'T'), ("docs/conformance-quarks-jobs.md", 'Q')];
 /// Where the files are that its tests are named by.
 const CRATES: &str = "crates";
 
 /// Compares the pages with the tests of the workspace.
 pub(crate) fn check() -> anyhow::Result<()> {
     items()?;
-    let page = read(TEMPLATES)?;
-    let faults = faults(&page, |file| std::fs::read_to_string(Path::new(CRATES).join(file)).ok());
-    ensure!(faults.is_empty(), "{TEMPLATES}:\n{}", faults.join("\n"));
+    for (path, letter) in RULES {
+        let source = |file: &str| std::fs::read_to_string(Path::new(CRATES).join(file)).ok();
+        let faults = faults(&read(path)?, letter, source);
+        ensure!(faults.is_empty(), "{path}:\n{}", faults.join("\n"));
+    }
     Ok(())
 }
 
@@ -64,12 +68,13 @@ fn collect(folder: &Path, names_found: &mut BTreeSet<String>) -> anyhow::Result<
     Ok(())
 }
 
-/// What is wrong with a page of rules: rows of a number (`T1.2`), a rule, what we do, and `FILE::NAME` of each test, or
-/// why there is none. Numbers follow each other; a test is there if its file, as `source` has it, has it.
-fn faults(page: &str, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
+/// What is wrong with a page of rules: rows of a number (`T1.2`, where `T` is the page's letter), a rule, what we do,
+/// and `FILE::NAME` of each test, or why there is none. Numbers follow each other; a test is there if its file, as `source` has it, has it.
+fn faults(page: &str, letter: char, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut faults = Vec::new();
     let (mut section, mut last) = (0, 0);
-    for row in page.lines().filter(|line| line.starts_with("| T")) {
+    let row_start = format!("| {letter}");
+    for row in page.lines().filter(|line| line.starts_with(&row_start)) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         let [number, _, _, tests] = cells.as_slice() else {
             faults.push(format!("no four cells: {row}"));
@@ -83,7 +88,7 @@ fn faults(page: &str, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
             false => of > section && index == 1,
         };
         if !found.is_some_and(follows) {
-            faults.push(format!("{number} does not follow T{section}.{last}"));
+            faults.push(format!("{number} does not follow {letter}{section}.{last}"));
         }
         (section, last) = found.unwrap_or((section, last));
         let named: Vec<(&str, &str)> =
@@ -109,18 +114,20 @@ fn faults(page: &str, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
-    use super::{CRATES, TEMPLATES, faults};
+    use super::{CRATES, RULES, faults};
 
     fn of(page: &str) -> Vec<String> {
-        faults(page, |file| (file == "a/src/b.rs").then(|| "fn is_there() {}".to_owned()))
+        faults(page, 'T', |file| (file == "a/src/b.rs").then(|| "fn is_there() {}".to_owned()))
     }
 
     #[test]
-    fn the_page_of_templates_names_tests_that_are_there() {
+    fn the_pages_of_rules_name_tests_that_are_there() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let page = std::fs::read_to_string(root.join(TEMPLATES)).unwrap();
-        let source = |file: &str| std::fs::read_to_string(root.join(CRATES).join(file)).ok();
-        assert_eq!(faults(&page, source), [""; 0]);
+        for (path, letter) in RULES {
+            let page = std::fs::read_to_string(root.join(path)).unwrap();
+            let source = |file: &str| std::fs::read_to_string(root.join(CRATES).join(file)).ok();
+            assert_eq!(faults(&page, letter, source), [""; 0], "{path}");
+        }
     }
 
     #[test]
