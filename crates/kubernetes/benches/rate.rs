@@ -2,7 +2,8 @@
 //! bench plays the kubelet and patches their status.
 //!
 //! `cargo bench -p kubernetes --bench rate`, with the programs of `cargo xtask cluster up`: the API server is
-//! the bench's own. `RATE_ORDERS` (1,000) provisions at once, as many Jobs that are no more than created and
+//! the bench's own. `RATE_ORDERS` (1,000) provisions at once, of a broker as the seed has it and of one that takes its
+//! parameters in a file, which costs a Secret more; as many Jobs that are no more than created and
 //! deleted when they are complete, and four plain creates for each.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use agent::{KeyPair, ORDER_VARIABLE, Order};
 use engine::policy::PerAction;
+use engine::ports::Offer;
 use engine::{Engine, Policy, Ports, SystemClock};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, pin_mut, stream};
@@ -21,6 +23,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::watcher::{Config, Event, watcher};
 use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, resources};
+use osb::jobs::contract::Capability;
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
 use testkit::kubelet::{Act, End, Kubelet};
@@ -48,22 +51,29 @@ async fn main() {
         "plans": [{"id": "p", "name": "small", "description": "d"}],
     }]});
     let well = |_: &_| Act { begins: Duration::ZERO, lasts: Duration::ZERO, end: End::Well };
-    let _kubelet = Kubelet::start(client.clone(), NAMESPACE, catalog, Arc::new(well));
+    let _kubelet = Kubelet::start(client.clone(), NAMESPACE, catalog.clone(), Arc::new(well));
     let engine = engine(&client).await;
     plain(&client, "warm", 200).await;
     for round in 0..3 {
         let creates = plain(&client, &format!("plain-{round}"), count * WRITES).await;
         let jobs = bare(&client, round, count).await;
-        let (accepted, done) = provisions(&engine, round, count).await;
         let rate = |many: usize, took: Duration| many as f64 / took.as_secs_f64();
-        let (creates, jobs, done) =
-            (rate(count * WRITES, creates), rate(count, jobs), rate(count, done));
-        println!(
-            "{count} provisions: 202 at {:.0}/s, carried out at {done:.1}/s; bare Jobs {jobs:.1}/s, ratio \
-             {:.2}; plain creates {creates:.0}/s",
-            rate(count, accepted),
-            done / jobs,
-        );
+        let (creates, jobs) = (rate(count * WRITES, creates), rate(count, jobs));
+        for (broker, capabilities) in
+            [("of version 1", vec![]), ("with a request file", vec![Capability::RequestFile])]
+        {
+            let offer = Offer { catalog: catalog.clone(), capabilities, ..Offer::default() };
+            engine.set_offer(offer).await.unwrap();
+            let prefix = format!("{}-{round}", broker.replace(' ', "-"));
+            let (accepted, done) = provisions(&engine, &prefix, count).await;
+            let done = rate(count, done);
+            println!(
+                "{count} provisions of a broker {broker}: 202 at {:.0}/s, carried out at {done:.1}/s; bare Jobs \
+                 {jobs:.1}/s, ratio {:.2}; plain creates {creates:.0}/s",
+                rate(count, accepted),
+                done / jobs,
+            );
+        }
     }
 }
 
@@ -132,13 +142,13 @@ async fn bare(client: &Client, round: usize, count: usize) -> Duration {
 }
 
 /// All at once: until the last was accepted, and until the last was carried out.
-async fn provisions(engine: &Engine, round: usize, count: usize) -> (Duration, Duration) {
+async fn provisions(engine: &Engine, prefix: &str, count: usize) -> (Duration, Duration) {
     let call = Call { accepts_incomplete: true, ..Call::default() };
     let begun = Instant::now();
     let accepted = join_all((0..count).map(|n| {
         let (engine, call) = (engine.clone(), call.clone());
+        let id = InstanceId::new(format!("{prefix}-{n}")).unwrap();
         tokio::spawn(async move {
-            let id = InstanceId::new(format!("i-{round}-{n}")).unwrap();
             let order: ProvisionRequest = serde_json::from_value(json!({
                 "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
                 "parameters": {"size": n},
