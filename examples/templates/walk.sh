@@ -173,7 +173,7 @@ refused 'field is immutable' in_market patch templateinstance shop --as walk-bob
     --patch '{"spec": {"requester": {"username": "walk-bob"}}}'
 
 say "Reach the broker, as the platform, for Alice"
-at_home port-forward deployment/manciple :8080 >"$tmp/forward" &
+kubectl --namespace "$home" port-forward deployment/manciple :8080 >"$tmp/forward" &
 forward=$!
 until port=$(sed -n 's/^Forwarding from 127.0.0.1:\([0-9]*\) .*/\1/p' "$tmp/forward") && [ -n "$port" ]; do
     kill -0 "$forward" || fail "no port is forwarded"

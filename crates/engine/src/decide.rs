@@ -170,7 +170,7 @@ fn attempt(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
             false => write(transition::started(record, now), vec![]),
         },
         RunState::Running { progress: Some(said) }
-            if record.operation.progress.as_deref() != Some(said) =>
+            if record.operation.progress.as_deref().unwrap_or_default() != said =>
         {
             write(transition::progressed(record, said, now), vec![])
         }

@@ -213,7 +213,7 @@ pub enum RunState {
     Absent,
     /// It goes on.
     Running {
-        /// How far it is, if it says so.
+        /// How far it is, if that is known; empty if there is nothing to tell, whatever was told before.
         progress: Option<String>,
     },
     /// It ended; its result is kept until it is released.

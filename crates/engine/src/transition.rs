@@ -158,10 +158,10 @@ pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
     next
 }
 
-/// The run, or whoever does the external work, said how far it is.
+/// The run said how far it is, or, with nothing, that what was said before holds no longer.
 pub(crate) fn progressed(record: &Record, progress: &str, now: Timestamp) -> Record {
     let mut next = record.clone();
-    next.operation.progress = Some(progress.to_owned());
+    next.operation.progress = Some(progress.to_owned()).filter(|said| !said.is_empty());
     next.updated_at = now;
     next
 }
@@ -278,6 +278,7 @@ pub(crate) fn buried(record: &Record, phase: Phase, now: Timestamp) -> Record {
 fn end(record: &mut Record, phase: Phase, now: Timestamp) {
     record.operation.phase = phase;
     record.operation.halts = None;
+    record.operation.progress = None;
     record.operation.ended_at = Some(now);
     record.updated_at = now;
 }

@@ -105,6 +105,28 @@ async fn a_run_that_is_there_is_adopted_collected_or_waited_for() {
     }
 }
 
+/// Of what kept a pod from beginning nothing is said while its broker works, or when it has ended.
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_a_run_is_told_as_long_as_it_holds() {
+    let policy = Policy::default();
+    let says = |said: &str| RunState::Running { progress: Some(said.to_owned()) };
+    let quiet = started(creating().await);
+    assert_eq!(decide(&policy, &seen(&quiet, says("")), NOW), Step::Wait(run(&quiet)));
+    let told = written(decide(&policy, &seen(&quiet, says("no node takes it")), NOW));
+    assert_eq!(told.operation.progress.as_deref(), Some("no node takes it"));
+    // What is not known changes nothing.
+    assert_eq!(decide(&policy, &seen(&told, running()), NOW), Step::Wait(run(&told)));
+    let ends = [
+        RunState::Finished(Ok(Output::default())),
+        ended(FailureKind::Failed),
+        RunState::Lost { why: "gone".to_owned() },
+    ];
+    for state in [says("")].into_iter().chain(ends) {
+        let next = written(decide(&policy, &seen(&told, state.clone()), NOW));
+        assert_eq!(next.operation.progress, None, "{state:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_kind_of_failure_ends_a_creation_in_its_own_way() {
     let policy = Policy { attempts: 1, ..Policy::default() };

@@ -324,3 +324,50 @@ fn templates_are_one_broker_among_others() {
         assert_eq!(http::get(&server.address, &path).unwrap().status, status, "{path}");
     }
 }
+
+/// A Job of its own asks each time; the script says what it is sold.
+#[test]
+fn a_catalog_is_asked_for_at_intervals_the_last_good_one_kept_and_no_plan_in_use_dropped() {
+    let mut town = Town::brokers("together");
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["catalog"] = json!({"refresh": "1s"});
+    town.site.settings = settings.to_string();
+    let offers = |plans: &[&str]| {
+        let script = script("s", plans, "");
+        town.script("one", &script.replacen("catalog)", "catalog) echo asked >>/ledger/all;", 1));
+    };
+    offers(&["small", "unused"]);
+    town.make(&town.broker("one"));
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    let asked = |more: usize| {
+        let before = town.effects("asked");
+        let more = || (town.effects("asked") >= before + more).then_some(());
+        assert!(within(20, more).is_some(), "nobody asks the broker\n{}", server.log());
+    };
+    let plans = |expected: &[&str]| {
+        let sold = || {
+            let catalog = http::get(&server.address, "/v2/catalog")?.body;
+            let plans = catalog["services"][0]["plans"].as_array()?.clone();
+            Some(plans.iter().map(|plan| plan["name"].clone()).collect::<Vec<_>>())
+        };
+        let as_expected = || (sold()? == expected).then_some(());
+        assert!(within(20, as_expected).is_some(), "{:?}\n{}", sold(), server.log());
+    };
+    plans(&["small", "unused"]);
+    asked(2);
+    assert_eq!(order::provisioned(&server, "i", &order_of("s", "small"))["state"], "succeeded");
+    offers(&["large"]);
+    plans(&["large", "small"]);
+    assert_eq!(order::provision(&server, "j", &order_of("s", "unused")).status, 400);
+    assert_eq!(order::provisioned(&server, "k", &order_of("s", "large"))["state"], "succeeded");
+    // What is no catalog changes nothing, and is asked for again.
+    town.script("one", "#!/bin/sh\necho asked >>/ledger/all\necho nothing\n");
+    asked(2);
+    plans(&["large", "small"]);
+    let said = town.said("one", "NotJson", &server);
+    assert!(said.contains("The catalog before stays in force"), "{said}");
+    offers(&["large", "new"]);
+    plans(&["large", "new", "small"]);
+    assert_eq!(town.said("one", "Serving", &server), "1 service can be ordered");
+}

@@ -133,21 +133,6 @@ impl Place {
     }
 }
 
-#[test]
-fn a_binding_is_listed_by_its_short_name() {
-    let place = Place::with(&json!({}));
-    place.order("p");
-    place.succeeds();
-    let ids = json!({"service_id": "s", "plan_id": "p"});
-    order::bind(&place.server, "i", "b", &ids);
-    let list = place.town.kubectl(&["get", "sb"]);
-    let (head, row) = list.split_once('\n').unwrap();
-    for column in ["BINDING", "PHASE", "READY", "OPERATION", "STATE"] {
-        assert!(head.contains(column), "{list}");
-    }
-    assert!(row.contains(" b ") && row.contains("True") && row.contains("Succeeded"), "{list}");
-}
-
 fn quota(town: &Town, pods: &str) {
     town.make(&json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
@@ -169,14 +154,6 @@ fn an_image_that_does_not_exist() {
     let said = last["description"].as_str().unwrap();
     assert!(last["state"] == "in progress" && said.contains("manciple.test/none:1"), "{last}");
     place.describes(&["Progressing", "the image cannot be pulled", "manciple.test/none:1"]);
-    // And in a list, by the short name.
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let list = place.town.kubectl(&["get", "si"]);
-    let lines: Vec<_> = list.lines().map(words).collect();
-    assert_eq!(lines[0], ["NAME", "INSTANCE", "PHASE", "READY", "OPERATION", "STATE", "AGE"]);
-    assert_eq!(lines[1][1..6], ["i", "Creating", "False", "provision", "InProgress"], "{list}");
-    let wide = place.town.kubectl(&["get", "si", "-o", "wide"]);
-    assert!(wide.contains("DESCRIPTION") && wide.contains("the image cannot be pulled"), "{wide}");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Keys {
 #[derive(Clone)]
 struct Known {
     newest: PublicKey,
+    /// The newest as it stands in the Secret: its id, and the private key.
+    pair: (String, ByteString),
     all: Arc<KeySet>,
 }
 
@@ -58,7 +60,7 @@ impl Keys {
         let name = format!("keys-{broker}");
         let known = match find(secrets.get(&name)).await? {
             Some(secret) => read(&name, &secret)?,
-            None => make(&secrets, &name, &broker).await?,
+            None => read(&name, &make(&secrets, &name, &broker, fresh()).await?)?,
         };
         Ok(Self { secrets, name, broker, known: RwLock::new(known) })
     }
@@ -75,11 +77,30 @@ impl Keys {
 
     /// Reads them again: another replica may have made a new one.
     pub(crate) async fn reload(&self) -> Result<(), KeyError> {
-        if let Some(secret) = find(self.secrets.get(&self.name)).await? {
-            let known = read(&self.name, &secret)?;
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
-        }
+        let known = read(&self.name, &self.whole().await?)?;
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())
+    }
+
+    /// The Secret, with the key that runs are sealed to here. A rotation leaves it there; somebody who removes
+    /// the Secret does not, and another replica that begins then makes one without it. Put back, no report is
+    /// lost.
+    async fn whole(&self) -> Result<Secret, KeyError> {
+        let (id, private) = self.known.read().unwrap_or_else(PoisonError::into_inner).pair.clone();
+        let secret = match find(self.secrets.get(&self.name)).await? {
+            Some(secret) => secret,
+            None => {
+                tracing::warn!(secret = %self.name, "the keys of reports were removed, and are put back");
+                let data = stood(id.clone(), private.clone());
+                make(&self.secrets, &self.name, &self.broker, data).await?
+            }
+        };
+        if secret.data.iter().any(|data| data.contains_key(&id)) {
+            return Ok(secret);
+        }
+        tracing::warn!(secret = %self.name, "a key of reports was removed, and is put back");
+        let patch = Patch::Merge(json!({"data": {id: BASE64.encode(&private.0)}}));
+        Ok(call(self.secrets.patch(&self.name, &PatchParams::default(), &patch)).await?)
     }
 
     /// Makes a new key each `period`, for ever; to be spawned. All replicas look, one of them makes it, and the
@@ -94,14 +115,10 @@ impl Keys {
     }
 
     async fn look(&self, period: Duration) -> Result<(), KeyError> {
-        let found = find(self.secrets.get(&self.name)).await?;
-        let known = match found {
-            // Reports of runs that go on are lost; those to come are not.
-            None => make(&self.secrets, &self.name, &self.broker).await?,
-            Some(secret) if age(&secret, Timestamp::now()) >= period => {
-                self.rotate(&secret).await?
-            }
-            Some(secret) => read(&self.name, &secret)?,
+        let secret = self.whole().await?;
+        let known = match age(&secret, Timestamp::now()) >= period {
+            true => self.rotate(&secret).await?,
+            false => read(&self.name, &secret)?,
         };
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())
@@ -153,20 +170,32 @@ fn fresh() -> BTreeMap<String, ByteString> {
     let pair = KeyPair::generate();
     let id = pair.public().id();
     let private = ByteString(pair.to_base64().as_bytes().to_vec());
-    [(id.clone(), private), (NEWEST.to_owned(), ByteString(id.into_bytes()))].into()
+    stood(id, private)
 }
 
-async fn make(secrets: &Api<Secret>, name: &str, broker: &str) -> Result<Known, KeyError> {
+/// A pair that is the newest, as it stands in the Secret.
+fn stood(id: String, private: ByteString) -> BTreeMap<String, ByteString> {
+    let newest = ByteString(id.clone().into_bytes());
+    [(id, private), (NEWEST.to_owned(), newest)].into()
+}
+
+/// Makes the Secret, if nobody else did.
+async fn make(
+    secrets: &Api<Secret>,
+    name: &str,
+    broker: &str,
+    data: BTreeMap<String, ByteString>,
+) -> Result<Secret, KeyError> {
     let unusable = |why: String| KeyError::Unusable(name.to_owned(), why);
     let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::BROKER: broker});
     let mut secret: Secret =
         serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))
             .map_err(|error| unusable(error.to_string()))?;
-    secret.data = Some(fresh());
+    secret.data = Some(data);
     match call(secrets.create(&PostParams::default(), &secret)).await {
-        Ok(_) => read(name, &secret),
+        Ok(secret) => Ok(secret),
         // Another replica came first.
-        Err(CallError::Exists) => read(name, &call(secrets.get(name)).await?),
+        Err(CallError::Exists) => Ok(call(secrets.get(name)).await?),
         Err(error) => Err(error.into()),
     }
 }
@@ -176,15 +205,15 @@ fn read(name: &str, secret: &Secret) -> Result<Known, KeyError> {
     let data = secret.data.as_ref().ok_or_else(|| unusable("it is empty"))?;
     let newest = data.get(NEWEST).ok_or_else(|| unusable("it has no `newest`"))?;
     let mut pairs = Vec::new();
-    let mut public = None;
+    let mut found = None;
     for (id, ByteString(private)) in data.iter().filter(|(id, _)| *id != NEWEST) {
         let text = std::str::from_utf8(private).map_err(|_| unusable("a key is not text"))?;
         let pair = KeyPair::from_base64(text).map_err(|error| unusable(&error.to_string()))?;
         if id.as_bytes() == newest.0 {
-            public = Some(pair.public().clone());
+            found = Some((pair.public().clone(), (id.clone(), ByteString(private.clone()))));
         }
         pairs.push(pair);
     }
-    let newest = public.ok_or_else(|| unusable("the newest key is not there"))?;
-    Ok(Known { newest, all: Arc::new(pairs.into_iter().collect()) })
+    let (newest, pair) = found.ok_or_else(|| unusable("the newest key is not there"))?;
+    Ok(Known { newest, pair, all: Arc::new(pairs.into_iter().collect()) })
 }

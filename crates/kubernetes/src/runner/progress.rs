@@ -50,10 +50,13 @@ impl Followed {
 }
 
 impl Shared {
-    /// What the broker last said of its progress, if it may say so.
+    /// What the broker last said of its progress. Of one that may not say so there is nothing to tell: what
+    /// kept its pod from beginning does so no longer.
     pub(super) fn progress(self: &Arc<Self>, run: &RunName, seen: &Seen) -> Option<String> {
         let pod = seen.pods.first()?;
-        seen.job.as_ref().filter(|job| job.progress)?;
+        if !seen.job.as_ref()?.progress {
+            return Some(String::new());
+        }
         let mut followed = self.followed.0.lock().unwrap_or_else(PoisonError::into_inner);
         let full = followed.len() >= FOLLOWED;
         let follower = match followed.entry(run.clone()) {

@@ -1,0 +1,139 @@
+//! Operations before somebody who has nothing but `kubectl`, on a real cluster: what is told is told as long as it holds,
+//! and a list says how each stands. What causes are told as is in `causes.rs`.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::town::Town;
+use support::{Served, order, within};
+
+/// Plan `fails` does; `slow` goes on for a minute.
+const BROKER: &str = r#"#!/bin/sh
+[ "$1" != bind ] || { echo '{"credentials":{}}'; exit; }
+[ "$5" != slow ] || sleep 60
+[ "$5" != fails ] || { echo 'no disk left' >&2; exit 3; }
+echo '{}'
+"#;
+
+/// A broker whose catalog is in a file, so that nothing has to run before an order; `set` is its settings.
+fn town(set: &Value) -> Town {
+    let mut town = Town::empty();
+    town.config_map("script", &json!({"broker": BROKER}));
+    let plans = ["small", "slow", "fails"]
+        .map(|plan| json!({"id": plan, "name": plan, "description": "d"}));
+    let catalog = json!({"services": [
+        {"id": "s", "name": "db", "description": "d", "bindable": true, "plans": plans},
+    ]});
+    let file = town.site.write("catalog.json", &catalog.to_string());
+    let mut settings = json!({
+        "namespace": town.namespace,
+        "image": testkit::cluster::SHELL_IMAGE,
+        "agent_file": testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}")),
+        "pod": town.pod("script"),
+    });
+    for (name, value) in set.as_object().into_iter().flatten() {
+        settings[name] = value.clone();
+    }
+    town.site.settings = json!({
+        "auth": {"disabled": true}, "catalog": {"file": file}, "kubernetes": settings,
+    })
+    .to_string();
+    town
+}
+
+/// Orders, and waits until `kubectl describe` has all these words; nobody asks the server meanwhile.
+fn ordered(town: &Town, server: &Served, plan: &str, words: &[&str]) -> String {
+    assert_eq!(order::provision(server, "i", &order::body(plan)).status, 202);
+    described(town, server, words)
+}
+
+/// Spaces are put together: a table is as wide as it is.
+fn described(town: &Town, server: &Served, words: &[&str]) -> String {
+    let describe = || squeezed(&town.kubectl(&["describe", "serviceinstance"]));
+    let has = |words: &[&str]| {
+        let described = describe();
+        words.iter().all(|word| described.contains(word)).then_some(described)
+    };
+    within(15, || has(words))
+        .unwrap_or_else(|| panic!("not all of {words:?} in {}\n{}", describe(), server.log()))
+}
+
+fn squeezed(text: &str) -> String {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The condition of the only instance.
+fn condition(town: &Town, type_: &str) -> Value {
+    let all = town.get("serviceinstances");
+    let mut conditions = all["items"][0]["status"]["conditions"].as_array().unwrap().iter();
+    conditions.find(|condition| condition["type"] == type_).unwrap().clone()
+}
+
+/// Asserts what an operation that goes on, and does not get on, says in its conditions.
+fn assert_stuck(town: &Town, words: &str) {
+    let progressing = condition(town, "Progressing");
+    assert_eq!(progressing["status"], "True", "{progressing}");
+    assert_eq!(progressing["reason"], "Running", "{progressing}");
+    assert!(progressing["message"].as_str().unwrap().contains(words), "{progressing}");
+    let ready = condition(town, "Ready");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Creating")));
+    let failed = condition(town, "Failed");
+    assert_eq!((&failed["status"], &failed["reason"]), (&json!("False"), &json!("None")));
+}
+
+/// It says so no longer when it is there: neither while the broker works nor when it has ended.
+#[test]
+fn describe_explains_a_config_map_that_is_missing_until_it_is_there() {
+    for (plan, phase, reason) in [("slow", "Creating", "Running"), ("small", "Ready", "Ended")] {
+        let town = town(&json!({"config_map": "later"}));
+        let server = town.serve();
+        let why = r#"configmap "later" not found"#;
+        ordered(&town, &server, plan, &[why]);
+        assert_stuck(&town, why);
+        town.config_map("later", &json!({"region": "eu"}));
+        let over = || {
+            let described = squeezed(&town.kubectl(&["describe", "serviceinstance"]));
+            let over = described.contains(&format!("Phase: {phase}")) && !described.contains(why);
+            over.then_some(())
+        };
+        let described = || town.kubectl(&["describe", "serviceinstance"]);
+        assert!(within(20, over).is_some(), "{plan}: {}", described());
+        let progressing = condition(&town, "Progressing");
+        assert_eq!(progressing["reason"], reason, "{progressing}");
+        assert_eq!(progressing["message"], Value::Null, "{progressing}");
+    }
+}
+
+#[test]
+fn a_printed_table_says_how_each_stands() {
+    let town = town(&json!({}));
+    let server = town.serve();
+    let rows = |arguments: &[&str]| {
+        let table = town.kubectl(arguments);
+        table.lines().map(squeezed).collect::<Vec<_>>()
+    };
+    assert_eq!(order::provisioned(&server, "i", &order::body("small"))["state"], "succeeded");
+    let made = order::bind(&server, "i", "b", &json!({"service_id": "s", "plan_id": "small"}));
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(order::provisioned(&server, "j", &order::body("fails"))["state"], "failed");
+    assert_eq!(order::provision(&server, "k", &order::body("slow")).status, 202);
+    assert_eq!(rows(&["get", "si"])[0], "NAME INSTANCE PHASE READY OPERATION STATE AGE");
+    for words in [
+        " i Ready True provision Succeeded ",
+        " j Broken False provision Failed ",
+        " k Creating False provision InProgress ",
+    ] {
+        let row = || rows(&["get", "si"]).iter().any(|row| row.contains(words)).then_some(());
+        assert!(within(10, row).is_some(), "{words}: {:?}", rows(&["get", "si"]));
+    }
+    let wide = rows(&["get", "serviceinstances", "-o", "wide"]);
+    assert_eq!(wide[0], "NAME INSTANCE PLAN PHASE READY OPERATION STATE DESCRIPTION AGE");
+    let failed = wide.iter().find(|row| row.contains(" j fails Broken ")).unwrap();
+    assert!(failed.contains("no disk left"), "{failed}");
+    let bindings = rows(&["get", "sb"]);
+    assert_eq!(bindings[0], "NAME BINDING PHASE READY OPERATION STATE AGE");
+    assert!(bindings[1].contains(" b Ready True bind Succeeded "), "{bindings:?}");
+    let all = town.kubectl(&["get", "manciple", "-o", "name"]);
+    assert_eq!(all.lines().count(), 4, "instances and bindings in one: {all}");
+}
