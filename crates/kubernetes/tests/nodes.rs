@@ -2,6 +2,9 @@
 //! in the end, and its run is neither a success nor one that took too long.
 
 #[allow(dead_code, reason = "shared with the schedules")]
+#[path = "support/attempts.rs"]
+mod attempts;
+#[allow(dead_code, reason = "shared with the schedules")]
 #[path = "schedules/world.rs"]
 mod world;
 

@@ -6,9 +6,13 @@
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one, `MANCIPLE_AT_ONCE=4` so many at once;
 //! `MANCIPLE_LOG=1` shows what the controllers say.
 
+#[allow(dead_code, reason = "shared with the schedules of brokers")]
+#[path = "../support/attempts.rs"]
+mod attempts;
 #[path = "../support/seeds.rs"]
 mod seeds;
 
+mod deaths;
 mod outages;
 mod town;
 mod users;

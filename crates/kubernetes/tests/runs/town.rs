@@ -23,9 +23,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::users::{User, resources, sure};
-
+use crate::attempts::Attempts;
 use crate::seeds::Sum;
+use crate::users::{User, resources, sure};
 
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
@@ -87,12 +87,12 @@ pub(crate) struct Town {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     kubelet: Kubelet,
+    pub(crate) attempts: Attempts,
     folder: PathBuf,
 }
 
 impl Town {
-    async fn new(place: &Place, seed: u64) -> Self {
-        let name = format!("runs-{seed}");
+    pub(crate) async fn new(place: &Place, name: &str, script: JobScript) -> Self {
         let client = kubernetes::client(Some(&place.kubeconfig)).await.unwrap();
         let labels = json!({
             "quarks.cloudfoundry.org/monitored": name,
@@ -102,8 +102,10 @@ impl Town {
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
         let namespaces = Api::<Namespace>::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        let kubelet = Kubelet::start_jobs(client.clone(), &name, script(seed));
-        Self { client, namespace: name, kubelet, folder: place.folder.clone() }
+        let kubelet = Kubelet::start_jobs(client.clone(), name, script);
+        let attempts = Attempts::watch(&client, name);
+        let (namespace, folder) = (name.to_owned(), place.folder.clone());
+        Self { client, namespace, kubelet, attempts, folder }
     }
 }
 
@@ -123,7 +125,7 @@ fn script(seed: u64) -> JobScript {
 
 pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     let random = Random::new(seed);
-    let town = Arc::new(Town::new(&place, seed).await);
+    let town = Arc::new(Town::new(&place, &format!("runs-{seed}"), script(seed)).await);
     let stage = watch::Sender::new(Stage::Wrong);
     let mut slots = JoinSet::new();
     for number in 0..REPLICAS {
@@ -189,7 +191,7 @@ impl Slot {
                 Stage::Wrong => self.plan(),
             };
             let proxy = Arc::new(Proxy::start(self.town.client.clone(), plan).await.unwrap());
-            let runtime = self.controller(&proxy);
+            let runtime = controller(&self.town, &proxy, &self.lease);
             tokio::select! {
                 () = proxy.died() => deaths += 1,
                 () = until_over(&mut self.stage, || proxy.calm()) => {}
@@ -217,43 +219,44 @@ impl Slot {
             effect: None,
         }
     }
+}
 
-    fn controller(&self, proxy: &Proxy) -> Runtime {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let kubeconfig = self.town.folder.join(format!("controller-{count}"));
-        std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
-        let (namespace, lease) = (self.town.namespace.clone(), self.lease.clone());
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        runtime.spawn(async move {
-            let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
-            let settings = Settings {
-                namespace: namespace.clone(),
-                name: "runs".to_owned(),
-                monitored: Monitored::Labelled(namespace.clone()),
-                delivery: "agent".into(),
-                settle: Duration::from_millis(100),
-                workers: 4,
-                key_rotation: Duration::from_secs(3600),
-                wraps: true,
-                strict: false,
-                verbatim_prefixes: false,
-            };
-            let controller = loop {
-                match Controller::open(client.clone(), settings.clone()).await {
-                    Ok(controller) => break controller,
-                    Err(_) => sleep(Duration::from_millis(100)).await,
-                }
-            };
-            let identity = format!("controller-{count}");
-            let lead = Lead::new(client, &namespace, &lease, &identity).lasting(LEASE);
-            let lead = Arc::new(lead);
-            let keeps = Arc::clone(&lead);
-            tokio::spawn(async move { keeps.keep().await });
-            controller.run(lead).await;
-        });
-        runtime
-    }
+/// A controller in a runtime of its own, so that it can be ended at once.
+pub(crate) fn controller(town: &Town, proxy: &Proxy, lease: &str) -> Runtime {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let kubeconfig = town.folder.join(format!("controller-{count}"));
+    std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
+    let (namespace, lease) = (town.namespace.clone(), lease.to_owned());
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.spawn(async move {
+        let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+        let settings = Settings {
+            namespace: namespace.clone(),
+            name: "runs".to_owned(),
+            monitored: Monitored::Labelled(namespace.clone()),
+            delivery: "agent".into(),
+            settle: Duration::from_millis(100),
+            workers: 4,
+            key_rotation: Duration::from_secs(3600),
+            wraps: true,
+            strict: false,
+            verbatim_prefixes: false,
+        };
+        let controller = loop {
+            match Controller::open(client.clone(), settings.clone()).await {
+                Ok(controller) => break controller,
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        };
+        let identity = format!("controller-{count}");
+        let lead = Lead::new(client, &namespace, &lease, &identity).lasting(LEASE);
+        let lead = Arc::new(lead);
+        let keeps = Arc::clone(&lead);
+        tokio::spawn(async move { keeps.keep().await });
+        controller.run(lead).await;
+    });
+    runtime
 }
 
 async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
@@ -263,7 +266,7 @@ async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
 }
 
 /// All ended as was triggered, and nothing is left behind.
-async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
+pub(crate) async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
     // The last run of all has its outcome; then nothing may follow.
     let begun = Instant::now();
     while !left(town).await.is_empty() {
@@ -274,6 +277,9 @@ async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
         sleep(Duration::from_millis(250)).await;
     }
     sleep(QUIET).await;
+    let is_robbed =
+        |job: &str| users.iter().any(|user| user.is_robbed() && job.starts_with(&user.name));
+    town.attempts.assert_one_job_each(|job| !is_robbed(job));
     let ledger = town.kubelet.ledger();
     for user in users {
         let object = user.get().await.data;

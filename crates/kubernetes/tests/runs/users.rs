@@ -79,6 +79,17 @@ impl User {
         (0..).zip(manners).map(of).collect()
     }
 
+    /// One whose QuarksJob runs for what changes, again and again.
+    pub(crate) fn who_changes_things(town: &Arc<Town>, random: Random) -> Self {
+        Self {
+            town: Arc::clone(town),
+            random,
+            manner: Manner::Follower,
+            name: "follower".to_owned(),
+            triggers: 0,
+        }
+    }
+
     pub(crate) async fn run(mut self) -> Self {
         self.pause(600).await;
         match self.manner {

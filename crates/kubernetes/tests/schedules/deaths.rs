@@ -67,8 +67,8 @@ async fn dies_at(place: Place, call: u64, effect: bool) -> bool {
         }
     };
     check(&world, &fleet, vec![user.unwrap()], policy()).await;
-    world.assert_one_job_each();
-    let attempts = world.attempts();
+    world.attempts.assert_one_job_each(|_| true);
+    let attempts = world.attempts.names();
     assert_eq!(attempts.len(), OPERATIONS, "{name}: {attempts:?}");
     for (run, entry) in world.kubelet.ledger() {
         assert_eq!((entry.begun.len(), &entry.end), (1, &Some(End::Well)), "{name}: {run}");

@@ -1,6 +1,6 @@
 //! What outlives replicas: an API server's namespace, its kubelet, and what is asked of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use engine::Policy;
 use engine::ports::Offer;
-use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
 use kube::api::{Api, PostParams};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt};
 use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
 use testkit::kubelet::{Kubelet, Script};
 use testkit::plane::ControlPlane;
-use tokio::task::JoinSet;
+
+use crate::attempts::Attempts;
 
 pub(crate) const BROKER: &str = "schedules";
 
@@ -29,13 +27,9 @@ pub(crate) struct World {
     pub(crate) kubelet: Kubelet,
     /// The runs whose pods somebody took away.
     taken: Mutex<BTreeSet<String>>,
-    jobs: Jobs,
+    pub(crate) attempts: Attempts,
     folder: PathBuf,
-    _tasks: JoinSet<()>,
 }
-
-/// The uids of the Jobs that were seen, by their names.
-type Jobs = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 impl World {
     pub(crate) async fn new(plane: &Place, name: &str, script: Script) -> Self {
@@ -45,31 +39,15 @@ impl World {
         let namespaces = Api::<Namespace>::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
-        let jobs = Jobs::default();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(follow(Api::namespaced(client.clone(), name), Arc::clone(&jobs)));
+        let attempts = Attempts::watch(&client, name);
         Self {
             client,
             namespace: name.to_owned(),
             kubelet,
             taken: Mutex::default(),
-            jobs,
+            attempts,
             folder: plane.folder.clone(),
-            _tasks: tasks,
         }
-    }
-
-    /// Fails if a run had a Job after its Job: an attempt has one, whoever died and whatever was lost.
-    pub(crate) fn assert_one_job_each(&self) {
-        let jobs = self.jobs.lock().unwrap();
-        assert!(!jobs.is_empty(), "no Job was seen");
-        let again: Vec<_> = jobs.iter().filter(|(_, uids)| uids.len() > 1).collect();
-        assert!(again.is_empty(), "made again: {again:?}");
-    }
-
-    /// The names of all Jobs that were seen: of each attempt.
-    pub(crate) fn attempts(&self) -> BTreeSet<String> {
-        self.jobs.lock().unwrap().keys().cloned().collect()
     }
 
     pub(crate) fn taken(&self) -> BTreeSet<String> {
@@ -88,21 +66,6 @@ impl World {
         let path = self.folder.join(name);
         std::fs::write(&path, content).unwrap();
         path
-    }
-}
-
-async fn follow(api: Api<Job>, jobs: Jobs) {
-    let events = watcher(api, watcher::Config::default());
-    pin_mut!(events);
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Apply(job) | Event::InitApply(job)) => {
-                let uid = job.metadata.uid.clone().unwrap_or_default();
-                jobs.lock().unwrap().entry(job.name_any()).or_default().insert(uid);
-            }
-            Ok(_) => {}
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
     }
 }
 
