@@ -74,13 +74,14 @@ impl Lead {
 
     /// Takes it when it is free and keeps it, until it is given back. To be spawned.
     pub async fn keep(&self) {
+        let mut ours: Option<Lease> = None;
         let mut seen: Option<Seen> = None;
         let mut renewed: Option<Instant> = None;
         while !self.given_back.load(Ordering::Relaxed) {
             let begun = Instant::now();
             // A holder has to know in time that it is one no more: an answer that takes long is none.
-            match tokio::time::timeout(self.renew(), self.step(&mut seen)).await {
-                Ok(Ok(ours)) => renewed = ours.then_some(begun),
+            match tokio::time::timeout(self.renew(), self.step(&mut ours, &mut seen)).await {
+                Ok(Ok(())) => renewed = ours.is_some().then_some(begun),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, lease = %self.name, "the Lease cannot be had");
                 }
@@ -122,8 +123,25 @@ impl Lead {
         }
     }
 
-    /// One look, one write at most; whether it is ours now.
-    async fn step(&self, seen: &mut Option<Seen>) -> Result<bool, CallError> {
+    /// Leaves in `ours` what was written of it if it is ours now. What is ours is written as it was left, which
+    /// is refused if anybody wrote since: only then, and while it is another's, is it looked at.
+    async fn step(
+        &self,
+        ours: &mut Option<Lease>,
+        seen: &mut Option<Seen>,
+    ) -> Result<(), CallError> {
+        // Taken, so that it is looked at after a write of which no answer came.
+        if let Some(lease) = ours.take() {
+            *ours = self.write(Some(lease)).await?;
+        }
+        if ours.is_none() {
+            *ours = self.look_and_write(seen).await?;
+        }
+        Ok(())
+    }
+
+    /// One look, one write at most.
+    async fn look_and_write(&self, seen: &mut Option<Seen>) -> Result<Option<Lease>, CallError> {
         let Some(lease) = find(self.leases.get(&self.name)).await? else {
             return self.write(None).await;
         };
@@ -141,15 +159,16 @@ impl Lead {
             Some(seen) if seen.version == version && seen.at + duration <= now => {
                 self.write(Some(lease)).await
             }
-            Some(seen) if seen.version == version => Ok(false),
+            Some(seen) if seen.version == version => Ok(None),
             _ => {
                 *seen = Some(Seen { version, at: now });
-                Ok(false)
+                Ok(None)
             }
         }
     }
 
-    async fn write(&self, before: Option<Lease>) -> Result<bool, CallError> {
+    /// As it was written, unless another was quicker.
+    async fn write(&self, before: Option<Lease>) -> Result<Option<Lease>, CallError> {
         let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);
         let now = MicroTime(jiff::Timestamp::now());
@@ -180,9 +199,8 @@ impl Lead {
             }
         };
         match written {
-            Ok(_) => Ok(true),
-            // Another was quicker.
-            Err(CallError::Conflict | CallError::Exists | CallError::NotFound) => Ok(false),
+            Ok(lease) => Ok(Some(lease)),
+            Err(CallError::Conflict | CallError::Exists | CallError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }

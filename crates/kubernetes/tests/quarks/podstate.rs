@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::harness::{Town, pod};
 
@@ -26,8 +26,18 @@ async fn begin(town: &Town, name: &str, app: &str) -> String {
         "metadata": {"name": name, "labels": {"app": app}}, "spec": pod("sleep 600"),
     });
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    let made = town.cluster.api::<Pod>().create(&PostParams::default(), &pod).await.unwrap();
-    made.metadata.uid.unwrap()
+    let pods = town.cluster.api::<Pod>();
+    let made = timeout(Duration::from_secs(30), async {
+        loop {
+            // Not before the namespace has its service account, with its token.
+            match pods.create(&PostParams::default(), &pod).await {
+                Ok(made) => return made,
+                Err(error) => eprintln!("{name}: {error}"),
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    });
+    made.await.expect("it can be made").metadata.uid.unwrap()
 }
 
 /// Waits until a pod runs: before, it has stages to come to that are followed.

@@ -65,7 +65,9 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
         "maxPods": 200,
         // No throttle between a decision and a container: tests wait for it.
         "registryPullQPS": 0,
-        "eventRecordQPS": 0,
+        // Zero would be the client's five a second: an event would come a minute late where pods come and go.
+        "eventRecordQPS": 200,
+        "eventBurst": 400,
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
     });
