@@ -162,12 +162,17 @@ impl Logged {
         })
     }
 
+    /// How many lines of the log are its own.
+    pub fn lines_in_log(&self) -> usize {
+        self.length.div_ceil(CHUNK)
+    }
+
     /// Finds the report in the text of the log, whatever else is there.
     ///
     /// # Errors
     /// [`Error::Incomplete`], [`Error::OtherDigest`].
     pub fn read(&self, log: &str) -> Result<Sealed, Error> {
-        let total = self.length.div_ceil(CHUNK);
+        let total = self.lines_in_log();
         let short = self.short();
         let mut found: Vec<Option<Vec<u8>>> = vec![None; total];
         for line in log.split('\n') {

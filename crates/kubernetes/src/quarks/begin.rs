@@ -12,7 +12,6 @@ use super::capture::Means;
 use super::inputs::valueless;
 use super::reference::Kind;
 use super::resource::Resource;
-use super::seen::SeenJob;
 use super::table::Key;
 use super::{Controller, manifest, naming};
 use crate::calls::{CallError, call, find};
@@ -43,7 +42,12 @@ impl Controller {
             };
             let table = self.table();
             let newest = |base: &str| Some(table.objects.newest(&key.namespace, base)?.0);
-            manifest::of_run(resource, run, &means, newest)
+            manifest::of_run(resource, run, &means, newest).map(|mut job| {
+                let name = naming::of_run(&resource.name, &resource.uid, run);
+                let annotations = &mut job["metadata"]["annotations"];
+                table.prove(&key.namespace, &name, &resource.uid, annotations);
+                job
+            })
         };
         let job = job.and_then(|job| {
             let read: Result<Job, _> = serde_path_to_error::deserialize(&job);
@@ -68,7 +72,7 @@ impl Controller {
         match made {
             Ok(job) => {
                 self.counters.started.add();
-                SeenJob::of(&job).map(|job| self.table().learn_job(job));
+                self.table().learn_answer(&job);
             }
             Err(CallError::Exists) => self.adopt(key, resource, run).await?,
             Err(CallError::Invalid(why)) => {
@@ -94,15 +98,16 @@ impl Controller {
         let name = naming::of_run(&resource.name, &resource.uid, run);
         let found = find(self.api::<Job>(&key.namespace).get(&name)).await?;
         let Some(found) = found else { return Err(CallError::Conflict) };
-        match SeenJob::of(&found) {
-            Some(job) if job.owner == resource.uid => {
-                self.table().learn_job(job);
+        let mut table = self.table();
+        match table.seen_job(&found).filter(|job| job.owner == resource.uid) {
+            Some(job) => {
+                table.learn_job(job);
             }
-            _ => {
+            None => {
                 let why = format!(
                     "a Job {name} is there that is not ours: delete it, then trigger again"
                 );
-                self.table().kept(key, run.id, Outcome::failed("JobRefused", why));
+                table.kept(key, run.id, Outcome::failed("JobRefused", why));
             }
         }
         Ok(())

@@ -150,7 +150,9 @@ impl Object {
     fn version_of(&self) -> Option<(&str, u64)> {
         self.marks()?;
         let base = base(&self.name)?;
-        Some((base, self.name[base.len() + 2..].parse().ok()?))
+        let version: u64 = self.name[base.len() + 2..].parse().ok()?;
+        // What is larger somebody has written to do harm: there would be none after it.
+        (version < MAX_VERSION).then_some((base, version))
     }
 
     /// What is looked for by those who refer to it.
@@ -189,6 +191,9 @@ fn digest<'a>(data: impl Iterator<Item = (u8, &'a str, &'a [u8])>) -> Digest {
     digest.copy_from_slice(&hash.finish().as_ref()[..16]);
     digest
 }
+
+/// Versions are less: exact in any JSON.
+const MAX_VERSION: u64 = 1 << 53;
 
 impl Objects {
     /// None yet. A digest of something short is as good as itself, without a `key` that nobody knows.
@@ -336,6 +341,20 @@ mod tests {
         let mut objects = Objects::new(key);
         objects.learn(Object::of_secret(&secret).unwrap());
         objects.held("n", Kind::Secret, "s").1
+    }
+
+    #[test]
+    fn a_version_that_leaves_none_after_it_is_none() {
+        let mut objects = Objects::new(b"key");
+        for name in ["x-v2", "x-v18446744073709551615", "x-v9007199254740992"] {
+            let label = json!({"quarks.cloudfoundry.org/secret-kind": "versionedSecret"});
+            let secret = json!({"metadata": {
+                "name": name, "namespace": "n", "resourceVersion": "1", "labels": label,
+            }});
+            let secret: Secret = serde_json::from_value(secret).unwrap();
+            objects.learn(Object::of_secret(&secret).unwrap());
+        }
+        assert_eq!(objects.newest("n", "x").map(|(version, _)| version), Some(2));
     }
 
     #[test]

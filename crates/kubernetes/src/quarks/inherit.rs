@@ -15,7 +15,7 @@ use super::dialect::TRIGGERED;
 use super::naming;
 use super::noted;
 use super::resource::Resource;
-use super::seen::{JobEnd, SeenJob, end};
+use super::seen::{JobEnd, end};
 use super::table::Key;
 use crate::calls::{CallError, call};
 
@@ -28,13 +28,15 @@ impl Controller {
         let (label, name) = (key.dialect.label("qjob-name"), naming::label(&key.name));
         let of_it = format!("{label}={name},!{TRIGGERED}");
         let found = call(jobs.list(&ListParams::default().labels(&of_it))).await?;
-        for (job, notes) in inheritance(&resource, &found.items) {
+        for (job, mut notes) in inheritance(&resource, &found.items) {
             let params = PatchParams::default();
             let name = job.metadata.name.as_deref().unwrap_or_default();
+            let annotations = &mut notes["metadata"]["annotations"];
+            self.table().prove(&key.namespace, name, &resource.uid, annotations);
             match call(jobs.patch(name, &params, &Patch::Merge(notes))).await {
                 Ok(job) => {
                     tracing::info!(namespace = &*key.namespace, name, "a Job of before is a run");
-                    SeenJob::of(&job).map(|job| self.table().learn_job(job));
+                    self.table().learn_answer(&job);
                 }
                 // It went just now: the original has seen its end.
                 Err(CallError::NotFound) => {}

@@ -15,6 +15,10 @@ use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
 use crate::calls::{CallError, call, find};
 
+/// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
+/// A kubelet writes at most 16 KiB as one.
+const STRAY_LINES: i64 = 512;
+
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
     pub(super) async fn keep(
@@ -139,8 +143,16 @@ impl Controller {
         let mut reports = Vec::new();
         for (reporter, found) in report::find(dialect, pod, spec) {
             let log = match &found {
-                Found::InLog(container, _) | Found::Printed(container) => {
-                    Some(self.log(pod, container).await?)
+                Found::InLog(container, logged) => {
+                    let lines = i64::try_from(logged.lines_in_log()).unwrap_or(i64::MAX);
+                    let tail_lines = Some(lines.saturating_add(STRAY_LINES));
+                    let limits = LogParams { tail_lines, ..LogParams::default() };
+                    Some(self.log(pod, container, limits).await?)
+                }
+                Found::Printed(container) => {
+                    let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
+                    let limits = LogParams { limit_bytes, ..LogParams::default() };
+                    Some(self.log(pod, container, limits).await?)
                 }
                 _ => None,
             };
@@ -157,13 +169,21 @@ impl Controller {
                 (_, Err(error)) => error.to_string(),
                 (_, Ok(_)) => String::new(),
             };
-            reports.push(opened.unwrap_or_else(|_| report::lost(dialect, spec, &reporter, &why)));
+            let mut report =
+                opened.unwrap_or_else(|_| report::lost(dialect, spec, &reporter, &why));
+            report::only_of(&reporter, &mut report);
+            reports.push(report);
         }
         Ok(reports)
     }
 
-    async fn log(&self, pod: &SeenPod, container: &str) -> Result<String, CallError> {
-        let params = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
+    async fn log(
+        &self,
+        pod: &SeenPod,
+        container: &str,
+        limits: LogParams,
+    ) -> Result<String, CallError> {
+        let params = LogParams { container: Some(container.to_owned()), ..limits };
         match call(self.api::<Pod>(&pod.namespace).logs(&pod.name, &params)).await {
             // The container's log went with it.
             Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),

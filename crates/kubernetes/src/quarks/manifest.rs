@@ -119,13 +119,6 @@ fn tell(pod: &mut Value, variables: &[Value]) {
     }
 }
 
-/// How long a Job that has failed is kept: by its template, in seconds.
-pub(super) fn ttl(resource: &Resource) -> Option<Value> {
-    let spec = resource.spec();
-    let ttl = &spec["template"]["spec"][TTL];
-    (resource.dialect == Dialect::QuarksJob && ttl.is_u64()).then(|| json!({"spec": {TTL: ttl}}))
-}
-
 /// What refers to it as an owner.
 pub(super) fn owner(resource: &Resource, block: bool) -> Value {
     json!({

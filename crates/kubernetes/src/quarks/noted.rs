@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use engine::trigger::{Run, Trigger};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::ObjectMeta;
+use ring::hmac;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,6 +24,8 @@ const TRIGGER: &str = "manciple.dev/trigger";
 const SPEC: &str = "manciple.dev/spec";
 /// What is kept of it: `spec.output`.
 const OUTPUT: &str = "manciple.dev/output";
+/// Tells a Job that we have made from one that somebody has made to look like it.
+const PROOF: &str = "manciple.dev/proof";
 /// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 
@@ -53,6 +57,43 @@ impl Noted {
     pub(super) fn is_by(&self, spec: &Value) -> bool {
         self.digest.as_deref().is_none_or(|known| known == digest(spec))
     }
+}
+
+/// What Jobs are proved to be ours with. Whoever may make Jobs in a namespace could otherwise have one taken for a
+/// run's, with notes that say which Secrets are written; and so would be a Job that was copied by hand.
+pub(super) struct Proofs(hmac::Key);
+
+impl Proofs {
+    /// With the key that digests are told with: of those nothing is as long as what is proved here.
+    pub(super) fn new(key: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+    }
+
+    /// Adds the proof to the annotations of a Job that is to be.
+    pub(super) fn add(&self, namespace: &str, name: &str, owner: &str, annotations: &mut Value) {
+        let note = |name: &str| annotations[name].as_str();
+        let proof = hmac::sign(&self.0, &proved(namespace, name, owner, note));
+        annotations[PROOF] = json!(HEXLOWER.encode(proof.as_ref()));
+    }
+
+    /// Whether we have made it, under this name, for this owner, with these notes.
+    pub(super) fn hold(&self, job: &ObjectMeta, owner: &str) -> bool {
+        let note = |name: &str| job.annotations.as_ref()?.get(name).map(String::as_str);
+        let (Some(namespace), Some(name)) = (&job.namespace, &job.name) else { return false };
+        let proof = note(PROOF).and_then(|proof| HEXLOWER.decode(proof.as_bytes()).ok());
+        let proved = proved(namespace, name, owner, note);
+        proof.is_some_and(|proof| hmac::verify(&self.0, &proved, &proof).is_ok())
+    }
+}
+
+fn proved<'n>(
+    namespace: &str,
+    name: &str,
+    owner: &str,
+    note: impl Fn(&str) -> Option<&'n str>,
+) -> Vec<u8> {
+    let notes = [RUN_ID, TRIGGER, SPEC, OUTPUT, INHERITED].map(note);
+    json!(["a Job of a run", namespace, name, owner, notes]).to_string().into_bytes()
 }
 
 /// What its Job says of a run.
@@ -131,6 +172,45 @@ mod tests {
         let kept = spec_of(Dialect::QuarksJob, &job).unwrap();
         assert_eq!(kept["output"], spec["output"]);
         assert_eq!(Dialect::QuarksJob.pod_spec(&kept)["containers"][0]["name"], "c");
+    }
+
+    #[test]
+    fn only_what_was_made_under_this_name_for_this_owner_with_these_notes_is_ours() {
+        let proofs = Proofs::new(&[7; 32]);
+        let run =
+            Run { id: 3, trigger: Trigger::Now, at: String::new(), inputs: Vec::new(), pod: None };
+        let mut annotations = notes(&run, &json!({"output": {"outputMap": {}}}));
+        proofs.add("n", "a-3", "u", &mut annotations);
+        let made = json!({"namespace": "n", "name": "a-3", "annotations": annotations});
+        let changed = |path: &str, value: Value| {
+            let mut changed = made.clone();
+            *changed.pointer_mut(path).unwrap() = value;
+            changed
+        };
+        let with = |name: &str, value: &str| {
+            let mut changed = made.clone();
+            changed["annotations"][name] = json!(value);
+            changed
+        };
+        for (case, metadata, owner, expected) in [
+            ("as it was made", made.clone(), "u", true),
+            ("a note of somebody else", with("example.com/x", "y"), "u", true),
+            ("another name", changed("/name", json!("copy")), "u", false),
+            ("another namespace", changed("/namespace", json!("m")), "u", false),
+            ("another owner", made.clone(), "v", false),
+            ("another run", with(RUN_ID, "4"), "u", false),
+            ("another output", with(OUTPUT, "{}"), "u", false),
+            ("the original's", with(INHERITED, "true"), "u", false),
+            ("no proof", with(PROOF, ""), "u", false),
+            ("half a proof", with(PROOF, "00"), "u", false),
+            ("no digits", with(PROOF, "x"), "u", false),
+            ("nothing", json!({}), "u", false),
+        ] {
+            let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+            assert_eq!(proofs.hold(&metadata, owner), expected, "{case}");
+        }
+        let metadata: ObjectMeta = serde_json::from_value(made).unwrap();
+        assert!(!Proofs::new(&[8; 32]).hold(&metadata, "u"), "another key");
     }
 
     #[test]

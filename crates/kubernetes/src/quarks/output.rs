@@ -19,6 +19,8 @@ pub(super) const PRINTED: &str = "stdout";
 pub(super) const LEFT: &str = "output.json";
 /// What the keys of a Secret hold together, in bytes.
 pub(super) const MAX_SECRET_BYTES: usize = 1024 * 1024;
+/// How many objects a file may fan out into: their names stand in the status, and one is written after the other.
+const MAX_FANNED: usize = 1000;
 /// The longest key of a Secret.
 const MAX_KEY_BYTES: usize = 253;
 
@@ -156,6 +158,8 @@ pub(super) struct Wanted {
 /// What is said of all outputs of a spec.
 struct General {
     labels: BTreeMap<String, String>,
+    /// Those whose values are no strings.
+    no_labels: Vec<String>,
     /// Whether values that are no strings become their JSON.
     stringifies: bool,
     versioned: bool,
@@ -166,8 +170,16 @@ struct General {
 impl General {
     fn of(output: &Value) -> Self {
         let versions = output["versionHistoryLimit"].as_u64();
+        let all = output["secretLabels"].as_object().into_iter().flatten();
+        let labels = all.clone();
         Self {
-            labels: Deserialize::deserialize(&output["secretLabels"]).unwrap_or_default(),
+            labels: labels
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+                .collect(),
+            no_labels: all
+                .filter(|(_, value)| !value.is_string())
+                .map(|(name, _)| name.clone())
+                .collect(),
             stringifies: output["stringifyValues"] == true,
             versioned: output["versioned"] == true,
             versions: versions.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
@@ -197,6 +209,9 @@ pub(super) fn kept(
     let general = General::of(&spec["output"]);
     let containers = dialect.pod_spec(spec)["containers"].as_array();
     let mut kept = Kept::default();
+    for name in &general.no_labels {
+        kept.notes.push(format!("secretLabels, {name}: it is no string, and left out; quote it"));
+    }
     let map = OutputMap::named(dialect, spec, verbatim_prefixes);
     for (container, files) in &map.0 {
         let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
@@ -282,7 +297,8 @@ fn read(
             return Err(("OutputMissing", "it was not there when the container ended".to_owned()));
         }
         Content::TooLarge(bytes) => {
-            let why = format!("it has {bytes} bytes, of which a Secret holds {MAX_SECRET_BYTES}");
+            let held = MAX_SECRET_BYTES;
+            let why = format!("it has {bytes} bytes or more, of which a Secret holds {held}");
             return Err(("OutputTooLarge", why));
         }
         Content::NotText => return Err(invalid("it is not UTF-8".to_owned())),
@@ -309,6 +325,10 @@ fn read(
     let flat = object(text).map_err(invalid)?;
     if options.persistence_method != "fan-out" {
         return Ok(vec![(name, data(flat, general).map_err(invalid)?)]);
+    }
+    if flat.len() > MAX_FANNED {
+        let why = format!("it has {} keys, of which {MAX_FANNED} can fan out", flat.len());
+        return Err(("OutputTooLarge", why));
     }
     let fanned = flat.into_iter().map(|(key, value)| {
         let within = |why: String| invalid(format!("{}: {why}", shown(&key)));

@@ -10,6 +10,9 @@ use super::dialect::Dialect;
 use super::output::{MAX_SECRET_BYTES, OutputMap, PRINTED};
 use super::seen::SeenPod;
 
+/// How much of what a container has printed is read, in bytes: what is larger is too large, however large it is.
+pub(super) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
+
 /// What a container's message says.
 pub(super) enum Found {
     /// It is here.
@@ -75,12 +78,18 @@ pub(super) fn open(
 
 fn printed(container: &str, log: &str) -> Gathered {
     let content = match log.trim() {
+        _ if log.len() >= PRINTED_BYTES => Content::TooLarge(log.len() as u64),
         "" => Content::Missing,
         text if text.len() > MAX_SECRET_BYTES => Content::TooLarge(text.len() as u64),
         text => Content::Text(text.to_owned()),
     };
     let files = BTreeMap::from([(PRINTED.to_owned(), content)]);
     Gathered { run: String::new(), outputs: BTreeMap::from([(container.to_owned(), files)]) }
+}
+
+/// Leaves in a report what its reporter can know: the sidecar of all containers, any other of itself.
+pub(super) fn only_of(reporter: &str, report: &mut Gathered) {
+    report.outputs.retain(|container, _| reporter == SIDECAR || container == reporter);
 }
 
 /// Why nothing of a container is there, as what is found of each of its files.
@@ -106,4 +115,35 @@ pub(super) fn ends(pod: &SeenPod) -> String {
     });
     let words: Vec<String> = words.chain(pod.ended_for.clone()).collect();
     words.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(reporter: &str) -> Vec<String> {
+        let files = BTreeMap::from([("o.json".to_owned(), Content::Missing)]);
+        let outputs = ["a", "b"].map(|container| (container.to_owned(), files.clone()));
+        let mut report = Gathered { run: String::new(), outputs: BTreeMap::from(outputs) };
+        only_of(reporter, &mut report);
+        report.outputs.into_keys().collect()
+    }
+
+    #[test]
+    fn a_container_reports_of_itself_and_the_sidecar_of_all() {
+        assert_eq!(only("a"), ["a"]);
+        assert_eq!(only("c"), [""; 0]);
+        assert_eq!(only(SIDECAR), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_printed_without_end_is_too_large() {
+        let of = |log: &str| printed("c", log).outputs["c"][PRINTED].clone();
+        assert_eq!(of("{}\n"), Content::Text("{}".to_owned()));
+        assert_eq!(of(" \n"), Content::Missing);
+        let all = PRINTED_BYTES as u64;
+        for log in ["x".repeat(PRINTED_BYTES), " ".repeat(PRINTED_BYTES)] {
+            assert_eq!(of(&log), Content::TooLarge(all), "the rest of it was not read");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::dialect::Dialect;
 use super::inputs;
+use super::manifest::TTL;
 use super::output::OutputMap;
 use super::peers::Following;
 use super::reference::{Kind, Reference, base, dependencies, references};
@@ -20,6 +21,9 @@ use super::table::Key;
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.
 pub(super) const RUNS: &str = "manciple.dev/runs";
+
+/// There are no runs of such numbers: whoever writes one means harm, or nothing. They are exact in any JSON.
+const MAX_RUN: u64 = 1 << 53;
 
 /// One, as it was last seen.
 #[derive(Debug, Clone)]
@@ -40,6 +44,8 @@ pub(super) struct Resource {
     pub(super) following: Option<Result<Box<Following>, String>>,
     /// How many Jobs that have ended are kept.
     pub(super) limits: Limits,
+    /// How many seconds one that stays is kept, as the template says of its Job.
+    pub(super) ttl: Option<u64>,
     pub(super) record: Record,
     pub(super) status: Status,
     /// The original operator has written to it, and we have recorded nothing yet.
@@ -68,7 +74,8 @@ pub(super) struct Written {
 impl Written {
     /// Whether it is this one's, and may be what we have written.
     fn is_of(&self, uid: Option<&str>) -> bool {
-        let in_range = i64::try_from(self.record.last).is_ok_and(|last| last < i64::MAX);
+        let in_range =
+            self.record.last < MAX_RUN && self.record.open.iter().all(|run| run.id < MAX_RUN);
         let is_time = |at: &str| at.is_empty() || at.parse::<jiff::Timestamp>().is_ok();
         let are_times = self.record.open.iter().all(|run| is_time(&run.at));
         (self.uid.is_none() || self.uid.as_deref() == uid) && in_range && are_times
@@ -126,6 +133,7 @@ impl Resource {
         let of_pod = references(dialect.pod_spec(spec)).into_iter();
         let mut status: Status =
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
+        status.history.retain(|run| run.id < MAX_RUN);
         status.waits = waits(&object.data["status"]);
         // It writes one of these before it makes a Job.
         let has = |name: &str| object.data["status"].get(name).is_some();
@@ -148,6 +156,7 @@ impl Resource {
                 .filter(|_| dialect == Dialect::ExtendedJob)
                 .map(|read| read.map(Box::new)),
             limits: Limits::of(spec),
+            ttl: spec["template"]["spec"][TTL].as_u64().filter(|_| dialect == Dialect::QuarksJob),
             record,
             status,
             was_anothers,

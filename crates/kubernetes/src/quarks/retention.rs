@@ -37,6 +37,8 @@ pub(super) enum Disposal {
     TakesPods,
     /// It stays, and what goes on in its pods is ended.
     Ends,
+    /// It stays for so many seconds after its end, as its template says.
+    Expires(u64),
 }
 
 /// What is to be done with which Job, by run.
@@ -58,17 +60,30 @@ pub(super) fn disposals(
             _ if unwanted || exceeds => Disposal::TakesPods,
             // Something that was put into its pod goes on: nobody else would end it.
             true if job.lingers => Disposal::TakesPods,
-            true if limit.is_some() => continue,
+            true if limit.is_some() => match expires(resource, job) {
+                Some(disposal) => disposal,
+                None => continue,
+            },
             true if job.takes_pods => Disposal::TakesPods,
             true => Disposal::LeavesPods,
             false if job.lingers && job.end.is_none() => Disposal::Ends,
-            false => continue,
+            false => match expires(resource, job) {
+                Some(disposal) => disposal,
+                None => continue,
+            },
         };
         if !job.deleting {
             disposals.insert(*run, disposal);
         }
     }
     disposals
+}
+
+/// A Job says it once its run is settled, not before: it would be gone while its output is kept.
+fn expires(resource: &Resource, job: &SeenJob) -> Option<Disposal> {
+    let ttl = resource.ttl.filter(|_| !job.expires && !job.deleting)?;
+    // Those of before were begun by a template that did not say so.
+    job.noted.is_by(&resource.spec()).then_some(Disposal::Expires(ttl))
 }
 
 /// Whether a run has succeeded, and whether it is to have no Job any more; `None`: it has not ended. Of one that was
@@ -90,7 +105,7 @@ fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
 #[cfg(test)]
 mod tests {
     use engine::trigger::Record;
-    use kube::api::DynamicObject;
+    use kube::api::{DynamicObject, ObjectMeta};
     use serde_json::json;
 
     use super::super::dialect::Dialect;
@@ -137,6 +152,7 @@ mod tests {
             unsure: false,
             takes_pods: false,
             lingers: false,
+            expires: false,
         }
     }
 
@@ -193,6 +209,24 @@ mod tests {
             assert_eq!(found.get(&4), Some(&Disposal::Ends));
             assert_eq!(found.get(&5), Some(&Disposal::TakesPods));
         }
+    }
+
+    #[test]
+    fn what_stays_is_told_once_how_long_as_the_template_that_it_was_made_by_says() {
+        let spec = json!({"template": {"spec": {"ttlSecondsAfterFinished": 60}}});
+        let resource = resource(spec, &ENDS);
+        let mut jobs = jobs(5);
+        let told = |jobs: &BTreeMap<u64, SeenJob>| -> Vec<u64> {
+            let found = disposals(&resource, jobs).into_iter();
+            found.filter(|(_, it)| *it == Disposal::Expires(60)).map(|(run, _)| run).collect()
+        };
+        assert_eq!(told(&jobs), [2, 4], "those that have failed");
+        jobs.get_mut(&2).unwrap().expires = true;
+        assert_eq!(told(&jobs), [4]);
+        let other: ObjectMeta =
+            serde_json::from_value(json!({"annotations": {"manciple.dev/spec": "x"}})).unwrap();
+        jobs.get_mut(&4).unwrap().noted = Noted::of(&other);
+        assert_eq!(told(&jobs), [0; 0], "of another template");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct SeenJob {
     pub(super) takes_pods: bool,
     /// Its run is over, and something goes on in a pod of it.
     pub(super) lingers: bool,
+    /// Kubernetes removes it some time after its end, or was told to.
+    pub(super) expires: bool,
 }
 
 /// How a Job ended.
@@ -48,7 +50,7 @@ pub(super) enum JobEnd {
 }
 
 impl SeenJob {
-    /// `None`: not of ours.
+    /// `None`: it does not look like one of ours.
     pub(super) fn of(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
         let mut owners = metadata.owner_references.iter().flatten();
@@ -71,6 +73,7 @@ impl SeenJob {
             unsure: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
             lingers: false,
+            expires: spec.ttl_seconds_after_finished.is_some(),
         })
     }
 }

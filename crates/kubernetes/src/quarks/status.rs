@@ -9,6 +9,9 @@ use crate::resources::time;
 /// How many runs that have ended are shown; those that the record still names stay beyond that.
 const HISTORY: usize = 10;
 
+/// How many of the names of what a run has made are shown.
+const MADE: usize = 100;
+
 /// The longest message of a run, in characters.
 const MESSAGE: usize = 1000;
 
@@ -24,7 +27,7 @@ pub(super) fn settled(
         id: run.id,
         trigger: run.trigger,
         job: job.to_owned(),
-        outcome: Outcome { message: short(&outcome.message), ..outcome.clone() },
+        outcome: shown(outcome),
         started_at: run.at.clone(),
         ended_at: time(now),
         seconds: seconds(&run.at, now),
@@ -53,6 +56,20 @@ pub(super) fn settled(
             waiting(None, now),
         ],
     })
+}
+
+/// As much as is read, and as there is room for ten times.
+fn shown(outcome: &Outcome) -> Outcome {
+    let mut outcome = outcome.clone();
+    if outcome.made.len() > MADE {
+        let more = format!("it made {} objects, of which {MADE} are named", outcome.made.len());
+        let words = [more, std::mem::take(&mut outcome.message)];
+        let words: Vec<String> = words.into_iter().filter(|words| !words.is_empty()).collect();
+        outcome.message = words.join("; ");
+        outcome.made.truncate(MADE);
+    }
+    outcome.message = short(&outcome.message);
+    outcome
 }
 
 /// As much as is read: a hundred containers may each have something to say.
@@ -116,4 +133,23 @@ fn seconds(since: &str, now: u64) -> Option<u64> {
     let since: jiff::Timestamp = since.parse().ok()?;
     let now = i64::try_from(now / 1000).ok()?;
     u64::try_from(now - since.as_second()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_a_run_has_made_as_many_are_named_as_there_is_room_for() {
+        let made = |count: usize| {
+            let mut outcome = Outcome::completed();
+            outcome.made = (0..count).map(|n| format!("s-{n}")).collect();
+            shown(&outcome)
+        };
+        let all = made(MADE);
+        assert_eq!((all.made.len(), all.message.as_str()), (MADE, ""));
+        let cut = made(MADE + 1);
+        assert_eq!(cut.made.len(), MADE);
+        assert_eq!(cut.message, "it made 101 objects, of which 100 are named");
+    }
 }

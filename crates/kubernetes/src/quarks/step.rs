@@ -286,11 +286,6 @@ impl Controller {
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
         self.was_kept(key, run)?;
-        let stays = self.table().disposal(key, run.id).is_none();
-        if let Some(ttl) = manifest::ttl(resource).filter(|_| stays) {
-            let (jobs, params) = (self.api::<Job>(&key.namespace), PatchParams::default());
-            find(jobs.patch(&job, &params, &Patch::Merge(ttl))).await?;
-        }
         self.tell_of_end(resource, run, outcome);
         match outcome.succeeded {
             true => self.counters.succeeded.add(),
@@ -325,6 +320,19 @@ impl Controller {
         let (Some(disposal), Some(job)) = (disposal, job) else { return Ok(()) };
         let jobs = self.api::<Job>(&key.namespace);
         let done = match disposal {
+            Disposal::Expires(ttl) => {
+                let patch = json!({"metadata": {"uid": &*job.uid}, "spec": {manifest::TTL: ttl}});
+                let patched =
+                    call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)))
+                        .await;
+                return match patched {
+                    Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
+                        self.table().expires(key, run);
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                };
+            }
             Disposal::Ends => {
                 // Kubernetes ends its pods then.
                 let patch = json!({
@@ -366,10 +374,11 @@ impl Controller {
         };
         for job in doubtful {
             let found = find(self.api::<Job>(&key.namespace).get(&job.name)).await?;
-            let found = found.as_ref().and_then(SeenJob::of);
+            let mut table = self.table();
+            let found = found.and_then(|found| table.seen_job(&found));
             match found.filter(|found| found.uid == job.uid) {
-                Some(found) => drop(self.table().learn_job(found)),
-                None => drop(self.table().forget_job(&job)),
+                Some(found) => drop(table.learn_job(found)),
+                None => drop(table.forget_job(&job)),
             }
         }
         Ok(())
@@ -431,9 +440,7 @@ impl Controller {
             });
             let jobs = self.api::<Job>(&key.namespace);
             match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
-                Ok(job) => {
-                    SeenJob::of(&job).map(|job| self.table().learn_job(job));
-                }
+                Ok(job) => self.table().learn_answer(&job),
                 // It changed: then there is news of it.
                 Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => return Err(error),

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::trigger::{Outcome, References};
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::Value;
 
 use super::dialect::Dialect;
 use super::held::{Object, Objects};
+use super::noted::Proofs;
 use super::peers;
 use super::reference::{Kind, base};
 use super::resource::Resource;
@@ -43,6 +46,7 @@ const FURTHER: usize = 4;
 pub(super) struct Table {
     pub(super) entries: HashMap<Key, Entry>,
     pub(super) objects: Objects,
+    proofs: Proofs,
     /// Who refers to what, by how it is referred to.
     referrers: HashMap<(Arc<str>, Kind, Arc<str>), BTreeSet<Key>>,
     /// By the uid of their Job, then by their own.
@@ -82,11 +86,12 @@ pub(super) struct Entry {
 }
 
 impl Table {
-    /// For so many kinds that are run; `key` is what digests are told with.
+    /// For so many kinds that are run; `key` is what digests are told with, and Jobs proved to be ours.
     pub(super) fn new(dialects: usize, key: &[u8]) -> Self {
         Self {
             entries: HashMap::new(),
             objects: Objects::new(key),
+            proofs: Proofs::new(key),
             referrers: HashMap::new(),
             pods: HashMap::new(),
             owners: HashMap::new(),
@@ -272,6 +277,35 @@ impl Table {
         of(name).into_iter().flatten().cloned().collect()
     }
 
+    /// A Job as it is, if it is ours. One that was, and whose notes somebody has changed, is what it was.
+    pub(super) fn seen_job(&self, job: &Job) -> Option<SeenJob> {
+        let seen = SeenJob::of(job)?;
+        if self.proofs.hold(&job.metadata, &seen.owner) {
+            return Some(seen);
+        }
+        let known = self.known_job(&seen.uid)?.clone();
+        let SeenJob { dialect, owner, owner_name, run, noted, .. } = known;
+        Some(SeenJob { dialect, owner, owner_name, run, noted, ..seen })
+    }
+
+    /// A Job by its uid.
+    pub(super) fn known_job(&self, uid: &str) -> Option<&SeenJob> {
+        let entry = self.entries.get(self.owners.get(uid)?)?;
+        entry.jobs.values().find(|job| &*job.uid == uid)
+    }
+
+    /// Adds to the annotations of a Job that is to be what proves it to be ours.
+    pub(super) fn prove(&self, namespace: &str, job: &str, owner: &str, annotations: &mut Value) {
+        self.proofs.add(namespace, job, owner, annotations);
+    }
+
+    /// Takes a Job that the API server has answered with.
+    pub(super) fn learn_answer(&mut self, job: &Job) {
+        if let Some(job) = self.seen_job(job) {
+            self.learn_job(job);
+        }
+    }
+
     /// Takes a Job as it is, unless something newer is known.
     pub(super) fn learn_job(&mut self, job: SeenJob) -> Key {
         let key = job_key(&job);
@@ -283,7 +317,10 @@ impl Table {
         }
         let uid = Arc::clone(&job.uid);
         let lingers = known.is_some_and(|known| known.lingers);
-        entry.jobs.insert(job.run, SeenJob { lingers, ..job });
+        // A server that knows no such thing keeps no word of it, however often it is told.
+        let told = known.is_some_and(|known| known.uid == uid && known.expires);
+        let expires = job.expires || told;
+        entry.jobs.insert(job.run, SeenJob { lingers, expires, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             self.pods.remove(&uid);
@@ -443,6 +480,13 @@ impl Table {
             })?;
             Some(format!("its pod does not begin: {why}"))
         })
+    }
+
+    /// Kubernetes was told to remove the Job of a run some time after its end.
+    pub(super) fn expires(&mut self, key: &Key, run: u64) {
+        self.change(key, |entry| {
+            entry.jobs.get_mut(&run).into_iter().for_each(|job| job.expires = true);
+        });
     }
 
     /// Somebody deletes the Job of a run: we, mostly.

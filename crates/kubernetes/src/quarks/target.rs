@@ -63,7 +63,7 @@ impl Controller {
                         _ => name,
                     }));
                 }
-                Err(CallError::Exists | CallError::NotFound) => {
+                Err(CallError::Exists | CallError::NotFound | CallError::Conflict) => {
                     self.look_at(resource, wanted.kind, &name).await?;
                 }
                 Err(CallError::Invalid(why)) => {
@@ -166,6 +166,9 @@ impl Controller {
         if known.immutable {
             return Err(format!("{kind}/{name} is there and immutable: {remedy}"));
         }
+        // As it was judged: it may have become another's since then.
+        let mut object = object;
+        object["metadata"]["resourceVersion"] = json!(known.version().to_string());
         Ok((name, Step::Replace(object)))
     }
 

@@ -22,7 +22,7 @@ use super::install::installed;
 use super::peers::Peer;
 use super::reference::Kind;
 use super::resource::Resource;
-use super::seen::{SeenJob, SeenPod};
+use super::seen::SeenPod;
 use super::table::{Key, Table, Watched};
 use crate::calls::Again;
 use crate::names;
@@ -97,13 +97,14 @@ impl Follows<Job> for OfJobs {
     type Id = Arc<str>;
 
     fn learn(self, table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
-        let Some(job) = SeenJob::of(job) else { return (None, Vec::new()) };
+        let Some(job) = table.seen_job(job) else { return (None, Vec::new()) };
         let uid = Arc::clone(&job.uid);
         (Some(uid), vec![table.learn_job(job)])
     }
 
     fn forget(self, table: &mut Table, job: &Job) -> Vec<Key> {
-        SeenJob::of(job).map(|job| table.forget_job(&job)).into_iter().collect()
+        let known = job.metadata.uid.as_deref().and_then(|uid| table.known_job(uid)).cloned();
+        known.map(|job| table.forget_job(&job)).into_iter().collect()
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {

@@ -10,6 +10,7 @@ mod budget;
 mod config;
 mod defects;
 mod extended;
+mod forged;
 mod harness;
 mod output;
 mod podstate;

@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::harness::{Town, pod, spec};
@@ -223,8 +226,7 @@ async fn what_is_wrong_with_an_output_is_said_and_the_job_is_kept() {
 async fn a_secret_of_somebody_else_is_left_alone_and_that_is_said() {
     let town = Town::new("foreign").await;
     town.config_map("owner", "1").await;
-    let owner =
-        town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>().get("owner").await.unwrap();
+    let owner = town.cluster.api::<ConfigMap>().get("owner").await.unwrap();
     town.make_secret(json!({
         "apiVersion": "v1", "kind": "Secret", "stringData": {"theirs": "1"},
         "metadata": {"name": "owned", "ownerReferences": [{
@@ -247,11 +249,50 @@ async fn a_secret_of_somebody_else_is_left_alone_and_that_is_said() {
     }
 }
 
+/// What is known of a Secret may be old: it is written as it was judged, or judged again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_became_somebody_elses_just_before_it_is_written_is_left_alone() {
+    let mut town = Town::still("adopted").await;
+    town.config_map("owner", "1").await;
+    let owner = town.cluster.api::<ConfigMap>().get("owner").await.unwrap().metadata.uid.unwrap();
+    town.make_secret(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "made"},
+        "stringData": {"theirs": "1"},
+    }))
+    .await;
+    let (base, secrets) = (town.cluster.client.clone(), town.cluster.api::<Secret>());
+    let adopted = Arc::new(tokio::sync::OnceCell::new());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (base, secrets, adopted) = (base.clone(), secrets.clone(), Arc::clone(&adopted));
+        let owner = owner.clone();
+        async move {
+            if request.method() == "PUT" && request.uri().path().ends_with("/secrets/made") {
+                let adopt = || async {
+                    let owners = json!([{
+                        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner,
+                        "controller": true,
+                    }]);
+                    let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+                    secrets.patch("made", &PatchParams::default(), &patch).await.unwrap()
+                };
+                adopted.get_or_init(adopt).await;
+            }
+            base.send(request).await
+        }
+    });
+    let namespace = town.cluster.namespace.clone();
+    town.start_with(kube::Client::new(service, namespace)).await;
+    town.create("a", makes(WELL, json!({"name": "made"}))).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["reason"], "SecretRefused", "{run}");
+    assert!(run["message"].as_str().unwrap().contains("belongs to another controller"), "{run}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_output_comes_by_the_log_and_nobody_can_read_it_there() {
     let town = Town::new("large").await;
     let script = r#"p=$(head -c 300000 /dev/zero | tr '\0' p)
-        echo "{\"k\": \"planted-$p\"}" > /mnt/quarks/o.json; echo done"#;
+        echo "{\"k\": \"planted-$p\"}" > /mnt/quarks/o.json; echo done; seq 1 3000"#;
     town.create("a", makes(script, json!({"name": "large"}))).await;
     let run = town.ended("a", 1).await;
     assert_eq!(run["succeeded"], true, "{run}");

@@ -266,3 +266,28 @@ fn a_prefix_stands_in_for_a_map_as_in_the_first_releases() {
     let map = json!({"a": {"o": {"name": "mapped"}}});
     assert_eq!(of(json!({"namePrefix": "foo-", "outputMap": map})), [("mapped".to_owned(), false)]);
 }
+
+#[test]
+fn what_fans_out_has_its_limit() {
+    let fanned = |count: usize| {
+        let keys: BTreeMap<String, &str> = (0..count).map(|n| (format!("k{n}"), "{}")).collect();
+        let options = json!({"name": "s", "persistencemethod": "fan-out"});
+        of(&options, text(&serde_json::to_string(&keys).unwrap()))
+    };
+    assert_eq!(fanned(1000).wanted.len(), 1000);
+    let kept = fanned(1001);
+    assert_eq!(kept.wanted, []);
+    let [("OutputTooLarge", why)] = &*kept.faults else { panic!("{kept:?}") };
+    assert!(why.contains("it has 1001 keys, of which 1000 can fan out"), "{why}");
+}
+
+#[test]
+fn a_label_that_is_no_string_takes_no_other_with_it() {
+    let mut spec = spec(&json!({"name": "s"}));
+    spec["output"]["secretLabels"] = json!({"good": "yes", "number": 1});
+    let files = BTreeMap::from([("o.json".to_owned(), text("{}"))]);
+    let kept = kept(Dialect::QuarksJob, &spec, false, &BTreeMap::from([("c".to_owned(), files)]));
+    assert_eq!(kept.wanted[0].labels["good"], "yes");
+    let note = "secretLabels, number: it is no string, and left out; quote it";
+    assert!(kept.notes.iter().any(|it| it == note), "{:?}", kept.notes);
+}
