@@ -142,9 +142,12 @@ impl Lead {
 
     /// One look, one write at most.
     async fn look_and_write(&self, seen: &mut Option<Seen>) -> Result<Option<Lease>, CallError> {
-        let Some(lease) = find(self.leases.get(&self.name)).await? else {
-            return self.write(None).await;
-        };
+        let lease = find(self.leases.get(&self.name)).await?;
+        // Asked after the look: if it is given back later than that, the write is of an old version.
+        if self.given_back.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(lease) = lease else { return self.write(None).await };
         let spec = lease.spec.clone().unwrap_or_default();
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);
@@ -203,5 +206,109 @@ impl Lead {
             Err(CallError::Conflict | CallError::Exists | CallError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// An API server that has one Lease, and writes down what it is asked.
+    #[derive(Default)]
+    struct Server {
+        lease: Mutex<Option<Value>>,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Server {
+        /// Somebody writes it.
+        fn write(&self, mut lease: Value) -> Value {
+            let mut kept = self.lease.lock().unwrap();
+            let before = kept.as_ref().and_then(|it| it["metadata"]["resourceVersion"].as_str());
+            let next = before.map_or(1, |version| version.parse::<u64>().unwrap() + 1);
+            lease["metadata"]["resourceVersion"] = json!(next.to_string());
+            *kept = Some(lease.clone());
+            lease
+        }
+
+        fn answer(&self, method: &str, body: Option<Value>) -> (u16, Value) {
+            self.asked.lock().unwrap().push(method.to_owned());
+            let known = self.lease.lock().unwrap().clone();
+            let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
+            match (method, known, body) {
+                ("GET", Some(known), _) => (200, known),
+                ("GET", None, _) => (404, refusal(404, "NotFound")),
+                ("PUT", Some(known), Some(body)) if version(&known) != version(&body) => {
+                    (409, refusal(409, "Conflict"))
+                }
+                (_, _, body) => (200, self.write(body.unwrap())),
+            }
+        }
+
+        fn lead(self: &Arc<Self>) -> Arc<Lead> {
+            let server = Arc::clone(self);
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let server = Arc::clone(&server);
+                async move {
+                    let method = request.method().to_string();
+                    let bytes = request.into_body().collect_bytes().await?;
+                    let (status, answer) =
+                        server.answer(&method, serde_json::from_slice(&bytes).ok());
+                    let answer = Body::from(answer.to_string().into_bytes());
+                    let response = Response::builder().status(status).body(answer);
+                    response.map_err(Into::<tower::BoxError>::into)
+                }
+            });
+            Arc::new(Lead::new(Client::new(service, "n"), "n", "b", "me"))
+        }
+
+        fn asked(&self) -> Vec<String> {
+            std::mem::take(&mut *self.asked.lock().unwrap())
+        }
+    }
+
+    fn refusal(code: u16, reason: &str) -> Value {
+        json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""})
+    }
+
+    #[tokio::test]
+    async fn what_is_ours_is_written_and_looked_at_only_after_somebody_else_wrote() {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        let (mut ours, mut seen) = (None, None);
+        lead.step(&mut ours, &mut seen).await.unwrap();
+        assert_eq!(server.asked(), ["GET", "POST"]);
+        lead.step(&mut ours, &mut seen).await.unwrap();
+        assert_eq!(server.asked(), ["PUT"]);
+        let mut touched = server.lease.lock().unwrap().clone().unwrap();
+        server.write(touched.clone());
+        lead.step(&mut ours, &mut seen).await.unwrap();
+        assert!(ours.is_some());
+        assert_eq!(server.asked(), ["PUT", "GET", "PUT"]);
+        touched["spec"]["holderIdentity"] = json!("other");
+        server.write(touched);
+        lead.step(&mut ours, &mut seen).await.unwrap();
+        assert!(ours.is_none(), "it is another's");
+        assert_eq!(server.asked(), ["PUT", "GET"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_given_back_while_it_was_renewed_is_not_taken_again() {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        let (mut ours, mut seen) = (None, None);
+        lead.step(&mut ours, &mut seen).await.unwrap();
+        lead.tell(true);
+        lead.give_back().await;
+        lead.step(&mut ours, &mut seen).await.unwrap();
+        assert!(ours.is_none());
+        let lease = server.lease.lock().unwrap().clone().unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], Value::Null, "the next need not wait");
     }
 }
