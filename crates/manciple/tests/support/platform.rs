@@ -19,6 +19,10 @@ pub(crate) struct Platform {
 
 const IDS: &str = "service_id=s&plan_id=p";
 
+/// Why an operation fails whose broker did not.
+const GIVES_WAY: [&str; 4] =
+    ["halted by a later", "is being deprovisioned", "is being made or removed", "has bindings"];
+
 impl Platform {
     /// Asks for something; hears an answer or does not.
     pub(crate) fn act(&mut self, server: &Served, random: &mut Random) {
@@ -115,7 +119,13 @@ impl Platform {
             let answer = http::get(&server.address, &asked).unwrap();
             assert_eq!(answer.status, 200, "seed {seed}: {operation} is forgotten: {answer:?}");
             let state = answer.body["state"].as_str().unwrap();
-            assert!(matches!(state, "succeeded" | "failed"), "seed {seed}: {answer:?}");
+            let said = answer.body["description"].as_str().unwrap_or_default();
+            // No broker of these fails, and no run is lost: what failed gave way to what came later.
+            let gave_way = || GIVES_WAY.iter().any(|words| said.contains(words));
+            assert!(
+                state == "succeeded" || (state == "failed" && gave_way()),
+                "seed {seed}: {operation}: {answer:?}"
+            );
             // What was never made is removed without the broker.
             let makes = ["provision", "update"].iter().any(|word| operation.starts_with(word));
             assert!(
