@@ -26,6 +26,8 @@ use crate::cluster;
 /// How long the API server may take to be ready.
 const READY: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
+/// How often one is started before that it does not start is a failure.
+const STARTS: u32 = 3;
 const TOKEN: &str = "of-a-test";
 
 /// A running control plane. Its state is gone when it is dropped.
@@ -65,7 +67,17 @@ impl ControlPlane {
         Self::start_with(definitions, &flags)
     }
 
+    /// Somebody else may take a port that was free just now: it is tried again with others.
     fn start_with(definitions: &[Value], manager: &[(&str, &str)]) -> anyhow::Result<Self> {
+        for _ in 1..STARTS {
+            if let Ok(plane) = Self::start_once(definitions, manager) {
+                return Ok(plane);
+            }
+        }
+        Self::start_once(definitions, manager)
+    }
+
+    fn start_once(definitions: &[Value], manager: &[(&str, &str)]) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("plane-").tempdir()?;
         let [etcd_port, peer_port, port] = free_ports()?;
         let at = |name: &str| folder.path().join(name).display().to_string();
