@@ -2,7 +2,8 @@
 //! written, runs counted, or the work of a run taken away.
 
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, ListParams, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::harness::{Town, pod, spec};
@@ -101,6 +102,29 @@ async fn a_run_whose_jobs_name_is_taken_fails_and_says_so() {
     assert_eq!(end["reason"], "JobRefused", "{end}");
     let said = end["message"].as_str().unwrap();
     assert!(said.contains(&next) && said.contains("not ours: delete it"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_goes_on_when_its_key_is_lost_ends_and_says_so() {
+    let mut town = Town::new("proofless").await;
+    town.create("a", spec("once", &pod("sleep 600"))).await;
+    let jobs: Api<Job> = town.cluster.api();
+    while jobs.list(&ListParams::default()).await.unwrap().items.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    town.kill();
+    let secrets: Api<Secret> = town.cluster.api();
+    for secret in secrets.list(&ListParams::default()).await.unwrap() {
+        let name = secret.metadata.name.unwrap();
+        if name.starts_with("digests-") {
+            secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+    town.start().await;
+    let end = town.ended("a", 1).await;
+    assert_eq!(end["reason"], "JobRefused", "{end}");
+    let name = jobs.list(&ListParams::default()).await.unwrap().items.remove(0).metadata.name;
+    assert!(end["message"].as_str().unwrap().contains(&name.unwrap()), "{end}");
 }
 
 /// The name of the Job of the second run, from that of the first.
