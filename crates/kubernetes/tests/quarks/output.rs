@@ -15,6 +15,17 @@ fn makes(script: &str, options: Value) -> Value {
     spec
 }
 
+/// One in which the agent is around commands, and one in which it is beside them.
+async fn both_ways(test: &str) -> [Town; 2] {
+    let mut towns = [Town::still(test).await, Town::still(&format!("{test}-sidecar")).await];
+    towns[1].settings.wraps = false;
+    for town in &mut towns {
+        town.start().await;
+    }
+    towns
+}
+
+const NO_TEXT: &str = r#"printf '{"k": "\377"}' > /mnt/quarks/o.json"#;
 const WELL: &str = r#"echo '{"foo": "1", "bar": "baz"}' > /mnt/quarks/o.json"#;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,60 +158,65 @@ async fn each_key_fans_out_into_a_secret() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_containers_outside_the_map_hang_nothing() {
-    let town = Town::new("d1").await;
-    let mut spec = makes(WELL, json!({"name": "made"}));
-    let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
-    let mut other = containers[0].clone();
-    (other["name"], other["args"]) = (json!("other"), json!(["-c", "true"]));
-    containers.as_array_mut().unwrap().push(other);
-    town.create("a", spec).await;
-    assert_eq!(town.ended("a", 1).await["succeeded"], true);
-    assert_eq!(town.data("made").await["bar"], "baz");
+    for town in both_ways("d1").await {
+        let mut spec = makes(WELL, json!({"name": "made"}));
+        let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
+        let mut other = containers[0].clone();
+        (other["name"], other["args"]) = (json!("other"), json!(["-c", "true"]));
+        containers.as_array_mut().unwrap().push(other);
+        town.create("a", spec).await;
+        assert_eq!(town.ended("a", 1).await["succeeded"], true);
+        assert_eq!(town.data("made").await["bar"], "baz");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_what_dies_before_it_has_written_fails() {
-    let town = Town::new("d2").await;
-    town.create("a", makes("exit 1", json!({"name": "made"}))).await;
-    let run = town.ended("a", 1).await;
-    assert_eq!(
-        (&run["succeeded"], &run["reason"]),
-        (&json!(false), &json!("BackoffLimitExceeded"))
-    );
-    assert!(town.secret("made").await.is_none());
+    for town in both_ways("d2").await {
+        town.create("a", makes("exit 1", json!({"name": "made"}))).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!(
+            (&run["succeeded"], &run["reason"]),
+            (&json!(false), &json!("BackoffLimitExceeded"))
+        );
+        assert!(town.secret("made").await.is_none());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d3_files_may_come_in_pieces_or_be_renamed_into_place() {
-    let town = Town::new("d3").await;
-    let pieces = r#"cd /mnt/quarks; printf '{"k"' > o.json; sleep 1; printf ': "v"}' >> o.json"#;
-    let renamed = r#"cd /mnt/quarks; echo '{"k": "v"}' > .new; sleep 1; mv .new o.json"#;
-    town.create("pieces", makes(pieces, json!({"name": "pieces"}))).await;
-    town.create("renamed", makes(renamed, json!({"name": "renamed"}))).await;
-    for name in ["pieces", "renamed"] {
-        assert_eq!(town.ended(name, 1).await["succeeded"], true, "{name}");
-        assert_eq!(town.data(name).await["k"], "v");
+    for town in both_ways("d3").await {
+        let pieces =
+            r#"cd /mnt/quarks; printf '{"k"' > o.json; sleep 1; printf ': "v"}' >> o.json"#;
+        let renamed = r#"cd /mnt/quarks; echo '{"k": "v"}' > .new; sleep 1; mv .new o.json"#;
+        town.create("pieces", makes(pieces, json!({"name": "pieces"}))).await;
+        town.create("renamed", makes(renamed, json!({"name": "renamed"}))).await;
+        for name in ["pieces", "renamed"] {
+            assert_eq!(town.ended(name, 1).await["succeeded"], true, "{name}");
+            assert_eq!(town.data(name).await["k"], "v");
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d6_output_of_any_failure_is_kept_where_that_is_asked_for() {
-    let town = Town::new("d6").await;
-    for code in [1, 2, 137] {
-        let name = format!("exit-{code}");
-        let mut spec = makes(&format!("{WELL}; exit {code}"), json!({"name": name}));
-        spec["output"]["writeOnFailure"] = json!(true);
-        town.create(&name, spec).await;
+    for town in both_ways("d6").await {
+        for code in [1, 2, 137] {
+            let name = format!("exit-{code}");
+            let mut spec = makes(&format!("{WELL}; exit {code}"), json!({"name": name}));
+            spec["output"]["writeOnFailure"] = json!(true);
+            town.create(&name, spec).await;
+        }
+        town.create("not", makes(&format!("{WELL}; exit 1"), json!({"name": "not"}))).await;
+        for code in [1, 2, 137] {
+            let name = format!("exit-{code}");
+            let run = town.ended(&name, 1).await;
+            assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!([name])), "{run}");
+            assert_eq!(town.data(&name).await["foo"], "1");
+        }
+        town.ended("not", 1).await;
+        assert!(town.secret("not").await.is_none());
     }
-    town.create("not", makes(&format!("{WELL}; exit 1"), json!({"name": "not"}))).await;
-    for code in [1, 2, 137] {
-        let name = format!("exit-{code}");
-        let run = town.ended(&name, 1).await;
-        assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!([name])), "{run}");
-        assert_eq!(town.data(&name).await["foo"], "1");
-    }
-    town.ended("not", 1).await;
-    assert!(town.secret("not").await.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,6 +236,37 @@ async fn what_is_wrong_with_an_output_is_said_and_the_job_is_kept() {
         assert!(town.secret(name).await.is_none());
     }
     assert_eq!(town.batch_jobs().await.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_floods_or_is_no_text_or_no_program_ends_as_what_it_is() {
+    let flood = format!(
+        "head -c 11000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2; {WELL}"
+    );
+    for town in both_ways("floods").await {
+        for (name, script, reason, words) in [
+            ("flood", &*flood, "Completed", ""),
+            ("no-text", NO_TEXT, "OutputInvalid", "not UTF-8"),
+        ] {
+            town.create(name, makes(script, json!({"name": name}))).await;
+            let run = town.ended(name, 1).await;
+            assert_eq!(run["reason"], reason, "{run}");
+            assert!(run["message"].as_str().unwrap_or_default().contains(words), "{run}");
+        }
+        let mut spec = makes("", json!({"name": "made"}));
+        let container = &mut spec["template"]["spec"]["template"]["spec"]["containers"][0];
+        container["command"] = json!(["/no/such/program"]);
+        town.create("no-program", spec).await;
+        let begun = town.until("no-program", "named", |it| {
+            let said = it["status"].to_string();
+            said.contains("/no/such/program") || it["status"]["lastRun"]["succeeded"] == false
+        });
+        let said = begun.await["status"].to_string();
+        assert!(said.contains("container c"), "{said}");
+        let long = "n".repeat(253);
+        town.create(&long, makes(WELL, json!({"name": long}))).await;
+        assert_eq!(town.ended(&long, 1).await["made"], json!([long]));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
