@@ -5,6 +5,7 @@ use std::time::Duration;
 use testkit::plane::ControlPlane;
 use tokio::runtime::Builder;
 
+use crate::seeds::number;
 use crate::town::{Place, schedule};
 
 /// After this long a schedule is in the middle of its runs.
@@ -37,11 +38,12 @@ fn an_api_server_that_is_killed_while_runs_go_on_loses_and_repeats_none() {
     });
 }
 
+/// `MANCIPLE_ETCD_PAUSE=30` pauses it for so many seconds.
 #[test]
 fn an_etcd_that_stands_still_while_runs_go_on_loses_and_repeats_none() {
     survives(|plane| {
         plane.pause_etcd().unwrap();
-        std::thread::sleep(AWAY);
+        std::thread::sleep(number("MANCIPLE_ETCD_PAUSE").map_or(AWAY, Duration::from_secs));
         plane.resume_etcd().unwrap();
     });
 }
