@@ -20,13 +20,14 @@ use crate::users::User;
 /// So many calls are tried beside each other.
 const CALLS_AT_ONCE: u64 = 12;
 
-/// Four runs of a QuarksJob, of whose controllers the first dies at this call; whether it came so far.
-async fn dies_at(place: Place, call: u64, effect: bool) -> bool {
-    let name = format!("run-death-{call}-{}", if effect { "after" } else { "before" });
-    let script = |job: &str| JobAct {
+/// Four runs of a QuarksJob that end with this code, of whose controllers the first dies at this call; whether it
+/// came so far.
+async fn dies_at(place: Place, code: i32, call: u64, effect: bool) -> bool {
+    let name = format!("run-death-{code}-{call}-{}", if effect { "after" } else { "before" });
+    let script = move |job: &str| JobAct {
         begins: Duration::from_millis(10),
         lasts: Duration::from_millis(30),
-        code: 0,
+        code,
         output: json!({"job": job}).to_string(),
     };
     let town = Arc::new(Town::new(&place, &name, Arc::new(script)).await);
@@ -56,8 +57,8 @@ async fn dies_at(place: Place, call: u64, effect: bool) -> bool {
     died
 }
 
-#[test]
-fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_run_and_begins_none_again() {
+/// At each of the calls, from the first on, until there are no more.
+fn sweep(code: i32) {
     seeds::log();
     let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
     let place = Place::of(&plane);
@@ -65,7 +66,8 @@ fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_run_and_begins_none
     let mut deaths = 0;
     for first in (1..).step_by(usize::try_from(CALLS_AT_ONCE).unwrap()) {
         let calls = (first..first + CALLS_AT_ONCE).flat_map(|call| [(call, false), (call, true)]);
-        let lives = calls.map(|(call, effect)| runtime.spawn(dies_at(place.clone(), call, effect)));
+        let lives =
+            calls.map(|(call, effect)| runtime.spawn(dies_at(place.clone(), code, call, effect)));
         let died = runtime.block_on(join_all(lives));
         let died = died.into_iter().filter(|died| *died.as_ref().unwrap()).count();
         println!("calls from {first}: {died} died");
@@ -76,4 +78,14 @@ fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_run_and_begins_none
     }
     println!("{deaths} deaths");
     assert!(deaths > 50, "four runs are more calls than {deaths} deaths say");
+}
+
+#[test]
+fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_run_and_begins_none_again() {
+    sweep(0);
+}
+
+#[test]
+fn whoever_dies_while_runs_fail_is_followed_by_one_who_says_so_of_each_and_tries_none_again() {
+    sweep(1);
 }
