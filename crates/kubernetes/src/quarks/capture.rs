@@ -170,22 +170,20 @@ impl Capture<'_> {
                 sidecar[member] = like[member].clone();
             }
         }
-        let mut command = vec![json!(parts.program), json!("gather")];
-        let mut told = None;
         if self.means.native_sidecars {
             sidecar["restartPolicy"] = json!("Always");
-        } else {
-            command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);
-            mounts.push(json!({"name": "manciple-told", "mountPath": TOLD, "readOnly": true}));
-            let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
-            let items = json!([{"path": "ended", "fieldRef": field}]);
-            told = Some(json!({"name": "manciple-told", "downwardAPI": {"items": items}}));
         }
-        sidecar["command"] = Value::Array(command);
+        // A native one, too: the kubelet ends it after all containers, and a mesh's may never end.
+        let ended = format!("{TOLD}/ended");
+        sidecar["command"] = json!([parts.program, "gather", "--until", ended]);
+        mounts.push(json!({"name": "manciple-told", "mountPath": TOLD, "readOnly": true}));
+        let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
+        let items = json!([{"path": "ended", "fieldRef": field}]);
+        let told = json!({"name": "manciple-told", "downwardAPI": {"items": items}});
         sidecar["volumeMounts"] = Value::Array(mounts);
         let place = if self.means.native_sidecars { "initContainers" } else { "containers" };
         list(pod, place).push(sidecar);
-        told
+        Some(told)
     }
 
     /// The files of a container that are kept.

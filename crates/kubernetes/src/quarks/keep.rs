@@ -7,6 +7,7 @@ use kube::api::{ListParams, LogParams};
 use serde_json::Value;
 
 use super::Controller;
+use super::capture::SIDECAR;
 use super::dialect::Dialect;
 use super::noted;
 use super::output::{Kept, OutputMap, kept, merged};
@@ -183,7 +184,8 @@ impl Controller {
         container: &str,
         limits: LogParams,
     ) -> Result<String, CallError> {
-        let params = LogParams { container: Some(container.to_owned()), ..limits };
+        let previous = pod.anew && container == SIDECAR;
+        let params = LogParams { container: Some(container.to_owned()), previous, ..limits };
         match call(self.api::<Pod>(&pod.namespace).logs(&pod.name, &params)).await {
             // The container's log went with it.
             Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),

@@ -114,6 +114,8 @@ pub(super) struct SeenPod {
     pub(super) sidecar: bool,
     /// Its containers around whose command the agent is.
     pub(super) wrapped: Vec<Arc<str>>,
+    /// Its sidecar has ended, and was begun anew, or will be.
+    pub(super) anew: bool,
     /// Its sidecar waits to be told that the others have ended.
     pub(super) waits_for_us: bool,
     /// In seconds since 1970.
@@ -146,8 +148,13 @@ impl SeenPod {
         let job = owners.find(|owner| owner.kind == "Job" && owner.controller == Some(true))?;
         let status = pod.status.as_ref();
         let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
-        let containers = status.map(ends).unwrap_or_default();
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
+        let is_told = annotation(ENDED).is_some();
+        let mut containers = status.map(ends).unwrap_or_default();
+        let again = status.filter(|_| is_told).and_then(told_and_started_again);
+        let again = again.filter(|(name, _)| !containers.contains_key(name));
+        let anew = again.is_some();
+        containers.extend(again);
         let named = annotation(CONTAINERS).map(|it| it.split(',').collect::<Vec<_>>());
         let ended_well = |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0);
         let all_well = named.as_ref().is_some_and(|named| named.iter().all(ended_well));
@@ -160,11 +167,14 @@ impl SeenPod {
         let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
         let others = named.iter().flatten().filter(|name| **name != SIDECAR);
         let sidecar = named.iter().flatten().any(|name| *name == SIDECAR);
-        // One among the first containers is ended by the kubelet.
+        let goes_on = status.is_some_and(|it| others_go_on(it, &named));
+        // One among the first containers is ended by the kubelet, once nothing else goes on.
         let mut main = pod.spec.iter().flat_map(|spec| &spec.containers);
-        let waits_for_us = main.any(|container| container.name == SIDECAR)
+        let is_ours_to_end = goes_on || main.any(|container| container.name == SIDECAR);
+        let waits_for_us = sidecar
+            && is_ours_to_end
             && !containers.contains_key(SIDECAR)
-            && annotation(ENDED).is_none()
+            && !is_told
             && others.copied().all(|name| over(&name));
         Some(Self {
             namespace: metadata.namespace.as_deref()?.into(),
@@ -174,8 +184,9 @@ impl SeenPod {
             job: job.uid.as_str().into(),
             succeeded,
             over: succeeded || all_over || phase == "Failed",
-            lingers: all_over && status.is_some_and(|it| others_go_on(it, &named)),
+            lingers: all_over && goes_on,
             waits_for_us,
+            anew,
             sidecar,
             wrapped: wrapped(pod),
             ended: status.map(last_end).unwrap_or_default(),
@@ -235,6 +246,13 @@ fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<st
         message: ended.message.clone().unwrap_or_default(),
     };
     Some((container.name.as_str().into(), seen))
+}
+
+/// How a native sidecar ended that was told to: a kubelet begins it anew.
+fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
+    let mut first = status.init_container_statuses.iter().flatten();
+    let sidecar = first.find(|container| container.name == SIDECAR)?;
+    end_of(sidecar, sidecar.last_state.as_ref()?)
 }
 
 fn last_end(status: &PodStatus) -> i64 {

@@ -8,6 +8,15 @@ pub(in crate::quarks) fn pod(
     containers: &[(&str, Option<i32>)],
     sidecar: Option<(bool, Option<i32>)>,
 ) -> SeenPod {
+    seen(&object(containers, sidecar))
+}
+
+fn seen(object: &Value) -> SeenPod {
+    let pod: Pod = serde_json::from_value(object.clone()).unwrap();
+    SeenPod::of(&pod).unwrap()
+}
+
+fn object(containers: &[(&str, Option<i32>)], sidecar: Option<(bool, Option<i32>)>) -> Value {
     let status = |(name, code): (&str, Option<i32>)| {
         let state = match code {
             Some(code) => json!({"terminated": {"exitCode": code, "reason": "r"}}),
@@ -28,7 +37,7 @@ pub(in crate::quarks) fn pod(
     };
     let counted: Vec<&str> =
         main.iter().chain(&first).map(|(name, _)| *name).filter(|name| *name != "mesh").collect();
-    let pod = json!({
+    json!({
         "metadata": {
             "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1",
             "annotations": {"manciple.dev/containers": counted.join(",")},
@@ -44,9 +53,7 @@ pub(in crate::quarks) fn pod(
             "containerStatuses": main.iter().copied().map(status).collect::<Vec<_>>(),
             "initContainerStatuses": first.iter().copied().map(status).collect::<Vec<_>>(),
         },
-    });
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    SeenPod::of(&pod).unwrap()
+    })
 }
 
 #[test]
@@ -74,4 +81,37 @@ fn a_pod_is_over_when_what_counts_in_it_is() {
 fn a_pod_that_failed_is_over_though_a_mesh_goes_on() {
     let pod = pod(&[("c", Some(1)), ("mesh", None)], None);
     assert_eq!((pod.succeeded, pod.over, pod.lingers), (false, true, true));
+}
+
+/// A kubelet ends a native sidecar after all containers; a mesh's would be waited for for ever.
+#[test]
+fn a_native_sidecar_is_told_where_a_mesh_goes_on_and_counts_as_it_ended_first() {
+    let waits = |containers: &[(&str, Option<i32>)]| pod(containers, Some((true, None)));
+    let both = [("c", Some(0)), ("mesh", None)];
+    let waiting = waits(&both);
+    assert!(waiting.waits_for_us && !waiting.over);
+    assert!(!waits(&[("c", Some(0))]).waits_for_us, "the kubelet ends it");
+    assert!(!waits(&[("c", None), ("mesh", None)]).waits_for_us, "not yet");
+    let mut object = object(&both, Some((true, None)));
+    object["metadata"]["annotations"]["manciple.dev/ended"] = json!("true");
+    let told = seen(&object);
+    assert!(!told.waits_for_us && !told.over, "it reads still");
+    let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}});
+    let again = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let statuses = |state: &Value, last: &Value| {
+        let mut object = object.clone();
+        let sidecar = &mut object["status"]["initContainerStatuses"][0];
+        (sidecar["state"], sidecar["lastState"]) = (state.clone(), last.clone());
+        seen(&object)
+    };
+    for (name, state, last) in [
+        ("it has ended", &ended, &json!({})),
+        ("it waits to begin anew", &again, &ended),
+        ("it was begun anew", &json!({"running": {}}), &ended),
+    ] {
+        let pod = statuses(state, last);
+        assert!(pod.over && pod.succeeded && pod.lingers && !pod.waits_for_us, "{name}: {pod:?}");
+        assert_eq!(pod.containers["output-persist"].message, "m", "{name}");
+        assert_eq!(pod.anew, name != "it has ended", "{name}");
+    }
 }
