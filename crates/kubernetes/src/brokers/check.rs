@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use super::policy::{Policy, period};
 use super::resource::Spec;
 use crate::names::GROUP;
+use crate::runner::PodPolicy;
 
 /// The members of a policy; with `planID`, those of a plan.
 const POLICY: [&str; 7] =
@@ -69,6 +70,14 @@ pub(super) fn spec(spec: &Value) -> Result<Spec, Vec<Fault>> {
         plans: reader.plans(members.get("plans")),
     };
     if reader.faults.is_empty() { Ok(read) } else { Err(reader.faults) }
+}
+
+/// The faults of what is said of pods elsewhere, by their paths below `path`: as of a `Broker`'s.
+pub fn pod_faults(pod: &PodPolicy, path: &str) -> Vec<Fault> {
+    let mut reader = Reader { faults: Vec::new() };
+    let pod = serde_json::to_value(pod).unwrap_or_default();
+    reader.pod(Some(&pod), path);
+    reader.faults
 }
 
 struct Reader {

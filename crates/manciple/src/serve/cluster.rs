@@ -259,6 +259,11 @@ impl Cluster {
             let fault = namespace(name).err()?;
             Some(format!("kubernetes.job_namespaces[{index}]: {name:?}: {fault}"))
         }))
+        .chain(
+            kubernetes::brokers::pod_faults(&self.pod, "kubernetes.pod")
+                .into_iter()
+                .map(|fault| format!("{}: {}", fault.path, fault.message)),
+        )
         .chain(self.templates.iter().flat_map(|templates| {
             let faults = templates.faults().into_iter();
             faults.map(|fault| format!("kubernetes.templates.{fault}"))

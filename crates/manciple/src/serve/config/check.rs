@@ -280,6 +280,21 @@ mod tests {
                 "no name of a namespace",
             ),
             (
+                "kubernetes: {pod: {securityContext: {runAsUsr: 1000}}}",
+                "kubernetes.pod.securityContext.runAsUsr",
+                "mind the spelling",
+            ),
+            (
+                "kubernetes: {pod: {annotations: {manciple.dev/released-until: '0'}}}",
+                "kubernetes.pod.annotations",
+                "is for Manciple itself",
+            ),
+            (
+                "kubernetes: {pod: {imagePullPolicy: always}}",
+                "kubernetes.pod.imagePullPolicy",
+                "Always, IfNotPresent or Never",
+            ),
+            (
                 "kubernetes: {agent_path: /a}",
                 "kubernetes.agent_path",
                 "agent_delivery: init-container",
@@ -313,6 +328,7 @@ mod tests {
             "kubernetes: {agent_file: /a}",
             "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
             "kubernetes: {agent_image: i}",
+            "kubernetes: {pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",
             "kubernetes: {templates: {namespaces: [a], ids: name, status_codes: original}}",
             "auth: {users: [{name: a, password_file: x}], tokens: [{name: a, token_file: y}]}",
         ] {
