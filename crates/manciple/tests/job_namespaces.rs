@@ -48,8 +48,8 @@ fn there(town: &Town) -> BTreeSet<String> {
     all.lines().filter(|name| !name.starts_with("configmap/agent-")).map(str::to_owned).collect()
 }
 
-/// An instance and a binding come and go by Jobs in a further namespace.
-fn lives(delivery: &Value) {
+/// A server with the chart's rights, whose broker has its Jobs in a further namespace, and what is there.
+fn deployed(delivery: &Value) -> (Town, Town, BTreeSet<String>, Served) {
     let mut town = Town::brokers("together");
     let jobs = Town::empty();
     let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
@@ -61,7 +61,8 @@ fn lives(delivery: &Value) {
 
     let does = "[ $1 != bind ] || { echo \"{\\\"credentials\\\": {\\\"region\\\": \\\"$DB_REGION\\\", \
                 \\\"password\\\": \\\"$(cat /secret/db.password)\\\"}}\"; exit; }";
-    jobs.config_map("one", &json!({"broker": script("s", &["small"], does)}));
+    let does = format!("case \"$*\" in 'provision '*slow*) sleep 300 ;; esac; {does}");
+    jobs.config_map("one", &json!({"broker": script("s", &["small"], &does)}));
     jobs.config_map("settings", &json!({"db.region": "eu"}));
     jobs.secret("secrets", &json!({"db.password": "planted-pa55word"}));
     let mut broker = town.broker("one");
@@ -82,7 +83,12 @@ fn lives(delivery: &Value) {
     let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
     order::ready(&server);
     sells(&server, "", &["s-name"]);
+    (town, jobs, before, server)
+}
 
+/// An instance and a binding come and go by Jobs in a further namespace.
+fn lives(delivery: &Value) {
+    let (town, jobs, before, server) = deployed(delivery);
     let ended = order::provisioned(&server, "i", &order_of("s", "small"));
     assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
     let ids = json!({"service_id": "s", "plan_id": "s-small"});
@@ -121,4 +127,24 @@ fn an_instance_lives_by_the_rights_of_a_further_namespace() {
 fn with_an_init_container_it_does_too() {
     let image = testkit::cluster::AGENT_IMAGE;
     lives(&json!({"agent_delivery": "init-container", "agent_image": image}));
+}
+
+#[test]
+fn a_further_namespace_that_is_deleted_is_named_though_rights_go_with_it() {
+    let agent_file = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));
+    let (town, jobs, _, server) = deployed(&json!({"agent_file": agent_file}));
+    let answer = order::provision(&server, "slow", &order_of("s", "small"));
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let works = || (town.effects("s: provision of slow") == 1).then_some(());
+    assert!(within(60, works).is_some(), "it never begins\n{}", server.log());
+    let delete = ["delete", "namespace", &jobs.namespace, "--wait=false"];
+    assert!(testkit::cluster::kubectl().args(delete).output().unwrap().status.success());
+    let said = || {
+        let last = order::last_operation(&server, "slow");
+        assert_ne!(last["state"], "succeeded", "{last}");
+        let said = last["description"].as_str().unwrap_or_default();
+        said.contains(&format!("the namespace {}", jobs.namespace)).then_some(())
+    };
+    let last = || order::last_operation(&server, "slow");
+    assert!(within(20, said).is_some(), "{}\n{}", last(), server.log());
 }

@@ -82,8 +82,18 @@ impl Shared {
     /// Says so if a namespace is being deleted, with all that is in it.
     pub(super) async fn namespace_goes(&self, name: &str) -> Option<String> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let found = tokio::time::timeout(QUICK, find(namespaces.get(name))).await.ok()?.ok()?;
-        let goes = found.is_none_or(|found| found.metadata.deletion_timestamp.is_some());
+        let found = tokio::time::timeout(QUICK, find(namespaces.get(name))).await.ok()?;
+        let goes = match found {
+            Ok(found) => found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
+            // Rights go with their namespace as well.
+            Err(CallError::Forbidden(_)) => {
+                return Some(format!(
+                    "what it ran in was deleted, the namespace {name} perhaps: the right to look at that \
+                     was taken away too, or never given (namespaces: get)"
+                ));
+            }
+            Err(_) => return None,
+        };
         goes.then(|| format!("the namespace {name} was deleted, with all that was in it"))
     }
 
