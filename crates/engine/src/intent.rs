@@ -119,10 +119,12 @@ impl Engine {
                 Err(error) => tracing::warn!(record = %record.key, %error, "could not undo"),
             }
         }
+        let told = record.operation.progress.as_deref();
+        let told = told.map(|told| format!(" ({told})")).unwrap_or_default();
         Error::new(
             ErrorKind::Timeout,
             format!(
-                "{} did not end in time; repeat it with accepts_incomplete=true",
+                "{} did not end in time{told}; repeat it with accepts_incomplete=true",
                 record.operation.action
             ),
         )

@@ -77,7 +77,10 @@ pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Times
     if record.is_busy() {
         next.operation.phase = Phase::Failed(OperationFailure {
             reason: Reason::Halted,
-            description: format!("halted by a later {}", intent.action),
+            description: match &record.operation.progress {
+                Some(told) => format!("halted by a later {}; until then: {told}", intent.action),
+                None => format!("halted by a later {}", intent.action),
+            },
             instance_usable: None,
             update_repeatable: None,
         });

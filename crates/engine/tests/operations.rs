@@ -376,6 +376,27 @@ async fn a_purge_forgets_without_asking_the_broker_and_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_held_bind_that_does_not_begin_says_what_it_waits_for_and_it_stays_to_be_read() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    platform.provisioned().await;
+    world.runner.script(|work| match work.action {
+        Action::Bind => Act::Say("the image x cannot be pulled"),
+        _ => Act::End(Duration::ZERO, Ok(fitting_output(work))),
+    });
+    let (call, i, b) = (Call::default(), id("i"), binding_id("b"));
+    let error = platform.0.bind(&call, &i, &b, bind(json!({}))).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Timeout);
+    let said = error.to_string();
+    assert!(said.contains("bind did not end in time (the image x cannot be pulled)"), "{said}");
+    assert!(said.contains("accepts_incomplete=true"), "{said}");
+    let record = world.record(&Key::Binding(id("i"), binding_id("b"))).await.unwrap();
+    let failure = record.past.last().unwrap().failure.as_ref().unwrap();
+    let told = "halted by a later unbind; until then: the image x cannot be pulled";
+    assert_eq!(failure.description, told);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_a_bind_and_a_deprovision_that_raced_one_gives_way() {
     let world = World::default();
     let platform = platform(&world).await;
