@@ -111,16 +111,14 @@ impl Controller {
         if due > now {
             return;
         }
-        let is_first = self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
+        self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
         match self.engine.remove(key).await {
             Ok(()) => {
                 tracing::info!(record = %key, "its resource was deleted: it is being removed");
             }
             Err(error) => {
                 tracing::warn!(record = %key, %error, "its resource was deleted, and it stays");
-                if is_first.is_none() {
-                    tell_why_it_stays(&self.store, key, &error.to_string());
-                }
+                tell_why_it_stays(&self.store, key, &error.to_string());
             }
         }
     }

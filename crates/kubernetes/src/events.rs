@@ -44,7 +44,8 @@ impl Observer for Events {
     }
 }
 
-/// Tells a resource that somebody has deleted why it stays.
+/// Tells a resource that somebody has deleted why it stays. As long as it is there for the same reason and the event
+/// is kept, an hour by default, that is one event; after that it is told again.
 pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
     let Some((name, uid, namespace)) = store.resource(key) else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -58,7 +59,7 @@ pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
         message: &format!("it was deleted, and stays for now: {why}"),
         at: &time(u64::try_from(now).unwrap_or_default()),
     };
-    let event = warning(&format!("{name}.deletion-refused-{now}"), &told);
+    let event = warning(&format!("{name}.deletion-refused-{}", names::hash([why])), &told);
     event.into_iter().for_each(|event| write(store.events(), event));
 }
 

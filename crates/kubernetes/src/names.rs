@@ -53,7 +53,9 @@ pub fn agent(content: &[u8]) -> String {
     format!("agent-{}", hash([content]))
 }
 
-fn hash<'a, T: AsRef<[u8]> + ?Sized + 'a>(parts: impl IntoIterator<Item = &'a T>) -> String {
+pub(crate) fn hash<'a, T: AsRef<[u8]> + ?Sized + 'a>(
+    parts: impl IntoIterator<Item = &'a T>,
+) -> String {
     let mut hash = Context::new(&SHA256);
     for part in parts {
         let part = part.as_ref();

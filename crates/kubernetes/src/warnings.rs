@@ -34,6 +34,7 @@ impl Warned {
             Some(rest) => rest.split_once(" : ").map_or(said, |(_, why)| why),
             None => said,
         };
+        let said = unnamed(said);
         Some(Self {
             of_pod,
             name: object.name.clone()?,
@@ -41,5 +42,36 @@ impl Warned {
             why: format!("{what}: {said}"),
             vague: said.contains("timed out waiting for the condition"),
         })
+    }
+}
+/// Of pods that are not made the names are others with each try: the words are to stay the same.
+fn unnamed(said: &str) -> String {
+    let refused = said.split_once("pods \"").and_then(|(before, rest)| {
+        let (_, after) = rest.split_once("\" is forbidden")?;
+        Some(format!("{before}its pod is forbidden{after}"))
+    });
+    refused.unwrap_or_else(|| said.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unnamed;
+
+    #[test]
+    fn a_pod_that_is_refused_again_is_refused_in_the_same_words() {
+        for (said, expected) in [
+            (
+                "Error creating: pods \"a-1f-x7k2p\" is forbidden: exceeded quota: q, requested: pods=1",
+                "Error creating: its pod is forbidden: exceeded quota: q, requested: pods=1",
+            ),
+            (
+                "Error creating: pods \"a-1f-x7k2p\" is invalid",
+                "Error creating: pods \"a-1f-x7k2p\" is invalid",
+            ),
+            ("configmap \"settings\" not found", "configmap \"settings\" not found"),
+            ("pods \"", "pods \""),
+        ] {
+            assert_eq!(unnamed(said), expected);
+        }
     }
 }

@@ -155,6 +155,9 @@ fn a_deleted_resource_that_has_bindings_says_why_it_stays_and_goes_after_them() 
     let words = "it was deleted, and stays for now: the service instance has bindings";
     let told = || said().contains(words).then_some(());
     assert!(within(20, told).is_some(), "{}", said());
+    // Events are forgotten: it is told again with the next try.
+    town.kubectl(&["delete", "events", "--all"]);
+    assert!(within(120, told).is_some(), "{}", said());
     town.kubectl(&["delete", "servicebindings", "--all", "--timeout=60s"]);
     let gone = || (town.count("serviceinstances") == 0).then_some(());
     assert!(within(60, gone).is_some(), "its resource stays:\n{}", server.log());
