@@ -12,6 +12,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch::{self, Receiver, Sender};
 
+use crate::calls::Again;
+
 /// How long the start waits for the API server to show a Secret, or that it is not there.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
@@ -67,7 +69,7 @@ impl Followed {
 
     async fn follow(self: Arc<Self>, api: Api<Secret>, name: String, seen: Sender<bool>) {
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let events = watcher(api, only).default_backoff();
+        let events = watcher(api, only).backoff(Again::default());
         pin_mut!(events);
         let mut listed = None;
         while let Some(event) = events.next().await {

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::definition;
 use super::resource::Resource;
+use crate::calls::Again;
 
 /// How long the first list may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -73,7 +74,7 @@ impl Registry {
 }
 
 async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Option<Resources>>) {
-    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    let stream = watcher(api, watcher::Config::default()).backoff(Again::default());
     pin_mut!(stream);
     let mut listed = Resources::new();
     while let Some(event) = stream.next().await {
