@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -307,4 +307,20 @@ async fn a_namespace_is_monitored_by_both_labels_or_where_that_is_set_by_one() {
     town.settings.monitored = Monitored::Marked(id);
     town.start().await;
     assert_eq!(town.ended("a", 1).await["succeeded"], true);
+}
+
+/// The original came to it after ten seconds at the earliest.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_says_now_or_once_starts_at_once() {
+    let town = Town::new("at-once").await;
+    for (count, strategy) in [(1, "once"), (2, "now")] {
+        let begun = Instant::now();
+        town.create(strategy, spec(strategy, &pod("sleep 60"))).await;
+        while town.batch_jobs().await.len() < count {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let took = begun.elapsed();
+        println!("{strategy}: {took:?}");
+        assert!(took < Duration::from_secs(5), "{strategy}: {took:?}");
+    }
 }
