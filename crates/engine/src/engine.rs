@@ -14,6 +14,7 @@ use crate::names;
 use crate::policy::Policy;
 use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError, Stored};
 use crate::record::{Key, Record};
+use crate::withdrawn::Former;
 
 /// How often tombstones and leftover runs are looked for.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
@@ -49,6 +50,8 @@ pub(crate) struct Offering {
     pub(crate) of_service: BTreeMap<ServiceId, Vec<Capability>>,
     /// Plans that are in the catalog for the instances that have them, and for no others.
     pub(crate) withdrawn: Vec<(ServiceId, PlanId)>,
+    /// Plans that have left it, and that nobody is known to have.
+    pub(crate) former: Arc<Vec<Former>>,
 }
 
 impl Offering {

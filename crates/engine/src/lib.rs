@@ -48,4 +48,3 @@ pub use engine::{Engine, Ports};
 pub use offer::CatalogError;
 pub use policy::Policy;
 pub use system_clock::SystemClock;
-pub use withdrawn::keep_plans_in_use;

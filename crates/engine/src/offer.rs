@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::engine::{Engine, Offering};
 use crate::ports::{Offer, RunFailure, StoreError};
-use crate::withdrawn::keep_plans_in_use;
+use crate::withdrawn::{Former, keep_plans_in_use, remember};
 
-/// How often a process that does not ask the broker itself looks for what was saved.
-const FOLLOW: Duration = Duration::from_secs(10);
-/// The same while there is nothing to serve yet.
-const FOLLOW_FIRST: Duration = Duration::from_millis(500);
+/// How often it is looked whether this process asks the broker now, and what was ordered of former plans.
+const LOOK: Duration = Duration::from_secs(10);
+/// The pause before what another has saved is read again, when it could not be.
+const BEHIND: Duration = Duration::from_millis(500);
 
 /// Why a catalog was not taken. The one before stays in force.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,8 @@ struct Saved {
     of_service: BTreeMap<ServiceId, Vec<Capability>>,
     #[serde(default)]
     withdrawn: Vec<(ServiceId, PlanId)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<Former>,
 }
 
 impl Engine {
@@ -63,12 +65,13 @@ impl Engine {
         let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
         match compile(&saved.catalog) {
             Ok(catalog) => {
-                let Saved { capabilities, of_service, withdrawn, .. } = saved;
+                let Saved { capabilities, of_service, withdrawn, former, .. } = saved;
                 let unchanged =
                     |before: &Arc<CompiledCatalog>| before.catalog() == catalog.catalog();
                 // Unchanged: keep its Last-Modified.
                 let catalog = self.shared.catalog().filter(unchanged).unwrap_or(catalog);
-                self.offer(Offering { catalog, capabilities, of_service, withdrawn });
+                let former = Arc::new(former);
+                self.offer(Offering { catalog, capabilities, of_service, withdrawn, former });
                 Ok(true)
             }
             Err(faults) => {
@@ -93,15 +96,18 @@ impl Engine {
     /// As [`Self::refresh_catalog`].
     pub async fn set_offer(&self, mut offer: Offer) -> Result<Arc<CompiledCatalog>, CatalogError> {
         let mut catalog = osb::catalog::parse(&offer.catalog).map_err(CatalogError::Faults)?;
-        let before = self.shared.catalog();
-        let mut withdrawn = Vec::new();
-        if let Some(before) = &before {
+        let before = self.shared.offering();
+        let (mut withdrawn, mut former) = (Vec::new(), Vec::new());
+        if let Some(Offering { catalog: last, former: remembered, .. }) = &before {
             let in_use = self.shared.store.plans_in_use().await.map_err(CatalogError::Store)?;
-            withdrawn = keep_plans_in_use(&mut catalog, before.catalog(), &in_use);
+            let had = last.catalog().services.iter();
+            let had: Vec<_> = had.chain(remembered.iter().map(|former| &former.service)).collect();
+            withdrawn = keep_plans_in_use(&mut catalog, &had, &in_use);
+            former = remember(&catalog, last.catalog(), remembered, self.shared.clock.now());
         }
         serve_what_we_keep(&mut catalog);
         offer.catalog = serde_json::to_value(&catalog).unwrap_or_default();
-        let compiled = match before {
+        let compiled = match before.map(|before| before.catalog) {
             // Unchanged: keep its Last-Modified.
             Some(before) if *before.catalog() == catalog => Ok(before),
             Some(before) => CompiledCatalog::compile_after(catalog, &before).map(Arc::new),
@@ -114,8 +120,9 @@ impl Engine {
             capabilities: capabilities.clone(),
             of_service: of_service.clone(),
             withdrawn: withdrawn.clone(),
+            former: Arc::new(former.clone()),
         };
-        let saved = Saved { catalog: offer.catalog, capabilities, of_service, withdrawn };
+        let saved = Saved { catalog: offer.catalog, capabilities, of_service, withdrawn, former };
         let saved = serde_json::to_value(saved).unwrap_or_default();
         if self.shared.store.catalog().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved)
         {
@@ -128,7 +135,8 @@ impl Engine {
 
     /// The offer in force, without what is in it only for the instances that have it; `None`: there is none.
     pub fn offered(&self) -> Option<Offer> {
-        let Offering { catalog, capabilities, of_service, withdrawn } = self.shared.offering()?;
+        let Offering { catalog, capabilities, of_service, withdrawn, .. } =
+            self.shared.offering()?;
         let mut catalog = catalog.catalog().clone();
         for service in &mut catalog.services {
             let kept = |plan: &PlanId| {
@@ -141,37 +149,80 @@ impl Engine {
         Some(Offer { catalog, capabilities, of_service })
     }
 
-    /// Reads the catalog until there is one, then again at every `interval` (never, if zero). To be
-    /// spawned.
+    /// Reads the catalog until there is one, then again at every `interval` (never, if zero), and takes up what another
+    /// process has saved as soon as it is told of. To be spawned.
     pub async fn keep_catalog(self, interval: Duration) {
-        let mut failures = 1;
+        let clock = &self.shared.clock;
+        let (mut due, mut failures, mut drove) = (None, 1, false);
+        // What was saved before this process heard of anything.
+        let mut behind = !self.drives();
         loop {
-            if !self.drives() {
-                self.follow_catalog().await;
-                continue;
+            let now = clock.now();
+            let drives = self.drives();
+            if drives && !drove {
+                due = Some(now);
             }
-            match self.refresh_catalog().await {
-                Ok(_) => failures = 1,
-                Err(error) => {
-                    tracing::error!(%error, "the catalog was not refreshed");
-                    failures += 1;
-                }
+            drove = drives;
+            if drives && due.is_some_and(|due| due <= now) {
+                failures = if self.refreshed().await { 1 } else { failures + 1 };
+                let pause =
+                    if failures > 1 { self.shared.policy.pause(failures) } else { interval };
+                due = (!pause.is_zero()).then(|| clock.now().plus(pause));
+            } else if drives {
+                self.put_back_late_orders().await;
             }
-            let pause = if failures > 1 { self.shared.policy.pause(failures) } else { interval };
-            if pause.is_zero() {
-                return;
+            behind = behind && !self.followed().await;
+            let until_due = due.filter(|_| drives).map_or(LOOK, |due| clock.now().until(due));
+            let pause = if behind { BEHIND } else { until_due.min(LOOK) };
+            tokio::select! {
+                () = self.shared.store.catalog_changed() => behind = true,
+                () = clock.sleep(pause) => {}
             }
-            self.shared.clock.sleep(pause).await;
         }
     }
 
-    /// What another process asks for and saves is read again, now and then.
-    async fn follow_catalog(&self) {
-        if let Err(error) = self.load_catalog().await {
+    /// Whether the broker's catalog is in force.
+    async fn refreshed(&self) -> bool {
+        let refreshed = self.refresh_catalog().await;
+        if let Err(error) = &refreshed {
+            tracing::error!(%error, "the catalog was not refreshed");
+        }
+        refreshed.is_ok()
+    }
+
+    /// Whether the saved catalog was read.
+    async fn followed(&self) -> bool {
+        let loaded = self.load_catalog().await;
+        if let Err(error) = &loaded {
             tracing::warn!(%error, "the saved catalog cannot be read");
         }
-        let pause = if self.shared.catalog().is_some() { FOLLOW } else { FOLLOW_FIRST };
-        self.shared.clock.sleep(pause).await;
+        loaded.is_ok()
+    }
+
+    /// Whether somebody has a plan that has left the catalog while it was not known: it was ordered just then, here or
+    /// where it was still sold. To be put in force anew puts the plan back.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn lacks_a_plan(&self) -> Result<bool, StoreError> {
+        let former = self.shared.offering().map(|offering| offering.former);
+        let Some(former) = former.filter(|former| !former.is_empty()) else { return Ok(false) };
+        let in_use = self.shared.store.plans_in_use().await?;
+        Ok(in_use.iter().any(|(service, plan)| former.iter().any(|it| it.is(service, plan))))
+    }
+
+    async fn put_back_late_orders(&self) {
+        let lacks = match self.lacks_a_plan().await {
+            Ok(lacks) => lacks,
+            Err(error) => {
+                tracing::warn!(%error, "the plans that are in use are not known");
+                return;
+            }
+        };
+        let Some(offer) = lacks.then(|| self.offered()).flatten() else { return };
+        if let Err(error) = self.set_offer(offer).await {
+            tracing::error!(%error, "a plan that was ordered while it left the catalog is not in it");
+        }
     }
 
     /// Logs what is newly kept only for those who have it.

@@ -188,6 +188,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Saves the last good catalog.
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError>;
+
+    /// Resolves once for each catalog that another process has saved, or for several of them at once, unless it was
+    /// read by now; never where there is but one process. To be dropped loses none.
+    async fn catalog_changed(&self) {
+        std::future::pending().await
+    }
 }
 
 /// A run to be started.

@@ -1,11 +1,12 @@
 //! `ServiceInstance` and `ServiceBinding`: their definitions, and how a record is shown in one.
 //!
-//! `spec` says what was ordered, `status` how it stands. `status.record` is the record itself, as JSON in
-//! a string: numbers and nulls come back as they were, which a patch would not promise.
+//! `spec` says what was ordered at first, `status` how it stands: an update's plan is there. `status.record` is
+//! the record itself, as JSON in a string: numbers and nulls come back as they were, which a patch would not promise.
 
 use engine::record::{Key, Lifecycle, Phase, Record};
 use kube::discovery::ApiResource;
 use osb::Action;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::names::{GROUP, VERSION};
@@ -65,7 +66,8 @@ pub fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-/// What was ordered, of a record: nothing confidential.
+/// What was ordered, of a record that is first written: nothing confidential. To change it with each update would be
+/// a second write, and the two would disagree in between.
 pub(crate) fn spec(broker: &str, record: &Record) -> Value {
     let ordered = &record.ordered;
     let mut spec = json!({
@@ -90,7 +92,7 @@ pub(crate) fn spec(broker: &str, record: &Record) -> Value {
 }
 
 /// How a record stands, for people; `record` is it itself.
-pub(crate) fn status(written: &str, record: &Record) -> Value {
+pub(crate) fn status(written: &str, record: &Record, since: Since) -> Value {
     let operation = &record.operation;
     let (state, description) = match &operation.phase {
         Phase::Succeeded => ("Succeeded", None),
@@ -107,9 +109,37 @@ pub(crate) fn status(written: &str, record: &Record) -> Value {
             "description": description.filter(|said| !said.is_empty()),
             "attempt": operation.attempt,
         },
+        "planID": record.ordered.plan_id,
+        "planVersion": plan_version(record),
         "dashboardURL": record.made.dashboard_url.as_deref().filter(|url| !url.is_empty()),
-        "conditions": conditions(record),
+        "conditions": conditions(record, since),
     })
+}
+
+/// Whether each condition holds (Ready, Failed, Progressing), and since when that is so, in milliseconds since 1970.
+/// A write that leaves it so leaves the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Since([(bool, u64); 3]);
+
+impl Since {
+    /// As a write says it that comes after one.
+    pub(crate) fn after(before: Option<Self>, record: &Record) -> Self {
+        let ready = record.lifecycle == Lifecycle::Ready;
+        let failed = matches!(record.operation.phase, Phase::Failed(_));
+        let mut since = [ready, failed, record.is_busy()].map(|holds| (holds, record.updated_at.0));
+        for (now, before) in since.iter_mut().zip(before.iter().flat_map(|before| before.0)) {
+            if before.0 == now.0 {
+                *now = before;
+            }
+        }
+        Self(since)
+    }
+}
+
+/// The version of the plan, if it has one: Kubernetes 1.20 takes an empty string for null, and refuses it.
+fn plan_version(record: &Record) -> Option<&str> {
+    let info = record.ordered.maintenance_info.as_ref()?;
+    Some(info.version.as_str()).filter(|version| !version.is_empty())
 }
 
 /// In one word, for `kubectl get`.
@@ -126,29 +156,25 @@ fn phase(record: &Record) -> &'static str {
 }
 
 /// Ready: it can be used. Failed: the last operation did. Progressing: one is going on.
-fn conditions(record: &Record) -> Value {
+fn conditions(record: &Record, Since([ready, failed, progressing]): Since) -> Value {
     let operation = &record.operation;
-    let failed = match &operation.phase {
+    let failure = match &operation.phase {
         Phase::Failed(failure) => Some(failure),
         _ => None,
     };
-    let (started, waits) = match &operation.phase {
-        Phase::Pending { not_before } => ("Waiting", not_before.is_some()),
-        Phase::Started { .. } => ("Running", false),
-        Phase::External { .. } => ("WorkElsewhere", false),
-        Phase::Succeeded | Phase::Failed(_) => ("Ended", false),
+    let goes_on = match &operation.phase {
+        Phase::Pending { not_before: None } => "Waiting",
+        Phase::Pending { not_before: Some(_) } => "WaitingToRetry",
+        Phase::Started { .. } => "Running",
+        Phase::External { .. } => "WorkElsewhere",
+        Phase::Succeeded | Phase::Failed(_) => "Ended",
     };
-    let progressing = if waits { "WaitingToRetry" } else { started };
-    let since = |ended: bool| {
-        let at = if ended { operation.ended_at } else { Some(operation.created_at) };
-        time(at.unwrap_or(record.updated_at).0)
-    };
-    let condition = |kind: &str, holds: bool, reason: &str, message: &str, ended: bool| {
+    let condition = |kind: &str, (holds, since): (bool, u64), reason: &str, message: &str| {
         let mut condition = json!({
             "type": kind,
             "status": if holds { "True" } else { "False" },
             "reason": reason,
-            "lastTransitionTime": since(ended),
+            "lastTransitionTime": time(since),
         });
         // Kubernetes 1.20 takes an empty string for null, and refuses it.
         if !message.is_empty() {
@@ -156,16 +182,14 @@ fn conditions(record: &Record) -> Value {
         }
         condition
     };
-    let usable = record.lifecycle == Lifecycle::Ready;
-    let said = failed.map_or("", |failure| failure.description.as_str());
-    let why = failed.map_or_else(|| "None".to_owned(), |failure| pascal(failure.reason.as_str()));
+    let said = failure.map_or("", |failure| failure.description.as_str());
+    let why = failure.map_or_else(|| "None".to_owned(), |failure| pascal(failure.reason.as_str()));
     let progress = operation.progress.as_deref().unwrap_or_default();
-    let busy = record.is_busy();
-    let ready_message = if usable { "" } else { said };
+    let ready_message = if ready.0 { "" } else { said };
     json!([
-        condition("Ready", usable, phase(record), ready_message, !busy),
-        condition("Failed", failed.is_some(), &why, said, !busy),
-        condition("Progressing", busy, progressing, progress, !busy),
+        condition("Ready", ready, phase(record), ready_message),
+        condition("Failed", failed, &why, said),
+        condition("Progressing", progressing, goes_on, progress),
     ])
 }
 
@@ -235,7 +259,7 @@ fn columns(kind: Kind) -> Value {
     let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
     let shown = [
         (id.0, id.1, 0),
-        ("Plan", ".spec.planID", 1),
+        ("Plan", ".status.planID", 1),
         ("Phase", ".status.phase", 0),
         ("Ready", ready, 0),
         ("Operation", ".status.lastOperation.action", 0),
@@ -258,7 +282,7 @@ fn schema(kind: Kind) -> Value {
         ("broker", "The broker that it was ordered from."),
         ("instanceID", "The id that the platform gave the service instance."),
         ("serviceID", "The service offering, by its id in the catalog."),
-        ("planID", "The plan, by its id in the catalog."),
+        ("planID", "The plan that was ordered at first, by its id in the catalog."),
     ];
     let mut optional = vec![("predecessorBindingID", "The binding whose successor this is.")];
     match kind {
@@ -266,7 +290,10 @@ fn schema(kind: Kind) -> Value {
             optional = vec![
                 ("organizationGUID", "The organization, as the platform named it."),
                 ("spaceGUID", "The space, as the platform named it."),
-                ("planVersion", "The version of the plan (maintenance_info) that is in force."),
+                (
+                    "planVersion",
+                    "The version of the plan (maintenance_info) that was ordered at first.",
+                ),
             ];
         }
         Kind::ServiceBinding => {
@@ -308,6 +335,8 @@ fn status_schema() -> Value {
         [
             ("phase", text("Creating, Ready, Updating, Deleting, Broken or Deleted.")),
             ("lastOperation", operation),
+            ("planID", text("The plan that is in force, by its id in the catalog.")),
+            ("planVersion", text("The version of that plan (maintenance_info) that is in force.")),
             ("dashboardURL", text("Where people manage the instance.")),
             ("record", text("What the broker keeps of it, as JSON. Not to be edited.")),
             ("conditions", condition_list("Ready, Failed or Progressing.", [])),

@@ -7,6 +7,8 @@ use engine::record::Record;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::resources::Since;
+
 /// What the operation's request says in confidence, by the members of [`osb::Work`].
 const OF_OPERATION: [&str; 2] = ["previous_values", "originating_identity"];
 const OF_ORDER: [&str; 2] = ["parameters", "context"];
@@ -39,6 +41,9 @@ pub(crate) struct Written {
     pub(crate) record: Value,
     /// No two writes have the same: a write that changes nothing would not give a new version.
     pub(crate) write: String,
+    /// Of its conditions; a tombstone has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<Since>,
     #[serde(flatten)]
     pub(crate) places: Places,
 }

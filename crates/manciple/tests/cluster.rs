@@ -17,6 +17,7 @@ catalog)
         "instances_retrievable":true,"bindings_retrievable":true,"plans":[
         {"id":"p","name":"small","description":"d"},
         {"id":"slow","name":"slow","description":"d"},
+        {"id":"hangs","name":"hangs","description":"d"},
         {"id":"fails","name":"fails","description":"d"}]}]}'
     exit ;;
 bind) echo "{\"credentials\":{\"region\":\"$DB_REGION\",\"password\":\"$(cat /secret/db.password)\"}}" ;;
@@ -24,6 +25,7 @@ bind) echo "{\"credentials\":{\"region\":\"$DB_REGION\",\"password\":\"$(cat /se
 esac
 echo "$1 of $7" >>/ledger/all
 [ "$5" != slow ] || sleep 3
+[ "$1 $5" != "provision hangs" ] || sleep 600
 [ "$5" != fails ] || { echo 'no disk left' >&2; exit 3; }
 "#;
 
@@ -142,6 +144,48 @@ fn deleting_the_resource_is_a_deprovision() {
     // The id can be used again.
     assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
     assert_eq!(town.effects("provision of i"), 2);
+}
+
+/// As a platform's delete does: it waits for nothing that is being made.
+#[test]
+fn deleting_the_resource_while_it_is_being_made_halts_that() {
+    let town = town();
+    let server = town.serve();
+    assert_eq!(order::provision(&server, "i", &order::body("hangs")).status, 202);
+    let begun = || (town.effects("provision of i") == 1).then_some(());
+    assert!(within(60, begun).is_some(), "{}", server.log());
+    town.kubectl(&["delete", "serviceinstances", "--all", "--timeout=60s"]);
+    assert_eq!(town.effects("deprovision of i"), 1, "{}", server.log());
+    assert_eq!(town.count("serviceinstances"), 0);
+}
+
+#[test]
+fn the_finalizer_of_another_is_left_on_a_resource_and_an_id_is_free_when_it_is_gone() {
+    let town = town();
+    let server = town.serve();
+    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
+    let name = town.kubectl(&["get", "serviceinstances", "-o", "name"]);
+    let finalizers = |add: &str, remove: &str| {
+        let found = town.get("serviceinstances")["items"][0]["metadata"]["finalizers"].clone();
+        let mut all: Vec<String> = serde_json::from_value(found).unwrap();
+        all.retain(|finalizer| finalizer != remove);
+        all.extend((!add.is_empty()).then(|| add.to_owned()));
+        let patch = json!({"metadata": {"finalizers": all}}).to_string();
+        town.kubectl(&["patch", name.trim(), "--type=merge", "-p", &patch]);
+    };
+    finalizers("example.com/theirs", "");
+    assert_eq!(delete(&server, "/v2/service_instances/i").status, 202);
+    let theirs = || {
+        let found = town.get("serviceinstances")["items"][0]["metadata"]["finalizers"].clone();
+        (found == json!(["example.com/theirs"])).then_some(())
+    };
+    assert!(within(60, theirs).is_some(), "{}", town.get("serviceinstances"));
+    assert_eq!(town.effects("deprovision of i"), 1);
+    assert_eq!(delete(&server, "/v2/service_instances/i").status, 410, "what it stood for is gone");
+    finalizers("", "example.com/theirs");
+    let gone = || (town.count("serviceinstances") == 0).then_some(());
+    assert!(within(20, gone).is_some(), "{}", server.log());
+    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
 }
 
 #[test]

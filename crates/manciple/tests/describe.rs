@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::town::Town;
-use support::{Served, order, within};
+use support::{Served, http, order, within};
 
 /// Plan `fails` does; `slow` goes on for a minute.
 const BROKER: &str = r#"#!/bin/sh
@@ -19,11 +19,14 @@ echo '{}'
 fn town(set: &Value) -> Town {
     let mut town = Town::empty();
     town.config_map("script", &json!({"broker": BROKER}));
-    let plans = ["small", "slow", "fails"]
-        .map(|plan| json!({"id": plan, "name": plan, "description": "d"}));
-    let catalog = json!({"services": [
-        {"id": "s", "name": "db", "description": "d", "bindable": true, "plans": plans},
-    ]});
+    let version = |plan| json!({"version": if plan == "fails" { "2.0.0" } else { "1.0.0" }});
+    let plans = ["small", "large", "slow", "fails"].map(|plan| {
+        json!({"id": plan, "name": plan, "description": "d", "maintenance_info": version(plan)})
+    });
+    let catalog = json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": true, "plan_updateable": true,
+        "plans": plans,
+    }]});
     let file = town.site.write("catalog.json", &catalog.to_string());
     let mut settings = json!({
         "namespace": town.namespace,
@@ -136,4 +139,45 @@ fn a_printed_table_says_how_each_stands() {
     assert!(bindings[1].contains(" b Ready True bind Succeeded "), "{bindings:?}");
     let all = town.kubectl(&["get", "manciple", "-o", "name"]);
     assert_eq!(all.lines().count(), 4, "instances and bindings in one: {all}");
+}
+
+/// What was ordered at first stays in the spec; the plan that an update has put in force is in the status, and in the
+/// table. A condition that holds all the time says since when, whatever has happened since.
+#[test]
+fn a_resource_says_which_plan_is_in_force_and_since_when_its_conditions_hold() {
+    let mut town = town(&json!({}));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["broker"] = json!({"capabilities": ["update"]});
+    town.site.settings = settings.to_string();
+    let server = town.serve();
+    let instance = || town.get("serviceinstances")["items"][0].clone();
+    let since = |type_| condition(&town, type_)["lastTransitionTime"].clone();
+    let with_version = |plan: &str, version: &str| {
+        let mut body = order::body(plan);
+        body["maintenance_info"] = json!({"version": version});
+        body
+    };
+    let made = order::provisioned(&server, "i", &with_version("large", "1.0.0"));
+    assert_eq!(made["state"], "succeeded", "{made}");
+    assert_eq!(instance()["status"]["planID"], "large");
+    let before = ["Ready", "Failed", "Progressing"].map(since);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let path = "/v2/service_instances/i?accepts_incomplete=true";
+    let update = |body: &Value| {
+        let asked = http::send(&server.address, "PATCH", path, Some(body)).unwrap();
+        assert_eq!(asked.status, 202, "{asked:?}");
+        order::settled(&server, "i")
+    };
+    assert_eq!(update(&json!({"service_id": "s", "plan_id": "small"}))["state"], "succeeded");
+    let after = instance();
+    assert_eq!(after["spec"]["planID"], "large", "what was ordered at first");
+    assert_eq!(after["status"]["planID"], "small", "what is in force");
+    assert!(town.kubectl(&["get", "si", "-o", "wide"]).contains(" small "));
+    assert_eq!(since("Ready"), before[0], "it was ready all the time");
+    assert_eq!(since("Failed"), before[1], "nothing has failed");
+    assert_ne!(since("Progressing"), before[2], "it was progressing in between");
+    // One that fails puts nothing in force.
+    assert_eq!(update(&json!({"service_id": "s", "plan_id": "fails"}))["state"], "failed");
+    assert_eq!(instance()["status"]["planID"], "small");
+    assert_ne!(since("Failed"), before[1], "it has failed now");
 }

@@ -214,3 +214,20 @@ fn the_catalog_is_asked_for_on_demand_where_it_is_not_at_intervals() {
     assert_eq!(plans(&server), ["tiny"]);
     assert_eq!(town.effects("asked"), before + 1);
 }
+
+/// Each replica may be asked for it: the others hear of what it has saved, whether they lead or not.
+#[test]
+fn a_catalog_that_one_replica_has_asked_for_is_that_of_all_at_once() {
+    let (town, leader) = asked("0s");
+    become_plans(&leader, &["small", "large"]);
+    let other = town.serve();
+    for (asked, expected) in [(&other, ["tiny"]), (&leader, ["huge"])] {
+        std::fs::write(town.ledger.join("catalog"), catalog(&expected)).unwrap();
+        let output = town.site.client(&asked.url(), &["catalog", "--refresh"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}\n{}", asked.log());
+        for server in [&leader, &other] {
+            let are = || (plans(server) == expected).then_some(());
+            assert!(within(5, are).is_some(), "{:?}, not {expected:?}", plans(server));
+        }
+    }
+}

@@ -104,6 +104,10 @@ impl Store for Mortal<dyn Store> {
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
         call!(self, save_catalog(catalog))
     }
+
+    async fn catalog_changed(&self) {
+        self.inner.catalog_changed().await;
+    }
 }
 
 #[async_trait]

@@ -19,8 +19,8 @@ use crate::runner::JobRunner;
 
 /// How often it is looked who is to be asked.
 const TICK: Duration = Duration::from_millis(500);
-/// How often it is looked for the catalog that was saved, by another.
-const FOLLOW: Duration = Duration::from_secs(10);
+/// How often it is looked what was ordered of plans that have left the catalog.
+const LATE: Duration = Duration::from_secs(10);
 /// The pause before a catalog that could not be saved is tried again.
 const TROUBLE: Duration = Duration::from_secs(5);
 /// The pause before one that did not answer is asked again; doubled each time.
@@ -70,8 +70,10 @@ struct State {
     /// Statuses as they were last written: the watch is behind.
     written: HashMap<String, Value>,
     leads: bool,
-    /// When to look for a saved catalog again.
-    follow: Instant,
+    /// Another has saved a catalog, or it is not known whether one has.
+    behind: bool,
+    /// When to look for plans that were ordered while they left.
+    late: Instant,
     /// What they offer is to be put in force.
     publish: bool,
     /// When to try that again.
@@ -92,7 +94,8 @@ impl Keeper {
             asks: JoinSet::new(),
             written: HashMap::new(),
             leads: false,
-            follow: Instant::now(),
+            behind: true,
+            late: Instant::now(),
             publish: false,
             again: Instant::now(),
             told: false,
@@ -105,6 +108,7 @@ impl Keeper {
                     Err(_) => return,
                 },
                 _ = changes.changed() => state.told = true,
+                () = self.engine.store().catalog_changed() => state.behind = true,
                 Some(asked) = state.asks.join_next() => self.asked(&mut state, asked.ok()),
                 _ = tick.tick() => {}
             }
@@ -152,7 +156,7 @@ impl Keeper {
         if leads && !state.leads {
             // What was heard on demand, while another led, may be old by now.
             self.brokers.stand_down();
-            self.follow().await;
+            self.follow(state).await;
             state.turns.values_mut().for_each(|turn| turn.due = turn.due.or(Some(Instant::now())));
             state.written.clear();
             (state.publish, state.told) = (true, true);
@@ -163,13 +167,15 @@ impl Keeper {
         state.leads = leads;
         if leads {
             let now = Instant::now();
+            if state.late <= now {
+                state.late = now + LATE;
+                // What is not known now is found at the next look.
+                state.publish |= self.engine.lacks_a_plan().await.unwrap_or_default();
+            }
             let publishes = state.publish && state.again <= now && self.brokers.is_ready();
-            if publishes || state.follow <= now {
-                state.follow = now + FOLLOW;
-                if self.is_overtaken().await {
-                    state.turns.values_mut().for_each(|turn| turn.due = Some(now));
-                    self.brokers.stand_down();
-                }
+            if (publishes || state.behind) && self.is_overtaken(state).await {
+                state.turns.values_mut().for_each(|turn| turn.due = Some(now));
+                self.brokers.stand_down();
             }
             self.ask(state);
             if publishes {
@@ -178,10 +184,8 @@ impl Keeper {
                     state.again = Instant::now() + TROUBLE;
                 }
             }
-        } else if state.follow <= Instant::now() {
-            self.follow().await;
-            let patience = if self.engine.offered().is_some() { FOLLOW } else { TICK };
-            state.follow = Instant::now() + patience;
+        } else if state.behind {
+            self.follow(state).await;
         }
         // Who leads tells: two would contradict each other.
         if leads && std::mem::take(&mut state.told) {
@@ -189,9 +193,11 @@ impl Keeper {
         }
     }
 
-    /// Takes up what was saved, by whoever led before.
-    async fn follow(&self) {
-        if let Err(error) = self.engine.load_catalog().await {
+    /// Takes up what was saved, by whoever led before. What cannot be read is looked for again at the next tick.
+    async fn follow(&self, state: &mut State) {
+        let loaded = self.engine.load_catalog().await;
+        state.behind = loaded.is_err();
+        if let Err(error) = loaded {
             tracing::warn!(%error, "the saved catalog cannot be read");
         }
         if let Some(offer) = self.engine.offered() {
@@ -201,9 +207,9 @@ impl Keeper {
 
     /// Whether another has put a catalog in force that is not ours: each replica reads it anew on demand, and
     /// only who leads knows whose services are whose. So it asks too.
-    async fn is_overtaken(&self) -> bool {
+    async fn is_overtaken(&self, state: &mut State) -> bool {
         let ours = self.engine.offered();
-        self.follow().await;
+        self.follow(state).await;
         ours.is_some() && self.engine.offered() != ours
     }
 

@@ -33,9 +33,15 @@ impl KubernetesStore {
 }
 
 impl Entry {
-    /// It is a resource, and nothing that it stood for is left.
-    pub(super) fn is_to_be_buried(&self) -> bool {
+    /// It is a resource, and nothing that it stood for is left: it never comes to life again.
+    pub(super) fn is_over(&self) -> bool {
         !self.is_tombstone() && self.lifecycle == Lifecycle::Deleted && !self.busy
+    }
+
+    /// As [`is_over`](Self::is_over), and something is left to be done about it: what waits for the finalizers of others
+    /// alone is not ours any more.
+    pub(super) fn is_to_be_buried(&self) -> bool {
+        self.is_over() && (self.held || !self.going)
     }
 }
 

@@ -3,10 +3,11 @@
 use engine::ports::Filter;
 use engine::record::{Key, Lifecycle, Record, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DynamicObject;
-use osb::{PlanId, ServiceId};
+use kube::api::{DynamicObject, ObjectMeta};
+use osb::{Action, PlanId, ServiceId};
 
 use crate::names;
+use crate::resources::Since;
 use crate::split::{self, Places, Written};
 
 /// Under which key a ConfigMap has its tombstone.
@@ -29,8 +30,14 @@ pub(crate) struct Entry {
     pub(crate) busy: bool,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) updated_at: Timestamp,
+    /// Of the operation in progress, or of the last one.
+    pub(crate) action: Action,
     /// Somebody has asked for the resource to go.
     pub(crate) going: bool,
+    /// The resource has our finalizer.
+    pub(crate) held: bool,
+    /// The finalizers that others have put on the resource: most have none.
+    pub(crate) others: Box<[String]>,
 }
 
 /// What an entry was read from.
@@ -49,13 +56,22 @@ impl Entry {
         let first = || object.metadata.annotations.as_ref()?.get(names::RECORD).map(String::as_str);
         let text = kept.or_else(first)?;
         let from = if kept.is_some() { From::Resource } else { From::First };
-        let metadata = &object.metadata;
-        let entry = Self::read(text, from, metadata.resource_version.as_deref());
-        Some(entry.map(|entry| Self {
+        let entry = Self::read(text, from, object.metadata.resource_version.as_deref());
+        Some(entry.map(|entry| entry.of(&object.metadata)))
+    }
+
+    /// As the resource says that it stands in.
+    pub(super) fn of(self, metadata: &ObjectMeta) -> Self {
+        let all = metadata.finalizers.iter().flatten();
+        let ours = |finalizer: &&String| *finalizer == names::FINALIZER;
+        Self {
+            version: version_of(metadata.resource_version.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
             going: metadata.deletion_timestamp.is_some(),
-            ..entry
-        }))
+            held: all.clone().any(|finalizer| ours(&finalizer)),
+            others: all.filter(|finalizer| !ours(finalizer)).cloned().collect(),
+            ..self
+        }
     }
 
     /// Of a tombstone; `None` if it is none.
@@ -90,7 +106,10 @@ impl Entry {
             busy: record.is_busy(),
             lifecycle: record.lifecycle,
             updated_at: record.updated_at,
+            action: record.operation.action,
             going: false,
+            held: from != From::Tombstone,
+            others: Box::default(),
         }
     }
 
@@ -102,6 +121,22 @@ impl Entry {
             Filter::Busy => self.busy,
             Filter::DeletedBefore(when) => !self.is_live() && self.updated_at < when,
         }
+    }
+
+    /// Somebody deleted the resource, and what it stands for is there: it is to be removed, as by a platform's delete,
+    /// which does not wait for what is being made.
+    pub(super) fn is_unwanted(&self) -> bool {
+        let waits = self.busy && !matches!(self.action, Action::Provision | Action::Bind);
+        !self.is_tombstone() && self.is_live() && self.going && !waits
+    }
+
+    /// Since when its conditions are as they are, if that was written.
+    pub(super) fn since(&self) -> Option<Since> {
+        #[derive(serde::Deserialize)]
+        struct Only {
+            since: Option<Since>,
+        }
+        serde_json::from_str::<Only>(&self.text).ok()?.since
     }
 
     pub(super) fn is_live(&self) -> bool {

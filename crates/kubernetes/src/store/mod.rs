@@ -232,6 +232,7 @@ impl Store for KubernetesStore {
     async fn catalog(&self) -> Result<Option<Value>, StoreError> {
         let name = self.place.catalog_name();
         let Some(kept) = find(self.place.config_maps().get(&name)).await? else { return Ok(None) };
+        self.known.has_catalog(entry::version_of(kept.metadata.resource_version.as_deref()));
         let text = kept.data.and_then(|mut data| data.remove(CATALOG_KEY)).unwrap_or_default();
         let unreadable = |why: serde_json::Error| StoreError::Unreadable {
             key: format!("the catalog in ConfigMap {name}"),
@@ -261,8 +262,14 @@ impl Store for KubernetesStore {
             "data": {CATALOG_KEY: text},
         });
         let apply = PatchParams::apply(names::MANAGED_BY.1).force();
-        call(self.place.config_maps().patch(&name, &apply, &Patch::Apply(config_map))).await?;
+        let config_maps = self.place.config_maps();
+        let saved = call(config_maps.patch(&name, &apply, &Patch::Apply(config_map))).await?;
+        self.known.has_catalog(entry::version_of(saved.metadata.resource_version.as_deref()));
         Ok(())
+    }
+
+    async fn catalog_changed(&self) {
+        self.known.catalog_changed().await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use osb::{InstanceId, PlanId, ServiceId};
 use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender};
 
-use super::entry::Entry;
+use super::entry::{Entry, version_of};
 use super::{Change, Place, names};
 use crate::calls::Again;
 use crate::resources::Kind;
@@ -28,7 +29,7 @@ const FIRST_LIST: Duration = Duration::from_secs(60);
 /// How many objects come in one page: what is in memory at once, beside what is kept.
 const PAGE: u32 = 500;
 
-/// What is watched.
+/// What is watched; the saved catalog with the tombstones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {
     Instances,
@@ -42,17 +43,37 @@ pub(super) struct Known {
     listed: Sender<u8>,
     /// Who is told of what is new, if anybody is.
     tell: OnceLock<mpsc::UnboundedSender<Change>>,
+    /// The newest version of the saved catalog that was heard of.
+    catalog: Sender<u64>,
+    /// The newest that was read, saved or told of here.
+    catalog_told: AtomicU64,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { table: Mutex::default(), listed: Sender::new(0), tell: OnceLock::new() }
+        Self {
+            table: Mutex::default(),
+            listed: Sender::new(0),
+            tell: OnceLock::new(),
+            catalog: Sender::new(0),
+            catalog_told: AtomicU64::new(0),
+        }
     }
 }
 
-/// What is known, by what is watched: a resource and its tombstone may both be there for a while.
+/// What is known, by what is watched: a resource and its tombstone may both be there for a while. Beside it the uids
+/// that this process removed, and after which list.
 #[derive(Default)]
-struct Table([Kinds; 3], VecDeque<String>);
+struct Table([Kinds; 3], VecDeque<(String, u64)>);
+
+/// From where something is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A list of everything, by which a watch begins or begins anew.
+    List,
+    /// A single event, a read, or a write of ours.
+    Event,
+}
 
 /// How many resources are remembered that this process removed.
 const REMOVED: usize = 100;
@@ -97,9 +118,9 @@ impl Known {
     }
 
     /// Takes in what the watch brings, and tells of it if it is new.
-    fn hear(&self, entry: Entry) {
+    fn hear(&self, entry: Entry, source: Source) {
         let change = Change::of(&entry);
-        if self.learn(Arc::new(entry)) {
+        if self.take(Arc::new(entry), source) {
             self.tell(change);
         }
     }
@@ -137,17 +158,26 @@ impl Known {
 
     /// Takes in what was read or written. What is not newer than what is known changes nothing.
     pub(super) fn learn(&self, entry: Arc<Entry>) -> bool {
+        self.take(entry, Source::Event)
+    }
+
+    fn take(&self, entry: Arc<Entry>, source: Source) -> bool {
         let mut table = self.lock();
-        if table.1.contains(&entry.uid) {
+        let Table(kinds, removed) = &mut *table;
+        let kind = &mut kinds[Watched::of(&entry) as usize];
+        let list = kind.lists;
+        // What a list has that began after something later was known, or after it was removed, is so all the same:
+        // etcd was put back to what it was before.
+        let is_past = |seen: u64| source == Source::Event || seen >= list;
+        if removed.iter().any(|(uid, seen)| *uid == entry.uid && is_past(*seen)) {
             return false;
         }
-        let kind = &mut table.0[Watched::of(&entry) as usize];
-        let list = kind.lists;
         match kind.entries.get_mut(&entry.key) {
-            Some(held) if held.entry.version >= entry.version => {
+            Some(held) if held.entry.version == entry.version => {
                 held.list = list;
                 false
             }
+            Some(held) if held.entry.version > entry.version && is_past(held.list) => false,
             _ => {
                 kind.entries.insert(entry.key.clone(), Held { entry, list });
                 true
@@ -158,13 +188,14 @@ impl Known {
     /// This process removed it: what the watch has yet to say of it is old.
     pub(super) fn removed(&self, entry: &Entry) {
         let mut table = self.lock();
+        let Table(kinds, removed) = &mut *table;
+        let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
         if !entry.is_tombstone() {
-            table.1.push_back(entry.uid.clone());
-            if table.1.len() > REMOVED {
-                table.1.pop_front();
+            removed.push_back((entry.uid.clone(), *lists));
+            if removed.len() > REMOVED {
+                removed.pop_front();
             }
         }
-        let entries = &mut table.0[Watched::of(entry) as usize].entries;
         if entries.get(&entry.key).is_some_and(|held| held.entry.uid == entry.uid) {
             entries.remove(&entry.key);
         }
@@ -199,6 +230,21 @@ impl Known {
         self.lock().0[watched as usize].entries.retain(|key, held| {
             key.instance() != instance || listed.contains(key) || held.entry.version > version
         });
+    }
+
+    /// A catalog was read or saved here, in this version.
+    pub(super) fn has_catalog(&self, version: u64) {
+        self.catalog_told.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// Resolves when a catalog was heard of that is newer than what is known here.
+    pub(super) async fn catalog_changed(&self) {
+        let mut heard = self.catalog.subscribe();
+        let newer = |version: &u64| *version > self.catalog_told.load(Ordering::Relaxed);
+        match heard.wait_for(newer).await.map(|version| *version) {
+            Ok(version) => self.has_catalog(version),
+            Err(_) => std::future::pending().await,
+        }
     }
 
     fn begin(&self, watched: Watched) {
@@ -262,12 +308,11 @@ impl Known {
 
 impl Change {
     fn of(entry: &Entry) -> Self {
-        let resource = !entry.is_tombstone();
         Self {
             key: entry.key.clone(),
             busy: entry.busy,
-            gone: resource && !entry.busy && !entry.is_live(),
-            unwanted: resource && !entry.busy && entry.is_live() && entry.going,
+            gone: entry.is_to_be_buried(),
+            unwanted: entry.is_unwanted(),
         }
     }
 }
@@ -300,9 +345,19 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
             take_in(&known, watched, stream.backoff(Again::default()), read).await;
         }
         Watched::Tombstones => {
-            let selector = format!("{selector},{}={TOMBSTONE}", names::KEEPS);
+            let kept = [TOMBSTONE, names::KEEPS_CATALOG].join(",");
+            let selector = format!("{selector},{} in ({kept})", names::KEEPS);
             let stream = watcher(place.config_maps(), config(&selector));
-            let read = |object: ConfigMap| Entry::of_tombstone(&object);
+            let catalog = Some(place.catalog_name());
+            let read = |object: ConfigMap| {
+                if object.metadata.name == catalog {
+                    let version = version_of(object.metadata.resource_version.as_deref());
+                    known.catalog.send_if_modified(|heard| {
+                        std::mem::replace(heard, version.max(*heard)) < version
+                    });
+                }
+                Entry::of_tombstone(&object)
+            };
             take_in(&known, watched, stream.backoff(Again::default()), read).await;
         }
     }
@@ -325,8 +380,11 @@ async fn take_in<K>(
             None => None,
         };
         match event {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                read(object).into_iter().for_each(|entry| known.hear(entry));
+            Ok(Event::Apply(object)) => {
+                read(object).into_iter().for_each(|entry| known.hear(entry, Source::Event));
+            }
+            Ok(Event::InitApply(object)) => {
+                read(object).into_iter().for_each(|entry| known.hear(entry, Source::List));
             }
             Ok(Event::Delete(object)) => {
                 read(object).into_iter().for_each(|entry| known.forget(&entry));
@@ -335,5 +393,91 @@ async fn take_in<K>(
             Ok(Event::InitDone) => known.finish(watched),
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::record::{Phase, Record};
+    use engine::testing::store_contract::sample;
+    use osb::Action;
+
+    use super::*;
+    use crate::split::Places;
+    use crate::store::entry::From;
+
+    fn entry(record: &Record, version: u64) -> Entry {
+        let entry = Entry::new(record, Places::default(), "{}".into(), From::Resource, version);
+        Entry { uid: "uid".to_owned(), ..entry }
+    }
+
+    fn known(known: &Known, record: &Record) -> Option<u64> {
+        known.get(&record.key).map(|entry| entry.version)
+    }
+
+    #[test]
+    fn what_a_list_has_that_began_later_is_so_though_it_is_older() {
+        let record = sample("i");
+        let table = Known::default();
+        let list = |versions: &[u64]| {
+            for version in versions {
+                table.hear(entry(&record, *version), Source::List);
+            }
+            table.finish(Watched::Instances);
+        };
+        table.begin(Watched::Instances);
+        list(&[5]);
+        table.hear(entry(&record, 7), Source::Event);
+        table.hear(entry(&record, 6), Source::Event);
+        assert_eq!(known(&table, &record), Some(7), "an event that comes late");
+
+        table.begin(Watched::Instances);
+        table.hear(entry(&record, 9), Source::Event);
+        list(&[7]);
+        assert_eq!(known(&table, &record), Some(9), "written while the list was read");
+
+        table.begin(Watched::Instances);
+        list(&[4]);
+        assert_eq!(known(&table, &record), Some(4), "etcd was put back");
+
+        table.removed(&entry(&record, 4));
+        table.hear(entry(&record, 8), Source::Event);
+        assert_eq!(known(&table, &record), None, "what a watch has yet to say of what was removed");
+        table.begin(Watched::Instances);
+        list(&[3]);
+        assert_eq!(known(&table, &record), Some(3), "etcd was put back to before it was removed");
+        table.begin(Watched::Instances);
+        list(&[]);
+        assert_eq!(known(&table, &record), None, "etcd was put back to before it was made");
+    }
+
+    #[test]
+    fn a_deleted_resource_asks_for_what_a_deprovision_would() {
+        let going = |action: Action, phase: Phase| {
+            let mut record = sample("i");
+            record.operation.action = action;
+            record.operation.phase = phase;
+            Change::of(&Entry { going: true, ..entry(&record, 1) }).unwanted
+        };
+        let begun = || Phase::Pending { not_before: None };
+        for (name, action, phase, unwanted) in [
+            ("there", Action::Provision, Phase::Succeeded, true),
+            ("being made: what makes it is halted", Action::Provision, begun(), true),
+            ("being updated: that ends first", Action::Update, begun(), false),
+            ("going already", Action::Deprovision, begun(), false),
+        ] {
+            assert_eq!(going(action, phase), unwanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_resource_that_others_hold_is_let_go_once() {
+        let mut record = sample("i");
+        record.lifecycle = engine::record::Lifecycle::Deleted;
+        record.operation.phase = Phase::Succeeded;
+        let gone = |held, going| Change::of(&Entry { held, going, ..entry(&record, 1) }).gone;
+        assert!(gone(true, false) && gone(true, true), "ours is on it");
+        assert!(gone(false, false), "nobody has deleted it");
+        assert!(!gone(false, true), "it waits for others alone");
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use engine::ports::{StoreError, Version};
 use engine::record::{Key, Lifecycle, Record};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -15,7 +17,7 @@ use super::secrets::{Fresh, unique};
 use super::watch::Known;
 use super::{Place, names};
 use crate::calls::{CallError, call};
-use crate::resources::{self, Kind};
+use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
 
 /// What of a record may be confidential, in bytes: its Secret holds it twice for a moment, and a Secret holds
@@ -30,6 +32,7 @@ const SURE: Duration = Duration::from_secs(1);
 /// A record on its way: its parts, and where they will be.
 struct Outgoing {
     text: String,
+    since: Since,
     places: Places,
     fresh: Fresh,
 }
@@ -46,7 +49,7 @@ impl Place {
             None => None,
         };
         let entry = match &before {
-            Some(before) if before.is_to_be_buried() && record.lifecycle != Lifecycle::Deleted => {
+            Some(before) if before.is_over() && record.lifecycle != Lifecycle::Deleted => {
                 self.bury(known, before).await?;
                 let made = self.make(record).await?;
                 let tombstone = self.tombstone(&record.key).await?;
@@ -109,28 +112,23 @@ impl Place {
         let resource: DynamicObject = serde_json::from_value(resource)
             .map_err(|error| unreadable(&record.key, &error.to_string()))?;
         let made = call(self.resources(kind).create(&PostParams::default(), &resource)).await?;
-        let uid = made.metadata.uid.clone().unwrap_or_default();
-        let version = version_of(made.metadata.resource_version.as_deref());
         if outgoing.fresh.is_empty() {
-            return Ok(outgoing.entry(record, From::First, version, uid));
+            return Ok(outgoing.entry(record, From::First, &made.metadata));
         }
-        let owner = owner(kind, &name, &uid);
+        let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
         self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
         coming.kept();
         if begun.elapsed() < SURE {
-            return Ok(outgoing.entry(record, From::First, version, uid));
+            return Ok(outgoing.entry(record, From::First, &made.metadata));
         }
         // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
         let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": version.to_string()},
-            "status": resources::status(&outgoing.text, record),
+            "metadata": {"resourceVersion": made.metadata.resource_version},
+            "status": resources::status(&outgoing.text, record, outgoing.since),
         }));
         let resources = self.resources(kind);
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
-            Ok(written) => {
-                let version = version_of(written.metadata.resource_version.as_deref());
-                Ok(outgoing.entry(record, From::Resource, version, uid))
-            }
+            Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
             Err(CallError::NotFound) => Err(StoreError::Conflict),
             Err(error) => Err(error.into()),
         }
@@ -155,17 +153,14 @@ impl Place {
         }
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": before.version.to_string()},
-            "status": resources::status(&outgoing.text, record),
+            "status": resources::status(&outgoing.text, record, outgoing.since),
         }));
         let resources = self.resources(kind);
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
             Ok(written) => {
                 let stale = before.places.without(&outgoing.places);
                 self.secrets.spend(&name, stale);
-                let version = version_of(written.metadata.resource_version.as_deref());
-                let uid = before.uid.clone();
-                let going = written.metadata.deletion_timestamp.is_some();
-                Ok(Entry { going, ..outgoing.entry(record, From::Resource, version, uid) })
+                Ok(outgoing.entry(record, From::Resource, &written.metadata))
             }
             // Gone, or another's; or ours, and somebody in between has sent it twice.
             Err(CallError::NotFound | CallError::Conflict) => {
@@ -228,10 +223,16 @@ impl Place {
             order: place("order", order, was.order.as_ref()).await?,
             rest: place("rest", rest, was.rest.as_ref()).await?,
         };
-        let written = Written { record: public, write: unique()?, places: places.clone() };
+        let since = Since::after(before.and_then(Entry::since), record);
+        let written = Written {
+            record: public,
+            write: unique()?,
+            since: Some(since),
+            places: places.clone(),
+        };
         let text = serde_json::to_string(&written).map_err(damaged)?;
         fits("public (metadata, URLs, ids)", text.len(), MAX_PUBLIC)?;
-        Ok(Outgoing { text, places, fresh })
+        Ok(Outgoing { text, since, places, fresh })
     }
 
     pub(super) async fn remove(
@@ -250,13 +251,13 @@ impl Place {
         Ok(())
     }
 
-    /// Removes a resource that is still of the version that was read.
+    /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let resources = self.resources(Kind::of(&before.key));
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": before.version.to_string(),
-            "finalizers": null,
+            "finalizers": before.others,
         }}));
         match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
             Err(CallError::NotFound) => return Err(StoreError::Conflict),
@@ -279,7 +280,8 @@ impl Place {
         let damaged = |error: serde_json::Error| unreadable(&record.key, &error.to_string());
         let name = self.name(&record.key);
         let public = split::split(record).map_err(damaged)?.public;
-        let written = Written { record: public, write: unique()?, places: Places::default() };
+        let written =
+            Written { record: public, write: unique()?, since: None, places: Places::default() };
         let text = serde_json::to_string(&written).map_err(damaged)?;
         let mut labels = self.labels(&record.key);
         labels[names::KEEPS] = json!(super::watch::TOMBSTONE);
@@ -319,9 +321,8 @@ impl Place {
 }
 
 impl Outgoing {
-    fn entry(self, record: &Record, from: From, version: u64, uid: String) -> Entry {
-        let entry = Entry::new(record, self.places, self.text.into(), from, version);
-        Entry { uid, ..entry }
+    fn entry(self, record: &Record, from: From, metadata: &ObjectMeta) -> Entry {
+        Entry::new(record, self.places, self.text.into(), from, 0).of(metadata)
     }
 }
 
