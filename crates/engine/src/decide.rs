@@ -34,6 +34,8 @@ pub struct State<'a> {
     pub around: Around,
     /// Why the run could not be started just now, and how often in a row.
     pub refused_start: Option<RefusedStart>,
+    /// The run has waited for its turn for long, behind so many, and nobody comes to it.
+    pub queued: Option<usize>,
 }
 
 /// What an operation has to agree with: a binding with its instance, an instance with its bindings.
@@ -191,14 +193,25 @@ fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> St
             fail(state, Reason::NotStarted, &refused.why, record.operation.attempt == 1, now)
         }
         // Once may be a moment's trouble.
-        Some(refused) if refused.times > 1 => {
-            let said = format!("{NOT_YET}{}", refused.why);
-            match record.operation.progress.as_deref() == Some(&*said) {
-                true => Step::Start { run, poll: None },
-                false => write(transition::progressed(record, &said, now), vec![]),
+        Some(refused) if refused.times > 1 => start_saying(record, run, &refused.why, now),
+        _ => match state.queued {
+            Some(most) => {
+                let why = format!(
+                    "as many go on as may at once ({most}, operations.max_runs); it waits for its turn"
+                );
+                start_saying(record, run, &why, now)
             }
-        }
-        _ => Step::Start { run, poll: None },
+            None => Step::Start { run, poll: None },
+        },
+    }
+}
+
+/// A start that has to be waited for; why is said first.
+fn start_saying(record: &Record, run: RunName, why: &str, now: Timestamp) -> Step {
+    let said = format!("{NOT_YET}{why}");
+    match record.operation.progress.as_deref() == Some(&*said) {
+        true => Step::Start { run, poll: None },
+        false => write(transition::progressed(record, &said, now), vec![]),
     }
 }
 

@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use osb::{Action, Work};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
 use crate::decide::{RefusedStart, Step, decide};
 use crate::engine::Shared;
 use crate::failpoint;
 use crate::names::RunName;
 use crate::observe::{newest, observe};
-use crate::ports::{Run, RunState, StartError, StoreError, Stored};
+use crate::permits::{Permits, Waited};
+use crate::ports::{Clock, Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::transition::{self, Intent};
 
@@ -155,7 +156,7 @@ enum Next {
     Look,
     Await(Awaited),
     /// A run has to be started, and there is none of these permits for it.
-    Permit(Arc<Semaphore>),
+    Permit(Arc<Permits>),
 }
 
 /// What a task waits for, unless it is woken.
@@ -175,7 +176,7 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         match next {
             Next::Over if retire(shared, &key) => return,
             Next::Over | Next::Look => {}
-            Next::Permit(permits) => hands.permit = permit(&permits, wake).await,
+            Next::Permit(permits) => hands.wait_for(&permits, &*shared.clock, wake).await,
             Next::Await(awaited) => wait(shared, wake, awaited).await,
         }
         if let Some(task) = shared.tasks.lock().get_mut(&key) {
@@ -217,24 +218,28 @@ async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
     }
 }
 
-/// A permit; none if it was woken first, for the record may have changed.
-async fn permit(permits: &Arc<Semaphore>, wake: &Notify) -> Option<OwnedSemaphorePermit> {
-    tokio::select! {
-        permit = permits.clone().acquire_owned() => permit.ok(),
-        () = wake.notified() => None,
-    }
-}
-
 /// What a task holds between looks.
 #[derive(Default)]
 pub(crate) struct Hands {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     pub(crate) refused: Option<RefusedStart>,
+    /// It has waited for a permit for long: how many there are.
+    pub(crate) queued: Option<usize>,
     cancelled: Option<RunName>,
     /// The run that was started from here.
     pub(crate) begun: Option<RunName>,
     /// Somebody else wrote the record, and we have not heard of it yet.
     pub(crate) behind: bool,
+}
+
+impl Hands {
+    async fn wait_for(&mut self, permits: &Permits, clock: &dyn Clock, wake: &Notify) {
+        match permits.acquire(clock, wake, self.queued.is_some()).await {
+            Waited::For(permit) => (self.permit, self.queued) = (Some(permit), None),
+            Waited::Woken => {}
+            Waited::Long => self.queued = Some(permits.most()),
+        }
+    }
 }
 
 /// Why a look ended early.
@@ -260,7 +265,7 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
     let state = observe(shared, record, hands).await?;
     let permits = || shared.permits(&record.ordered.service_id);
     if matches!(state.run, RunState::Running { .. }) && hands.permit.is_none() {
-        hands.permit = permits().try_acquire_owned().ok();
+        hands.permit = permits().try_acquire();
     }
     match decide(&shared.policy, &state, shared.clock.now()) {
         Step::Settled => Ok(Next::Over),

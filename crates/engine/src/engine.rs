@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use osb::jobs::contract::Capability;
 use osb::{CompiledCatalog, PlanId, ServiceId};
-use tokio::sync::Semaphore;
 
 use crate::driver::{self, Observer, Tasks};
 use crate::names;
+use crate::permits::Permits;
 use crate::policy::Policy;
 use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError, Stored};
 use crate::record::{Key, Record};
@@ -33,9 +33,9 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: Tasks,
-    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) permits: Arc<Permits>,
     /// Of services whose broker is one of several: none waits for another's.
-    apart: Mutex<HashMap<ServiceId, Arc<Semaphore>>>,
+    apart: Mutex<HashMap<ServiceId, Arc<Permits>>>,
     /// Whether this process carries operations out.
     drives: AtomicBool,
     pub(crate) offer: RwLock<Option<Offering>>,
@@ -96,14 +96,15 @@ impl Shared {
     }
 
     /// The permits that runs of a service need.
-    pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Semaphore> {
+    pub(crate) fn permits(&self, service: &ServiceId) -> Arc<Permits> {
         let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
         if !offer.as_ref().is_some_and(|offering| offering.of_service.contains_key(service)) {
             return Arc::clone(&self.permits);
         }
         let mut apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
-        let permits = || Arc::new(Semaphore::new(self.policy.max_runs.max(1)));
-        Arc::clone(apart.entry(service.clone()).or_insert_with(permits))
+        Arc::clone(
+            apart.entry(service.clone()).or_insert_with(|| Permits::new(self.policy.max_runs)),
+        )
     }
 
     /// Whether all runs need the same permits.
@@ -134,7 +135,7 @@ pub struct Ports {
 impl Engine {
     /// An engine over its ports. Nothing happens until [`Self::resume`].
     pub fn new(policy: Policy, ports: Ports) -> Self {
-        let permits = Arc::new(Semaphore::new(policy.max_runs.max(1)));
+        let permits = Permits::new(policy.max_runs);
         Self {
             shared: Arc::new(Shared {
                 policy,

@@ -30,6 +30,7 @@ mod intent;
 pub mod names;
 mod observe;
 mod offer;
+mod permits;
 pub mod policy;
 pub mod ports;
 pub mod record;

@@ -79,7 +79,8 @@ pub(crate) async fn observe<'a>(
         _ => Around::Nothing,
     };
     let begun = hands.begun.as_ref() == Some(&transition::current_run(operation));
-    Ok(State { record, run, begun, halted, around, refused_start: hands.refused.clone() })
+    let (refused_start, queued) = (hands.refused.clone(), hands.queued);
+    Ok(State { record, run, begun, halted, around, refused_start, queued })
 }
 
 fn bindings(instance: &InstanceId, filter: Filter, limit: usize) -> Query {

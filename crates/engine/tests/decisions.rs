@@ -47,7 +47,15 @@ fn started(mut record: Record) -> Record {
 }
 
 fn seen(record: &Record, run: RunState) -> State<'_> {
-    State { record, run, begun: false, halted: None, around: Around::Nothing, refused_start: None }
+    State {
+        record,
+        run,
+        begun: false,
+        halted: None,
+        around: Around::Nothing,
+        refused_start: None,
+        queued: None,
+    }
 }
 
 fn running() -> RunState {
@@ -335,6 +343,20 @@ async fn a_refused_start_is_repeated_unless_it_is_for_good() {
     assert!(matches!(look(false, 1), Step::Start { .. }));
     assert_eq!(reason(&written(look(false, STARTS))), Some(Reason::NotStarted));
     assert_eq!(reason(&written(look(true, 1))), Some(Reason::NotStarted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_its_turn_for_long_says_so_once() {
+    let policy = Policy::default();
+    let record = creating().await;
+    let look = |record: &Record, queued| {
+        decide(&policy, &State { queued, ..seen(record, RunState::Absent) }, NOW)
+    };
+    assert!(matches!(look(&record, None), Step::Start { .. }));
+    let said = written(look(&record, Some(16)));
+    let words = said.operation.progress.as_deref().unwrap();
+    assert!(words.contains("at once (16, operations.max_runs)"), "{words}");
+    assert!(matches!(look(&said, Some(16)), Step::Start { .. }));
 }
 
 #[tokio::test(start_paused = true)]

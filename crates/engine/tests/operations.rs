@@ -257,40 +257,6 @@ async fn too_many_operations_in_progress_are_429_and_nothing_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_runs_are_alive_than_allowed_and_all_come_to_their_end() {
-    let mut world = World::default();
-    world.policy.max_runs = 4;
-    let engine = world.engine().await;
-    for number in 0..50 {
-        let instance = id(&format!("i{number}"));
-        let reply = engine.provision(&asynchronous(), &instance, provision(json!({}))).await;
-        operation(reply.unwrap());
-    }
-    let mut most = 0;
-    while engine.in_progress() > 0 {
-        most = most.max(world.runner.kept().len());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(most, 4);
-    assert_eq!(world.runner.begun().len(), 50);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_delete_of_what_waits_for_its_turn_starts_nothing() {
-    let mut world = World::default();
-    world.policy.max_runs = 1;
-    let platform = platform(&world).await;
-    world.runner.script(|_| Act::Hang);
-    let other = id("other");
-    platform.0.provision(&asynchronous(), &other, provision(json!({}))).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    operation(platform.provision(json!({})).await.unwrap());
-    let delete = operation(platform.deprovision().await.unwrap());
-    assert_eq!(platform.wait(&delete).await.state, OperationState::Succeeded);
-    assert_eq!(world.runner.works().len(), 1, "only the other one's run began");
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_same_order_from_two_platforms_at_once_is_one_operation() {
     let world = World::default();
     let engine = world.engine().await;

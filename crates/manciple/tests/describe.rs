@@ -141,6 +141,18 @@ fn a_printed_table_says_how_each_stands() {
     assert_eq!(all.lines().count(), 4, "instances and bindings in one: {all}");
 }
 
+#[test]
+fn describe_says_of_what_waits_for_its_turn_what_it_waits_for() {
+    let mut town = town(&json!({}));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["operations"] = json!({"max_runs": 1});
+    town.site.settings = settings.to_string();
+    let server = town.serve();
+    assert_eq!(order::provision(&server, "first", &order::body("slow")).status, 202);
+    assert_eq!(order::provision(&server, "second", &order::body("small")).status, 202);
+    described(&town, &server, &["as many go on as may at once (1, operations.max_runs)"]);
+}
+
 /// What was ordered at first stays in the spec; the plan that an update has put in force is in the status, and in the
 /// table. A condition that holds all the time says since when, whatever has happened since.
 #[test]

@@ -67,9 +67,15 @@ pub fn broker_output(input: &[u8]) {
         Err(failure) => assert_failure(run.exit, failure, secret),
     }
     let run_state = RunState::Finished(result);
-    let (around, halted, refused_start) = (Around::Nothing, None, None);
-    let state =
-        State { record: &BUSY, run: run_state, begun: false, halted, around, refused_start };
+    let state = State {
+        record: &BUSY,
+        run: run_state,
+        begun: false,
+        halted: None,
+        around: Around::Nothing,
+        refused_start: None,
+        queued: None,
+    };
     assert_next(&POLICY, &state, BUSY.updated_at);
 
     match offer(&ended) {

@@ -29,7 +29,8 @@ fn assert_decided(record: &Record, run: &RunState) {
         for (around, refused_start, halted) in situations() {
             let (run, halted) = (run.clone(), halted.filter(|_| record.operation.halts.is_some()));
             let begun = run == RunState::Absent && record.is_busy();
-            let state = State { record, run, begun, halted, around, refused_start };
+            let queued = begun.then_some(16);
+            let state = State { record, run, begun, halted, around, refused_start, queued };
             let created = record.operation.created_at;
             let soon = created.plus(Duration::from_secs(2));
             for now in [Timestamp(0), created, soon, Timestamp(u64::MAX)] {

@@ -1,0 +1,113 @@
+//! Runs that wait for their turn: as many are alive at once as may be.
+
+mod support;
+
+use std::time::Duration;
+
+use engine::Engine;
+use engine::testing::scripted_runner::Act;
+use osb::{Action, Backend, Call, OperationState, Output};
+use serde_json::json;
+use support::{Platform, World, asynchronous, id, operation, provision, query};
+
+async fn platform(world: &World) -> Platform {
+    Platform(world.engine().await)
+}
+
+async fn ordered(engine: &Engine, instance: &str) -> String {
+    let reply = engine.provision(&asynchronous(), &id(instance), provision(json!({}))).await;
+    operation(reply.unwrap())
+}
+
+async fn says(engine: &Engine, instance: &str, operation: &str) -> Option<String> {
+    let call = Call::default();
+    let last = engine.instance_last_operation(&call, &id(instance), query(operation)).await;
+    last.unwrap().description
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_runs_are_alive_than_allowed_and_all_come_to_their_end() {
+    let mut world = World::default();
+    world.policy.max_runs = 4;
+    let engine = world.engine().await;
+    for number in 0..50 {
+        let instance = id(&format!("i{number}"));
+        let reply = engine.provision(&asynchronous(), &instance, provision(json!({}))).await;
+        operation(reply.unwrap());
+    }
+    let mut most = 0;
+    while engine.in_progress() > 0 {
+        most = most.max(world.runner.kept().len());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(most, 4);
+    assert_eq!(world.runner.begun().len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_of_what_waits_for_its_turn_starts_nothing() {
+    let mut world = World::default();
+    world.policy.max_runs = 1;
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::Hang);
+    let other = id("other");
+    platform.0.provision(&asynchronous(), &other, provision(json!({}))).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    operation(platform.provision(json!({})).await.unwrap());
+    let delete = operation(platform.deprovision().await.unwrap());
+    assert_eq!(platform.wait(&delete).await.state, OperationState::Succeeded);
+    assert_eq!(world.runner.works().len(), 1, "only the other one's run began");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_turn_says_so_within_seconds_of_nobody_coming_to_it() {
+    let mut world = World::default();
+    world.policy.max_runs = 2;
+    let engine = world.engine().await;
+    world.runner.script(|work| match work.action {
+        Action::Provision => Act::Hang,
+        _ => Act::End(Duration::ZERO, Ok(Output::default())),
+    });
+    ordered(&engine, "first").await;
+    ordered(&engine, "second").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let waits = ordered(&engine, "waits").await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(says(&engine, "waits", &waits).await, None);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let said = says(&engine, "waits", &waits).await.unwrap();
+    assert!(said.contains("at once (2, operations.max_runs)"), "{said}");
+    // It goes on to wait, and comes to its turn.
+    let reply = engine.deprovision(&asynchronous(), &id("first"), support::deprovision()).await;
+    operation(reply.unwrap());
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(says(&engine, "waits", &waits).await, None, "it runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_moves_costs_those_who_wait_in_it_no_write() {
+    let mut world = World::default();
+    world.policy.max_runs = 4;
+    let engine = world.engine().await;
+    world.runner.script(|_| Act::End(Duration::from_secs(4), Ok(Output::default())));
+    let mut orders = Vec::new();
+    for number in 0..80 {
+        let instance = format!("i{number}");
+        orders.push((ordered(&engine, &instance).await, instance));
+    }
+    // The last one's turn is after 76 s; it waits in silence for a minute at most.
+    for _ in 0..55 {
+        for (operation, instance) in &orders {
+            assert_eq!(says(&engine, instance, operation).await, None, "{instance}");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let (operation, instance) = &orders[79];
+    let said = says(&engine, instance, operation).await.unwrap();
+    assert!(said.contains("waits for its turn"), "{said}");
+    while engine.in_progress() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(world.runner.begun().len(), 80);
+}
