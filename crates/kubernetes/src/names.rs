@@ -25,6 +25,8 @@ pub const BROKER_NAME: &str = "manciple.dev/broker-name";
 pub const RECORD: &str = "manciple.dev/record";
 /// When the newest key of a Secret of keys was made (RFC 3339): an annotation.
 pub const ROTATED: &str = "manciple.dev/rotated";
+/// The id of the key before the newest: an annotation.
+pub const FORMER_KEY: &str = "manciple.dev/former-key";
 /// Changes when a record's Secret is tidied up, so that no other writer is under way: an annotation.
 pub const TIDIED: &str = "manciple.dev/tidied";
 /// Holds a resource until what it stands for is gone.

@@ -83,12 +83,21 @@ async fn reports_come_home_while_keys_change_and_old_keys_go() {
     let fresh = run(Behaviour::Succeeds, "of-the-second-key");
     second.start(&fresh).await.unwrap();
     succeeds(&*first, &fresh).await;
+    // Who has not looked since begins with the old one, all the same, and another key is made meanwhile.
+    let stale = run(Behaviour::Slow, "of-the-first-key-still");
+    first.start(&stale).await.unwrap();
+    age(&jobs).await;
+    let fourth = jobs.open().await;
+    let again = keys_become(&jobs, |keys| *keys != rotated).await;
+    assert_eq!(again.len(), 4, "{again:?}");
+    assert!(again.is_superset(&rotated), "the first is needed for one period more");
+    succeeds(&*fourth, &stale).await;
     // The next one takes the place of the first.
     age(&jobs).await;
-    let _fourth = jobs.open().await;
-    let again = keys_become(&jobs, |keys| *keys != rotated).await;
-    assert_eq!(again.len(), 3, "{again:?}");
-    let kept: Vec<_> = again.intersection(&before).collect();
+    let _fifth = jobs.open().await;
+    let last = keys_become(&jobs, |keys| *keys != again).await;
+    assert_eq!(last.len(), 4, "{last:?}");
+    let kept: Vec<_> = last.intersection(&before).collect();
     assert_eq!(kept, ["newest"], "the first is gone");
 }
 

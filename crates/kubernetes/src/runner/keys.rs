@@ -124,13 +124,17 @@ impl Keys {
         Ok(())
     }
 
-    /// Makes a new key, if nobody else did. The one before stays, for runs that go on; older ones go.
+    /// Makes a new key, if nobody else did. The two before stay, for runs that go on; older ones go. One would not do:
+    /// a replica that has not looked since begins runs with the key before the newest for up to a period, and these
+    /// may go on for another.
     async fn rotate(&self, before: &Secret) -> Result<Known, KeyError> {
-        let data = before.data.iter().flatten();
         let newest = before.data.as_ref().and_then(|data| data.get(NEWEST));
-        let older = data.map(|(id, _)| id).filter(|id| {
-            *id != NEWEST && newest.is_none_or(|ByteString(newest)| newest != id.as_bytes())
-        });
+        let newest = newest.and_then(|ByteString(id)| String::from_utf8(id.clone()).ok());
+        let annotations = before.metadata.annotations.as_ref();
+        let former = annotations.and_then(|all| all.get(names::FORMER_KEY)).cloned();
+        let stays = [Some(NEWEST.to_owned()), newest.clone(), former];
+        let older = before.data.iter().flatten().map(|(id, _)| id);
+        let older = older.filter(|id| !stays.iter().flatten().any(|stays| stays == *id));
         let mut data: BTreeMap<String, Value> = older.map(|id| (id.clone(), Value::Null)).collect();
         for (id, ByteString(bytes)) in fresh() {
             data.insert(id, Value::String(BASE64.encode(&bytes)));
@@ -138,7 +142,10 @@ impl Keys {
         let patch = Patch::Merge(json!({
             "metadata": {
                 "resourceVersion": before.metadata.resource_version,
-                "annotations": {names::ROTATED: Timestamp::now().to_string()},
+                "annotations": {
+                    names::ROTATED: Timestamp::now().to_string(),
+                    names::FORMER_KEY: newest,
+                },
             },
             "data": data,
         }));

@@ -98,6 +98,8 @@ fn manifest(
     given: Vec<(&'static str, Vec<u8>)>,
 ) -> Result<Manifest, StartError> {
     order.grace = settings.grace;
+    order.output_limit = settings.output_limit.unwrap_or(order.output_limit);
+    order.log_limit = settings.log_limit.unwrap_or(order.log_limit);
     order.config_dir = settings.config_map.as_ref().map(|_| CONFIG.into());
     order.secret_dir = settings.secret.as_ref().map(|_| SECRET.into());
     settings.delivery.tell(&mut order);

@@ -39,6 +39,10 @@ pub struct JobSettings {
     pub grace: Duration,
     /// How long a run may take, where that is not left to the engine.
     pub deadlines: PerAction<Option<Duration>>,
+    /// What a broker may print on stdout, in bytes. Default: 1 MiB, as the agent has it.
+    pub output_limit: Option<usize>,
+    /// What a pod's log may have of its stderr, in bytes. Default: 256 KiB, as the agent has it.
+    pub log_limit: Option<usize>,
     /// How long a question for the catalog may take.
     pub catalog_timeout: Duration,
     /// The catalog that an operator wrote, instead of the broker's answer.
@@ -67,6 +71,8 @@ impl JobSettings {
             start_timeout: Duration::from_secs(5 * 60),
             grace: Duration::from_secs(10),
             deadlines: PerAction::all(None),
+            output_limit: None,
+            log_limit: None,
             catalog_timeout: Duration::from_secs(5 * 60),
             catalog_file: None,
             key_rotation: Duration::from_secs(30 * 24 * 60 * 60),
@@ -83,7 +89,8 @@ impl JobSettings {
         self.start_timeout + timeout + self.grace + MARGIN
     }
 
-    /// A key is good for as long as one period after the run that was begun with it, no longer for sure.
+    /// A key is good for two periods once it is not the newest any more, and a replica that has not looked begins runs
+    /// with it in the first of them.
     pub(super) fn opens_after(&self, lifetime: Duration) -> Result<(), StartError> {
         if lifetime <= self.key_rotation {
             return Ok(());

@@ -234,6 +234,8 @@ impl Cluster {
         settings.secret.clone_from(&self.secret);
         settings.pod = self.pod.clone();
         settings.grace = or(broker.grace, settings.grace);
+        settings.output_limit = broker.output_limit;
+        settings.log_limit = broker.log_limit;
         settings.start_timeout = or(self.start_timeout, settings.start_timeout);
         settings.key_rotation = or(self.key_rotation, settings.key_rotation);
         settings.keep_succeeded = or(self.keep_succeeded, settings.keep_succeeded);

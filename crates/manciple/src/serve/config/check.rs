@@ -12,6 +12,8 @@ use super::{Config, Period, filter};
 use crate::serve::access::ClusterTokens;
 use crate::serve::cluster::Cluster;
 
+/// The most of a broker's output that a pod's log brings home, in bytes; sealed it takes half as much again.
+const MOST_IN_A_LOG: usize = 4 * 1024 * 1024;
 /// A catalog that is read more often is read all the time.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
@@ -52,6 +54,7 @@ impl Config {
             let why = "must be 1s at least, for the broker is run each time; or 0s: never";
             faults.push(format!("catalog.refresh: {why}"));
         }
+        faults.extend(self.pod_limits());
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
         faults.extend(self.log.level.as_deref().and_then(|level| filter(level).err()));
@@ -63,8 +66,23 @@ impl Config {
         }
     }
 
-    /// The key before the newest is good for one period more: runs have to end within it. Those whose `Broker` says
-    /// another deadline are looked at when they begin.
+    /// What is large comes home in a pod's log, beside what else is in it.
+    fn pod_limits(&self) -> impl Iterator<Item = String> {
+        let broker = &self.broker;
+        let given = [("output_limit", broker.output_limit), ("log_limit", broker.log_limit)];
+        let on_a_cluster = self.kubernetes.is_some();
+        given.into_iter().filter(move |(_, given)| on_a_cluster && *given > Some(MOST_IN_A_LOG)).map(
+            |(member, _)| {
+                format!(
+                    "broker.{member}: must be {MOST_IN_A_LOG} at most on a cluster: a kubelet keeps 10 MiB of a pod's \
+                     log"
+                )
+            },
+        )
+    }
+
+    /// A key is good for two periods once it is not the newest any more, and runs may begin with it in the first: they
+    /// have to end within one. Those whose `Broker` says another deadline are looked at when they begin.
     fn key_rotation(&self) -> Option<String> {
         let cluster = self.kubernetes.as_ref()?;
         let given = cluster.key_rotation?.0;
@@ -176,6 +194,11 @@ mod tests {
             ("http: {write_timeout: 0s}", "http.write_timeout", zero),
             ("http: {handshake_timeout: 0s}", "http.handshake_timeout", zero),
             ("broker: {output_limit: 0}", "broker.output_limit", zero),
+            (
+                "{kubernetes: {}, broker: {output_limit: 4194305}}",
+                "broker.output_limit",
+                "4194304 at most on a cluster",
+            ),
             ("operations: {max_runs: 0}", "operations.max_runs", zero),
             ("operations: {max_in_progress: 0}", "operations.max_in_progress", zero),
             ("operations: {attempts: 0}", "operations.attempts", zero),
