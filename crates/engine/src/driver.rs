@@ -385,6 +385,8 @@ async fn write(
     if !next.is_busy() {
         failpoint::hit("after-outcome").await;
         shared.observer.ended(&next);
+    } else if shared.is_stuck(&stored.record, &next) {
+        shared.observer.stuck(&next);
     }
     for run in release {
         shared.runner.release(run).await?;
@@ -472,6 +474,12 @@ impl Shared {
 pub trait Observer: Send + Sync + 'static {
     /// An operation ended; the record holds it.
     fn ended(&self, record: &Record);
+
+    /// An operation does not get on; its progress says why, in other words than before. Not what a broker says of its
+    /// own progress.
+    fn stuck(&self, record: &Record) {
+        let _ = record;
+    }
 }
 
 impl Observer for () {

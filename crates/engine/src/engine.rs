@@ -8,6 +8,7 @@ use std::time::Duration;
 use osb::jobs::contract::Capability;
 use osb::{CompiledCatalog, PlanId, ServiceId};
 
+use crate::decide::NOT_YET;
 use crate::driver::{self, Observer, Tasks};
 use crate::names;
 use crate::permits::Permits;
@@ -93,6 +94,15 @@ impl Shared {
     pub(crate) fn can(&self, service: &ServiceId, capability: Capability) -> bool {
         let offer = self.offer.read().unwrap_or_else(PoisonError::into_inner);
         offer.as_ref().is_some_and(|offering| offering.of(service).contains(&capability))
+    }
+
+    /// Whether an operation says now why it does not get on. Of a broker that tells how far it is, that is known only
+    /// before its run has begun.
+    pub(crate) fn is_stuck(&self, before: &Record, next: &Record) -> bool {
+        let said = next.operation.progress.as_ref();
+        let is_news = said.is_some() && said != before.operation.progress.as_ref();
+        let begins = said.is_some_and(|said| said.starts_with(NOT_YET));
+        is_news && (begins || !self.can(&next.ordered.service_id, Capability::Progress))
     }
 
     /// The permits that runs of a service need.

@@ -1,7 +1,7 @@
-//! Events, for those who have nothing but `kubectl describe`: an operation that failed, and why.
+//! Events, for those who have nothing but `kubectl describe`: an operation that failed, or does not get on, and why.
 //!
-//! What goes on is in the conditions, which are written anyway; an event for each step would cost a call
-//! for each.
+//! What goes on as it should is in the conditions, which are written anyway; an event for each step would cost a
+//! call for each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +38,17 @@ impl Events {
 impl Observer for Events {
     fn ended(&self, record: &Record) {
         self.next.ended(record);
+        self.tell(record);
+    }
+
+    fn stuck(&self, record: &Record) {
+        self.next.stuck(record);
+        self.tell(record);
+    }
+}
+
+impl Events {
+    fn tell(&self, record: &Record) {
         let Some((name, uid, namespace)) = self.store.resource(&record.key) else { return };
         let event = event(record, &name, &uid, &namespace);
         event.into_iter().for_each(|event| write(self.store.events(), event));
@@ -87,27 +98,34 @@ fn lacks_right(why: &str) -> bool {
     !why.contains("is being terminated") && !why.contains("exceeded quota")
 }
 
-/// `None` if there is nothing to explain.
+/// `None` if there is nothing to explain. One name for one end of one operation, and for each reason that it does not
+/// get on: two leaders tell it once.
 fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Event> {
     let operation = &record.operation;
-    let Phase::Failed(failure) = &operation.phase else { return None };
     let action = operation.action.as_str();
+    let (what, at, message, which) = match (&operation.phase, &operation.progress) {
+        (Phase::Failed(failure), _) => {
+            let why = pascal(failure.reason.as_str());
+            let message = format!("{why} ({action}): {}", failure.description);
+            ("Failed", operation.ended_at.unwrap_or(record.updated_at), message, String::new())
+        }
+        (_, Some(said)) if record.is_busy() => {
+            let which = format!(".{}", names::hash([said]));
+            ("Waits", record.updated_at, said.clone(), which)
+        }
+        _ => return None,
+    };
     let told = Told {
         api_version: &resources::api_version(),
         kind: Kind::of(&record.key).name(),
         namespace,
         name,
         uid,
-        reason: &format!("{}Failed", pascal(action)),
-        message: &format!(
-            "{} ({action}): {}",
-            pascal(failure.reason.as_str()),
-            failure.description
-        ),
-        at: &time(operation.ended_at.unwrap_or(record.updated_at).0),
+        reason: &format!("{}{what}", pascal(action)),
+        message: &message,
+        at: &time(at.0),
     };
-    // One name for one end of one operation: two leaders tell it once.
-    warning(&format!("{name}.{}", operation.id), &told)
+    warning(&format!("{name}.{}{which}", operation.id), &told)
 }
 
 /// What somebody is to know of a resource.
@@ -161,9 +179,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_operation_is_told_and_no_other() {
+    fn an_operation_that_failed_or_does_not_get_on_is_told_and_no_other() {
         let mut record = sample("i");
         assert_eq!(event(&record, "instance-x", "u", "n"), None);
+        record.operation.progress = Some("halfway".to_owned());
+        assert_eq!(event(&record, "instance-x", "u", "n"), None, "it has ended");
+        record.operation.phase = Phase::Pending { not_before: None };
+        let waits = event(&record, "instance-x", "u", "n").unwrap();
+        assert_eq!(waits.reason.as_deref(), Some("ProvisionWaits"));
+        assert_eq!(waits.message.as_deref(), Some("halfway"));
+        record.operation.progress = Some("another reason".to_owned());
+        let other = event(&record, "instance-x", "u", "n").unwrap();
+        assert_ne!(waits.metadata.name, other.metadata.name, "both are told");
         record.operation.phase = Phase::Failed(OperationFailure {
             reason: Reason::ExitStatus,
             description: "ü".repeat(2000),
