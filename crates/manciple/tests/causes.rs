@@ -12,12 +12,13 @@ use support::{Served, order, within};
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);
 /// How long Kubernetes may take to know it.
-const KNOWS: u64 = 60;
+const KNOWS: u64 = 150;
 
 const BROKER: &str = r#"#!/bin/sh
 echo "$1 of $7" >>/ledger/all
 case $5 in
 slow) sleep 600 ;;
+fills) head -c 20000000 /dev/zero >/scratch/file; sleep 600 ;;
 fails) echo 'no disk left' >&2; exit 3 ;;
 esac
 echo '{}'
@@ -37,10 +38,14 @@ impl Place {
 
     /// After something was made in the namespace.
     fn before(more: &Value, made: impl FnOnce(&Town)) -> Self {
-        let mut town = Town::empty();
+        let town = Town::empty();
         made(&town);
+        Self::of(town, more)
+    }
+
+    fn of(mut town: Town, more: &Value) -> Self {
         town.config_map("script", &json!({"broker": BROKER}));
-        let plans = ["p", "slow", "fails"]
+        let plans = ["p", "slow", "fails", "fills"]
             .map(|plan| json!({"id": plan, "name": plan, "description": "d"}));
         let catalog = json!({"services": [{
             "id": "s", "name": "db", "description": "d", "bindable": true, "plans": plans,
@@ -241,6 +246,27 @@ fn a_pod_that_is_evicted() {
     // A server of 1.20 says no more of it: who evicts deletes.
     place.says("because its node was drained");
     place.fails("because its node was drained");
+    assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
+}
+
+/// By the kubelet, which says so in the pod and lets it stand; who evicts by the API deletes.
+#[test]
+fn a_pod_that_its_kubelet_evicts() {
+    let town = Town::empty();
+    let mut pod = town.pod("script");
+    let (volumes, mounts) = (pod["volumes"].take(), pod["volumeMounts"].take());
+    let with = |all: Value, one: Value| {
+        let mut all = all.as_array().unwrap().clone();
+        all.push(one);
+        Value::Array(all)
+    };
+    pod["volumes"] = with(volumes, json!({"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}));
+    pod["volumeMounts"] = with(mounts, json!({"name": "scratch", "mountPath": "/scratch"}));
+    let place = Place::of(town, &json!({"pod": pod}));
+    place.order("fills");
+    place.knows("pods", "\"reason\": \"Evicted\"");
+    place.fails("exceeds the limit");
+    place.describes(&["Failed", "Evicted"]);
     assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
 }
 

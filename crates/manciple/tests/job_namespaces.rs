@@ -147,4 +147,8 @@ fn a_further_namespace_that_is_deleted_is_named_though_rights_go_with_it() {
     };
     let last = || order::last_operation(&server, "slow");
     assert!(within(20, said).is_some(), "{}\n{}", last(), server.log());
+    let ended = order::settled(&server, "slow");
+    let said = ended["description"].as_str().unwrap_or_default();
+    assert_eq!(ended["state"], "failed", "{ended}");
+    assert!(said.contains(&format!("the namespace {}", jobs.namespace)), "{ended}");
 }
