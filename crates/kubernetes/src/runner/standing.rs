@@ -11,6 +11,8 @@ const SILENCE: i64 = 60;
 const PATIENCE: i64 = 2;
 /// How long a kubelet may say nothing of a pod that its node was given before that is worth telling, in seconds.
 const UNHEARD: i64 = 5;
+/// How long a kubelet may take to make a pod without a word, in seconds.
+const MAKES: i64 = 30;
 /// As the Job's controller says it a moment later.
 const OVER_TIME: &str = "Job was active longer than specified deadline";
 
@@ -213,11 +215,21 @@ fn silence(pods: &[SeenPod]) -> Option<String> {
     pods.iter().find(|pod| pod.silent && !pod.gone).map(silent)
 }
 
-/// Of a pod that its node was given, and whose kubelet does not take it up.
+/// Of a pod that its node was given, and whose kubelet does not take it up, or says no more of it. That the node's
+/// controller has given the node up does not show in a pod that was not ready before.
 fn unheard(pod: &SeenPod, now: i64) -> Option<String> {
-    let node = pod.node.as_deref().filter(|_| pod.unheard)?;
-    (now.saturating_sub(pod.created) > UNHEARD).then(|| {
-        format!("the node {node} has not said a word of its pod: its kubelet is stopped, cut off or busy")
+    let node = pod.node.as_deref()?;
+    let age = now.saturating_sub(pod.created);
+    if pod.unheard {
+        return (age > UNHEARD).then(|| {
+            format!("the node {node} has not said a word of its pod: its kubelet is stopped, cut off or busy")
+        });
+    }
+    (age > MAKES).then(|| {
+        format!(
+            "the node {node} makes its pod for more than {MAKES} s, and says no more: it may be pulling the image, or \
+             its kubelet is stopped or cut off"
+        )
     })
 }
 

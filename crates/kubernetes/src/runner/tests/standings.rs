@@ -391,6 +391,11 @@ fn when_a_kubelet_does_not_take_up_what_its_node_was_given() {
         (Case { age: 5, ..case("at first", made(), vec![given()]) }, "goes on", ""),
         (case("for longer", made(), vec![given()]), "goes on", silence),
         (case("it took it", made(), vec![taken()]), "goes on", ""),
+        (
+            Case { age: 31, ..case("it took it, and says no more", made(), vec![taken()]) },
+            "goes on",
+            "the node node-1 makes its pod for more than 30 s, and says no more",
+        ),
         (case("no node yet", made(), vec![unplaced()]), "goes on", ""),
         (
             Case { age: 301, ..case("for too long", made(), vec![given()]) },
