@@ -83,6 +83,8 @@ impl Counted {
         let image = testkit::cluster::SHELL_IMAGE;
         let mut jobs =
             JobSettings::new(&cluster.namespace, "budget", image, support::packed_agent());
+        // Else it comes a minute later.
+        jobs.linger = Duration::ZERO;
         jobs.pod = serde_json::from_value(json!({
             "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
             "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],

@@ -18,7 +18,7 @@ use agent::{
 use engine::ports::{Offer, RunFailure};
 use engine::record::Reason;
 use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -127,7 +127,8 @@ impl Kubelet {
         let ledger: Arc<Mutex<Ledger>> = Arc::default();
         let node = Arc::new(Node {
             pods: Api::namespaced(client.clone(), namespace),
-            secrets: Api::namespaced(client, namespace),
+            secrets: Api::namespaced(client.clone(), namespace),
+            config_maps: Api::namespaced(client, namespace),
             plays,
             ledger: Arc::clone(&ledger),
         });
@@ -150,6 +151,7 @@ impl Kubelet {
 struct Node {
     pods: Api<Pod>,
     secrets: Api<Secret>,
+    config_maps: Api<ConfigMap>,
     plays: Plays,
     ledger: Arc<Mutex<Ledger>>,
 }
@@ -210,6 +212,9 @@ impl Node {
             self.write(&order.run, |entry| entry.halted = true);
             return self.remove(name).await;
         }
+        if !self.mounts(pod, &mut going).await {
+            return self.remove(name).await;
+        }
         let given = match order.given.is_empty() {
             true => None,
             false => match self.given(&order.run, &mut going).await {
@@ -241,6 +246,20 @@ impl Node {
         self.say(name, CONTAINER, phase, &state).await;
         let _ = going.wait_for(|going| *going).await;
         self.remove(name).await
+    }
+
+    /// Waits for the agent that the pod mounts, if it mounts one; whether it came before the pod was told to go.
+    async fn mounts(&self, pod: &Pod, going: &mut watch::Receiver<bool>) -> bool {
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let named = volumes.filter_map(|volume| Some(&volume.config_map.as_ref()?.name));
+        for agent in named.filter(|name| name.starts_with("agent-")) {
+            while self.config_maps.get(agent).await.is_err() {
+                if told(going, AGAIN).await {
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// As [`Self::live`], of a QuarksJob's.

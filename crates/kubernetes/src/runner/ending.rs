@@ -203,7 +203,10 @@ impl Shared {
         let seen = self.known.get(name);
         let Some(job) = &seen.job else {
             return match self.find_job(name).await? {
-                Some(job) if job.released.is_none() => self.delete(&job).await,
+                Some(job) if job.released.is_none() => {
+                    self.known.learn(job.clone());
+                    self.let_go(&job).await
+                }
                 Some(_) => Ok(()),
                 // What it was to be given may be there: whoever was to start it was ended, or refused.
                 None => {
@@ -230,8 +233,8 @@ impl Shared {
             }
             _ => Duration::from_secs(self.kept(Some(job)).failed),
         };
-        if kept.is_zero() {
-            return self.delete(job).await;
+        if kept <= self.linger {
+            return self.let_go(job).await;
         }
         let until = self.now().saturating_add(i64::try_from(kept.as_secs()).unwrap_or(i64::MAX));
         let patch = Patch::Merge(json!({
@@ -244,6 +247,25 @@ impl Shared {
             Err(error) => return Err(error),
         }
         if job.given { self.take_back(&job.namespace, &job.run).await } else { Ok(()) }
+    }
+
+    /// Lets go of a Job that nobody wants to keep: it goes when its name need not be taken any more. Whoever comes after
+    /// this process finds it, and lets go of it again.
+    async fn let_go(&self, job: &SeenJob) -> Result<(), CallError> {
+        if job.deleted || self.linger.is_zero() {
+            return self.delete(job).await;
+        }
+        if job.given {
+            self.take_back(&job.namespace, &job.run).await?;
+        }
+        let linger = i64::try_from(self.linger.as_secs()).unwrap_or(i64::MAX);
+        let until = self.now().saturating_add(linger);
+        self.known.change(&job.run, |seen| {
+            if let Some(job) = &mut seen.job {
+                job.released = Some(until);
+            }
+        });
+        Ok(())
     }
 
     /// Waits for the end of a run that was fenced off.
@@ -305,7 +327,7 @@ impl Shared {
     /// Removes Jobs that were kept long enough, and looks after those that a list was without, for ever.
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(SWEEP).await;
+            tokio::time::sleep(SWEEP.min(self.linger.max(Duration::from_secs(1)))).await;
             self.sweep_agents().await;
             for job in self.known.jobs() {
                 if job.unsure && self.find(&job.run).await.is_err() {

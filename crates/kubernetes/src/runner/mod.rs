@@ -83,6 +83,7 @@ struct Shared {
     /// How the agent comes into pods, whoever's they are.
     delivery: Delivery,
     key_rotation: Duration,
+    linger: Duration,
     keys: Keys,
     known: Arc<Known>,
     followed: Followed,
@@ -151,6 +152,7 @@ impl JobRunner {
             kept: Kept::of(base),
             delivery: base.delivery.clone(),
             key_rotation: base.key_rotation,
+            linger: base.linger,
             keys,
             known: Arc::default(),
             followed: Followed::default(),

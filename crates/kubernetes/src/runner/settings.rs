@@ -50,11 +50,17 @@ pub struct JobSettings {
     /// How often a new key for reports is made. The one before goes on to be good until the next, so a run
     /// that may go on for longer is not begun.
     pub key_rotation: Duration,
+    /// How long the Job of a run stays at least when it is over, so that its name is taken: who led before, and was to
+    /// make it, may be heard by the API server only now. A Job that such a one has made cannot be told from the first.
+    pub linger: Duration,
     /// How long the Job of a run that succeeded is kept, with its log.
     pub keep_succeeded: Duration,
     /// The same of one that did not.
     pub keep_failed: Duration,
 }
+
+/// An API server answers a call within this time, or never carries it out.
+const LINGER: Duration = Duration::from_secs(60);
 
 impl JobSettings {
     /// The settings of an image, the rest as by default. An image as `delivery` is that of an init container.
@@ -76,6 +82,7 @@ impl JobSettings {
             catalog_timeout: Duration::from_secs(5 * 60),
             catalog_file: None,
             key_rotation: Duration::from_secs(30 * 24 * 60 * 60),
+            linger: LINGER,
             keep_succeeded: Duration::ZERO,
             keep_failed: Duration::from_secs(60 * 60),
         }

@@ -77,13 +77,16 @@ impl Watched for SeenJob {
             Some(known) if known.uid != self.uid => {
                 *seen = Seen { job: Some(self), ..Seen::default() };
             }
-            job => *job = Some(self),
+            job => {
+                // Of one that lingers, the server says nothing of that.
+                let released = self.released.or(job.as_ref().and_then(|known| known.released));
+                *job = Some(Self { released, ..self });
+            }
         }
     }
 
     fn forget(self, seen: &mut Seen) {
         if seen.job.as_ref().is_some_and(|job| job.uid == self.uid) {
-            // Of one that we released, the server says nothing of that.
             let released = seen.job.as_ref().and_then(|job| job.released).or(self.released);
             seen.job = Some(Self { deleted: true, released, ..self });
         }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica, Unopened};
+use crate::replica::{Character, Replica, Unopened, delivery};
 use crate::world::{BROKER, Place, World, policy};
 
 use crate::seeds::Sum;
@@ -82,6 +82,11 @@ pub(crate) struct Manner {
     hand: bool,
     skew: bool,
     by_hand: bool,
+    /// The agent comes by a ConfigMap, as by default.
+    by_config_map: bool,
+    keep_failed: Duration,
+    /// Longer than any call is late, where a second may lead.
+    linger: Duration,
     /// Nobody has answers for a while, whoever makes pods of Jobs among them.
     outage: bool,
 }
@@ -94,6 +99,8 @@ impl Manner {
 
     pub(crate) fn of(seed: u64) -> Self {
         let one_of = |numbers: &[u64]| numbers.contains(&(seed % 10));
+        let two_leaders = one_of(&[4, 9]) || seed % 7 == 3;
+        let thief = one_of(&[5, 9]);
         Self {
             failing: if one_of(&[1, 6]) {
                 100
@@ -106,11 +113,14 @@ impl Manner {
             watches: if one_of(&[3, 8, 9]) { 1500 } else { 0 },
             lag: if one_of(&[2, 8, 9]) { 500 } else { 0 },
             deaths: !one_of(&[1, 2, 3, 4]),
-            two_leaders: one_of(&[4, 9]) || seed % 7 == 3,
-            thief: one_of(&[5, 9]),
+            two_leaders,
+            thief,
+            linger: Duration::from_secs(if two_leaders || thief { 3 } else { seed % 2 }),
             hand: seed.is_multiple_of(3),
             skew: seed % 5 == 2,
             by_hand: seed % 4 == 1,
+            by_config_map: seed / 10 % 2 == 0,
+            keep_failed: Duration::from_secs(u64::from(seed % 7 == 2)),
             outage: false,
         }
     }
@@ -144,7 +154,15 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
             watches: manner.watches,
             lag: manner.lag,
             deaths: manner.deaths,
-            character: Character { plan: Plan::calm(), skew, lease, policy: policy.clone() },
+            character: Character {
+                plan: Plan::calm(),
+                skew,
+                lease,
+                policy: policy.clone(),
+                delivery: delivery(manner.by_config_map),
+                keep_failed: manner.keep_failed,
+                linger: manner.linger,
+            },
         };
         slots.spawn(slot.keep());
     }
@@ -344,6 +362,9 @@ pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, p
         skew,
         lease: "at-the-end".to_owned(),
         policy,
+        delivery: delivery(true),
+        keep_failed: Duration::ZERO,
+        linger: Duration::ZERO,
     };
     let replica = Replica::open(world, character(policy.clone(), 0)).await.expect("a replica");
     fleet.set(0, Some((replica.engine.clone(), replica.handle())));
@@ -370,7 +391,7 @@ pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, p
         if left.is_empty() {
             return;
         }
-        assert!(begun.elapsed() < CLEAN, "left behind: {left:#?}");
+        assert!(begun.elapsed() < CLEAN, "left behind in {}: {left:#?}", world.namespace);
         sleep(Duration::from_millis(250)).await;
     }
 }
@@ -409,7 +430,7 @@ async fn left(world: &World) -> Vec<String> {
     look!(Job, &[]);
     look!(Pod, &[]);
     look!(Secret, &["keys-"]);
-    look!(ConfigMap, &["catalog-", "kube-root-ca"]);
+    look!(ConfigMap, &["catalog-", "kube-root-ca", "agent-"]);
     look!(Role, &[]);
     look!(RoleBinding, &[]);
     left

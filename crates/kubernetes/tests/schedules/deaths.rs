@@ -1,45 +1,113 @@
 //! A replica dies at each of its calls, before the call takes effect and after it, while an instance is made,
-//! updated, bound, unbound and removed. Another carries on: each operation succeeds by its first attempt, each
-//! attempt has had one Job and one pod, and nothing is left behind.
+//! updated, bound, unbound and removed; and while three are made of which one fails, and two are removed meanwhile.
+//! Another carries on: each operation ends by its first attempt as its broker's run did, each attempt has had one
+//! Job and one pod, and nothing is left behind.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::Order;
 use futures_util::future::join_all;
-use osb::InstanceId;
-use testkit::kubelet::End;
+use osb::{Action, InstanceId};
+use serde_json::Value;
+use testkit::kubelet::{Act, End, Ledger, Script};
 use testkit::plane::ControlPlane;
 use testkit::proxy::Plan;
 use testkit::random::Random;
 
 use crate::chaos::check;
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica, Unopened};
+use crate::replica::{Character, Replica, Unopened, delivery};
 use crate::seeds;
 use crate::world::{BROKER, Place, World, policy, well};
 
 /// So many calls are tried beside each other.
 const CALLS_AT_ONCE: u64 = 8;
-/// Provision, update, bind, unbind, deprovision.
-const OPERATIONS: usize = 5;
+/// What is lived through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// Provision, update, bind, unbind, deprovision.
+    Whole,
+    /// One provision fails, two are halted.
+    Troubled,
+}
 
-/// A life of an instance, in which the first replica dies at this call; whether it came so far.
-async fn dies_at(place: Place, call: u64, effect: bool) -> bool {
-    let name = format!("death-{call}-{}", if effect { "after" } else { "before" });
-    let world = Arc::new(World::new(&place, &name, well(Duration::from_millis(20))).await);
+impl Life {
+    fn script(self) -> Script {
+        if self == Self::Whole {
+            return well(Duration::from_millis(20));
+        }
+        Arc::new(|order: &Order| {
+            let of = order.work.get("instance_id").and_then(Value::as_str).unwrap_or_default();
+            let (lasts, end) = match (order.action, of) {
+                (Some(Action::Provision), "fails") => (20, End::Fails("no disk left".to_owned())),
+                (Some(Action::Provision), _) => (60_000, End::Well),
+                _ => (20, End::Well),
+            };
+            let begins = Duration::from_millis(20);
+            Act { begins, lasts: Duration::from_millis(lasts), end }
+        })
+    }
+
+    async fn run(self, user: impl Fn(&str) -> User) -> Vec<User> {
+        match self {
+            Self::Whole => vec![user("i").run_whole().await],
+            Self::Troubled => {
+                let (fails, halted, deleted) = futures_util::join!(
+                    user("fails").run_failing(),
+                    user("halted").run_halted(false),
+                    user("deleted").run_halted(true)
+                );
+                vec![fails, halted, deleted]
+            }
+        }
+    }
+
+    /// That each attempt has begun once is held elsewhere.
+    fn check(self, name: &str, attempts: &BTreeSet<String>, ledger: &Ledger) {
+        for (run, entry) in ledger {
+            assert!(entry.begun.len() <= 1, "{name}: {run} began {} times", entry.begun.len());
+        }
+        if self == Self::Whole {
+            assert_eq!(attempts.len(), 5, "{name}: {attempts:?}");
+            for (run, entry) in ledger {
+                assert_eq!(entry.end, Some(End::Well), "{name}: {run}");
+            }
+        } else {
+            let ends = |wanted: fn(&End) -> bool| {
+                ledger.values().filter(|entry| entry.end.as_ref().is_some_and(wanted)).count()
+            };
+            assert_eq!(ends(|end| matches!(end, End::Fails(_))), 1, "{name}: {ledger:?}");
+            // Of what was halted before it began there is nothing to remove.
+            assert!((1..=3).contains(&ends(|end| *end == End::Well)), "{name}: {ledger:?}");
+        }
+    }
+}
+
+/// A life in which the first replica dies at this call; whether it came so far.
+async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
+    let when = if effect { "after" } else { "before" };
+    let name = format!("death-{life:?}-{call}-{when}").to_lowercase();
+    let world = Arc::new(World::new(&place, &name, life.script()).await);
     let fleet = Fleet::default();
-    let user = User {
-        world: Arc::clone(&world),
-        fleet: fleet.clone(),
+    let of_world = (Arc::clone(&world), fleet.clone());
+    let user = move |instance: &str| User {
+        world: Arc::clone(&of_world.0),
+        fleet: of_world.1.clone(),
         random: Random::new(call),
-        instance: InstanceId::new("i").unwrap(),
+        instance: InstanceId::new(instance).unwrap(),
         acknowledged: Vec::new(),
         by_hand: false,
     };
-    let mut lives = tokio::spawn(user.run_whole());
+    let mut lives = tokio::spawn(life.run(user));
     let open = async |plan| {
         let lease = BROKER.to_owned();
-        Replica::open(&world, Character { plan, skew: 0, lease, policy: policy() }).await
+        let (delivery, keep_failed) = (delivery(true), Duration::ZERO);
+        let linger = Duration::from_secs(1);
+        let character =
+            Character { plan, skew: 0, lease, policy: policy(), delivery, keep_failed, linger };
+        Replica::open(&world, character).await
     };
     let plan = Plan { death: Some(call), effect: Some(effect), ..Plan::calm() };
     let ended = match open(plan).await {
@@ -56,7 +124,7 @@ async fn dies_at(place: Place, call: u64, effect: bool) -> bool {
         Err(Unopened::GaveUp) => panic!("{name}: nothing was refused, and yet it gave up"),
     };
     let died = ended.is_none();
-    let user = match ended {
+    let users = match ended {
         Some(ended) => ended,
         None => {
             let other = open(Plan::calm()).await.expect("another replica");
@@ -66,18 +134,14 @@ async fn dies_at(place: Place, call: u64, effect: bool) -> bool {
             ended
         }
     };
-    check(&world, &fleet, vec![user.unwrap()], policy()).await;
+    check(&world, &fleet, users.unwrap(), policy()).await;
     world.attempts.assert_one_job_each(|_| true);
-    let attempts = world.attempts.names();
-    assert_eq!(attempts.len(), OPERATIONS, "{name}: {attempts:?}");
-    for (run, entry) in world.kubelet.ledger() {
-        assert_eq!((entry.begun.len(), &entry.end), (1, &Some(End::Well)), "{name}: {run}");
-    }
+    life.check(&name, &world.attempts.names(), &world.kubelet.ledger());
     died
 }
 
-#[test]
-fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_operation_by_its_first_attempt() {
+/// Dies at each call of a life, until there are no more.
+fn die(life: Life) -> usize {
     seeds::log();
     let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
     let place = Place::of(&plane);
@@ -85,7 +149,8 @@ fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_operation_by_its_fi
     let mut deaths = 0;
     for first in (1..).step_by(usize::try_from(CALLS_AT_ONCE).unwrap()) {
         let calls = (first..first + CALLS_AT_ONCE).flat_map(|call| [(call, false), (call, true)]);
-        let lives = calls.map(|(call, effect)| runtime.spawn(dies_at(place.clone(), call, effect)));
+        let lives =
+            calls.map(|(call, effect)| runtime.spawn(dies_at(place.clone(), life, call, effect)));
         let died =
             runtime.block_on(join_all(lives)).into_iter().filter(|died| *died.as_ref().unwrap());
         let died = died.count();
@@ -96,5 +161,17 @@ fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_operation_by_its_fi
         }
     }
     println!("{deaths} deaths");
+    deaths
+}
+
+#[test]
+fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_operation_by_its_first_attempt() {
+    let deaths = die(Life::Whole);
     assert!(deaths > 100, "a life is more calls than {deaths} deaths say");
+}
+
+#[test]
+fn whoever_dies_while_operations_fail_and_are_halted_is_followed_by_one_who_says_so() {
+    let deaths = die(Life::Troubled);
+    assert!(deaths > 60, "these lives are more calls than {deaths} deaths say");
 }

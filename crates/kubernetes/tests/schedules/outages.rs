@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
-use crate::replica::{Character, Replica};
+use crate::replica::{Character, Replica, delivery};
 use crate::seeds::number;
 use crate::world::{BROKER, Place, World, policy, well};
 
@@ -69,8 +69,15 @@ fn one_whose_lease_is_taken_away_leads_no_more_until_it_is_free() {
     let runtime = runtime();
     runtime.block_on(async {
         let world = World::new(&Place::of(&plane), "stolen", well(Duration::ZERO)).await;
-        let character =
-            Character { plan: Plan::calm(), skew: 0, lease: BROKER.to_owned(), policy: policy() };
+        let character = Character {
+            plan: Plan::calm(),
+            skew: 0,
+            lease: BROKER.to_owned(),
+            policy: policy(),
+            delivery: delivery(true),
+            keep_failed: Duration::ZERO,
+            linger: Duration::ZERO,
+        };
         let replica = Replica::open(&world, character).await.unwrap();
         let leads = |wanted: bool| {
             let engine = replica.engine.clone();

@@ -96,6 +96,24 @@ impl User {
         self
     }
 
+    /// The life of an instance whose provision fails: it is told so, and can be removed.
+    pub(crate) async fn run_failing(mut self) -> Self {
+        let token = self.provision("small", 0).await;
+        assert!(!self.ended(None, token, Action::Provision).await, "it succeeded");
+        self.deprovision().await;
+        self
+    }
+
+    /// The life of an instance that is removed while it is made, by the platform or by its resource.
+    pub(crate) async fn run_halted(mut self, by_hand: bool) -> Self {
+        self.provision("small", 0).await;
+        match by_hand {
+            true => self.delete_resource().await,
+            false => self.deprovision().await,
+        }
+        self
+    }
+
     async fn provision(&mut self, plan: &str, life: u64) -> Option<String> {
         let request = provision(plan, &json!({"password": format!("planted-{life}")}));
         let id = self.instance.clone();

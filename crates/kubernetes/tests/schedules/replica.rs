@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use engine::ports::Clock;
 use engine::record::Timestamp;
 use engine::{Engine, Policy, Ports, SystemClock};
-use kubernetes::{Events, JobRunner, JobSettings, KubernetesStore, Lead, Settings, control};
+use kubernetes::{
+    Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, Settings, control,
+};
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -29,6 +31,22 @@ pub(crate) struct Character {
     /// The Lease that it wants: replicas that want different ones lead at once.
     pub(crate) lease: String,
     pub(crate) policy: Policy,
+    /// How runs get the agent.
+    pub(crate) delivery: Delivery,
+    /// For how long the Job of a run that failed is kept.
+    pub(crate) keep_failed: Duration,
+    /// For how long the name of a Job is taken when its run is over.
+    pub(crate) linger: Duration,
+}
+
+/// An agent that comes by a ConfigMap, or with an init container. Whoever plays the kubelet runs neither.
+pub(crate) fn delivery(by_config_map: bool) -> Delivery {
+    if !by_config_map {
+        return "agent".into();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), b"\x7FELF of nothing").unwrap();
+    PackedAgent::read(file.path()).unwrap().into()
 }
 
 /// Why a replica never answered anything.
@@ -95,9 +113,10 @@ async fn engine(
     let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
     let settings = Settings { namespace: namespace.clone(), broker: BROKER.to_owned() };
     let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.ok()?);
-    let mut jobs = JobSettings::new(&namespace, BROKER, "broker", "agent");
+    let mut jobs = JobSettings::new(&namespace, BROKER, "broker", character.delivery);
     jobs.grace = Duration::from_secs(1);
-    jobs.keep_failed = Duration::ZERO;
+    jobs.keep_failed = character.keep_failed;
+    jobs.linger = character.linger;
     let runner = JobRunner::open(client.clone(), jobs).await.ok()?;
     runner.belongs_to(&store);
     let ports = Ports {
