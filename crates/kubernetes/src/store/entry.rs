@@ -77,7 +77,8 @@ impl Entry {
     /// Of a tombstone; `None` if it is none.
     pub(super) fn of_tombstone(object: &ConfigMap) -> Option<Result<Self, serde_json::Error>> {
         let text = object.data.as_ref()?.get(TOMBSTONE_KEY)?;
-        Some(Self::read(text, From::Tombstone, object.metadata.resource_version.as_deref()))
+        let entry = Self::read(text, From::Tombstone, object.metadata.resource_version.as_deref());
+        Some(entry.map(|entry| entry.of(&object.metadata)))
     }
 
     fn read(text: &str, from: From, version: Option<&str>) -> Result<Self, serde_json::Error> {
@@ -108,7 +109,7 @@ impl Entry {
             updated_at: record.updated_at,
             action: record.operation.action,
             going: false,
-            held: from != From::Tombstone,
+            held: true,
             others: Box::default(),
         }
     }

@@ -62,9 +62,24 @@ impl Default for Known {
 }
 
 /// What is known, by what is watched: a resource and its tombstone may both be there for a while. Beside it the uids
-/// that this process removed, and after which list.
+/// of what was removed of late, and after which list.
 #[derive(Default)]
 struct Table([Kinds; 3], VecDeque<(String, u64)>);
+
+impl Table {
+    /// Removes what is known of an entry, if it is that, and remembers that it is gone.
+    fn remove(&mut self, entry: &Entry, is_it: impl Fn(&Entry) -> bool) {
+        let Self(kinds, removed) = self;
+        let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
+        removed.push_back((entry.uid.clone(), *lists));
+        if removed.len() > REMOVED {
+            removed.pop_front();
+        }
+        if entries.get(&entry.key).is_some_and(|held| is_it(&held.entry)) {
+            entries.remove(&entry.key);
+        }
+    }
+}
 
 /// From where something is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +90,7 @@ enum Source {
     Event,
 }
 
-/// How many resources are remembered that this process removed.
+/// How many are remembered that were removed.
 const REMOVED: usize = 100;
 
 #[derive(Default)]
@@ -187,27 +202,12 @@ impl Known {
 
     /// This process removed it: what the watch has yet to say of it is old.
     pub(super) fn removed(&self, entry: &Entry) {
-        let mut table = self.lock();
-        let Table(kinds, removed) = &mut *table;
-        let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
-        if !entry.is_tombstone() {
-            removed.push_back((entry.uid.clone(), *lists));
-            if removed.len() > REMOVED {
-                removed.pop_front();
-            }
-        }
-        if entries.get(&entry.key).is_some_and(|held| held.entry.uid == entry.uid) {
-            entries.remove(&entry.key);
-        }
+        self.lock().remove(entry, |held| held.uid == entry.uid);
     }
 
-    /// It was removed, in this version or an earlier one.
+    /// It was removed, in this version or an earlier one; a read that began before may bring it once more.
     pub(super) fn forget(&self, entry: &Entry) {
-        let mut table = self.lock();
-        let entries = &mut table.0[Watched::of(entry) as usize].entries;
-        if entries.get(&entry.key).is_some_and(|held| held.entry.version <= entry.version) {
-            entries.remove(&entry.key);
-        }
+        self.lock().remove(entry, |held| held.version <= entry.version);
     }
 
     /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
@@ -443,6 +443,9 @@ mod tests {
         table.removed(&entry(&record, 4));
         table.hear(entry(&record, 8), Source::Event);
         assert_eq!(known(&table, &record), None, "what a watch has yet to say of what was removed");
+        table.forget(&entry(&record, 8));
+        table.learn(Arc::new(entry(&record, 8)));
+        assert_eq!(known(&table, &record), None, "a read that was begun before it went");
         table.begin(Watched::Instances);
         list(&[3]);
         assert_eq!(known(&table, &record), Some(3), "etcd was put back to before it was removed");

@@ -303,9 +303,8 @@ impl Place {
             Err(CallError::NotFound) => return Err(StoreError::Conflict),
             other => other?,
         };
-        let version = version_of(made.metadata.resource_version.as_deref());
-        let places = Places::default();
-        Ok(Entry::new(record, places, text.into(), From::Tombstone, version))
+        let entry = Entry::new(record, Places::default(), text.into(), From::Tombstone, 0);
+        Ok(entry.of(&made.metadata))
     }
 
     /// Removes a tombstone: its time is over, or its id is used again.
