@@ -97,8 +97,9 @@ fn an_order_becomes_resources_and_jobs_and_goes_again() {
     assert!(within(30, gone).is_some(), "the instance's resource stays:\n{}", server.log());
     assert_eq!(order::last_operation(&server, "i")["state"], "succeeded");
     assert_eq!(delete(&server, "/v2/service_instances/i").status, 410);
+    // Their names are taken for a minute.
     let left = || (town.count("jobs") == 0).then_some(());
-    assert!(within(30, left).is_some(), "{}", town.kubectl(&["get", "jobs"]));
+    assert!(within(120, left).is_some(), "{}", town.kubectl(&["get", "jobs"]));
     let ours = |it: &&Value| it["metadata"]["ownerReferences"][0]["kind"] == "ServiceInstance";
     let left = || {
         let secrets = town.get("secrets");
@@ -278,6 +279,11 @@ fn any_replica_answers_and_any_may_die() {
     let mut leader = town.serve();
     leader.says("leading");
     let other = town.serve();
+    for (server, leads) in [(&leader, "\nmanciple_leading 1\n"), (&other, "\nmanciple_leading 0\n")]
+    {
+        let metrics = http::get(&server.address, "/metrics").unwrap().body;
+        assert!(metrics.as_str().is_some_and(|text| text.contains(leads)), "{metrics}");
+    }
     assert_eq!(order::provision(&other, "i", &order::body("p")).status, 202);
     assert_eq!(order::settled(&leader, "i")["state"], "succeeded");
     assert_eq!(order::settled(&other, "i")["state"], "succeeded");

@@ -51,6 +51,7 @@ fn operations_are_counted_by_how_they_ended_and_requests_by_how_they_were_answer
 
     assert_eq!(order::provision(&server, "i", &order::body("wait")).status, 202);
     has(&server, "manciple_operations_in_progress 1");
+    has(&server, "manciple_leading 1");
     site.write("go", "");
     assert_eq!(order::settled(&server, "i")["state"], "succeeded");
     has(

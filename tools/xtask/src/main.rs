@@ -128,6 +128,7 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
 }
 
 fn walk() -> anyhow::Result<()> {
+    packages::install_for_tests()?;
     run(cargo().args(["build", "-p", "manciple"]))?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| deployment::test(&kubeconfig));

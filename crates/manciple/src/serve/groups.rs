@@ -78,6 +78,11 @@ impl Serving {
         }
     }
 
+    /// Whether this process carries operations out.
+    pub(crate) fn leads(&self) -> bool {
+        self.engines().iter().any(Engine::drives)
+    }
+
     /// How many operations are in progress.
     pub(crate) fn in_progress(&self) -> usize {
         self.engines().iter().map(Engine::in_progress).sum()

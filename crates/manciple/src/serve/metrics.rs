@@ -57,6 +57,7 @@ pub(crate) struct Metrics {
     operations: Family<OperationLabels, Counter>,
     operation_seconds: Family<ActionLabels, Histogram, fn() -> Histogram>,
     in_progress: Gauge,
+    leading: Gauge,
 }
 
 impl Metrics {
@@ -87,6 +88,9 @@ impl Metrics {
         );
         let in_progress = Gauge::default();
         registry.register("operations_in_progress", "Operations in progress", in_progress.clone());
+        let leading = Gauge::default();
+        let help = "Whether this process carries operations out: one of all replicas is to";
+        registry.register("leading", help, leading.clone());
         Arc::new(Self {
             registry,
             requests,
@@ -94,12 +98,20 @@ impl Metrics {
             operations,
             operation_seconds,
             in_progress,
+            leading,
         })
     }
 
-    /// The text that Prometheus reads; `instances` is how TemplateInstances stand, where they are made here.
-    pub(crate) fn text(&self, in_progress: usize, instances: Option<&Counts>) -> String {
+    /// The text that Prometheus reads; `leads`: this process carries operations out; `instances` is how
+    /// TemplateInstances stand, where they are made here.
+    pub(crate) fn text(
+        &self,
+        in_progress: usize,
+        leads: bool,
+        instances: Option<&Counts>,
+    ) -> String {
         self.in_progress.set(i64::try_from(in_progress).unwrap_or(i64::MAX));
+        self.leading.set(i64::from(leads));
         let mut text = String::new();
         if self.write(&mut text, instances).is_err() {
             text.clear();

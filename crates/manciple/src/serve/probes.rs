@@ -59,6 +59,7 @@ async fn metrics(State(probes): State<Probes>, request: Parts) -> Response {
     }
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let serving = &probes.serving;
-    let text = probes.metrics.text(serving.in_progress(), serving.instances().as_ref());
+    let instances = serving.instances();
+    let text = probes.metrics.text(serving.in_progress(), serving.leads(), instances.as_ref());
     ([(header::CONTENT_TYPE, format)], text).into_response()
 }
