@@ -67,7 +67,7 @@ impl SeenJob {
             owner_name: owner.name.as_str().into(),
             run: run_id(metadata)?,
             end: end(job),
-            wants: Wants::of(spec, metadata.annotations.as_ref()),
+            wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
             noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
             unsure: false,
@@ -110,6 +110,8 @@ pub(super) struct SeenPod {
     pub(super) over: bool,
     /// They are over, and something that is not of the template goes on in it.
     pub(super) lingers: bool,
+    /// It is not there any more; this is how it was.
+    pub(super) gone: bool,
     /// Whether a sidecar of ours reads its output.
     pub(super) sidecar: bool,
     /// Its containers around whose command the agent is.
@@ -185,6 +187,7 @@ impl SeenPod {
             succeeded,
             over: succeeded || all_over || phase == "Failed",
             lingers: all_over && goes_on,
+            gone: false,
             waits_for_us,
             anew,
             sidecar,

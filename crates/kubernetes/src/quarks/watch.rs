@@ -126,7 +126,8 @@ impl Follows<Pod> for OfPods {
 
     /// What it left stays known until its run is settled.
     fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
-        self.learn(table, pod).1
+        let gone = SeenPod::of(pod).map(|pod| SeenPod { gone: true, ..pod });
+        gone.and_then(|pod| table.learn_pod(pod)).into_iter().collect()
     }
 
     fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
