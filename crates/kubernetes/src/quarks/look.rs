@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Work};
+use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Work, differ};
 use jiff::Timestamp;
 
 use super::dialect::Dialect;
@@ -106,6 +106,9 @@ impl Table {
                 now
             }
         };
+        let before = record.references.as_ref();
+        let differs = before.is_some_and(|before| differ(before, &references));
+        entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
             strategy: resource.strategy,
             follows_config: resource.follows_config,
@@ -113,6 +116,7 @@ impl Table {
             missing,
             references,
             unchanged: now.duration_since(since),
+            differs: entry.differs.map(|since| now.duration_since(since)).unwrap_or_default(),
             settle,
             record,
             settled: resource.settled(),

@@ -115,19 +115,19 @@ impl Controller {
         }
         let settles = (wait == Some(Wait::Changes)).then_some(self.settings.settle);
         let again = settles.into_iter().chain(look.next.map(|next| self.until(next))).min();
-        let waits = match wait {
-            Some(Wait::References(missing)) => Some(format!("it waits for {}", missing.join(", "))),
-            // What it follows waits for a moment, each time: of that nobody need be told.
-            Some(Wait::Run) if matches!(resource.strategy, Strategy::Now | Strategy::Once) => {
+        let trouble = || look.fault.into_iter().chain(self.table().trouble_of(key));
+        let words: Vec<String> = match wait {
+            Some(Wait::References(missing)) => vec![format!("it waits for {}", missing.join(", "))],
+            // And what that waits for: it may never end by itself.
+            Some(Wait::Run) => {
                 let going = resource.record.open.iter().rfind(|run| resource.is_open(run.id));
-                going.map(|run| format!("it waits for the end of run {}", run.id))
+                let end = going.map(|run| format!("it waits for the end of run {}", run.id));
+                end.into_iter().chain(trouble()).collect()
             }
-            _ => {
-                let words: Vec<String> =
-                    look.fault.into_iter().chain(self.table().trouble_of(key)).collect();
-                (!words.is_empty()).then(|| words.join("; "))
-            }
+            // For a moment, each time: of that nobody need be told.
+            Some(Wait::Changes) | None => trouble().collect(),
         };
+        let waits = (!words.is_empty()).then(|| words.join("; "));
         let waits = waits.as_deref().map(status::short);
         self.tell(key, resource, waits.as_deref()).await;
         Ok(again)

@@ -83,6 +83,8 @@ pub(super) struct Entry {
     recorded: BTreeSet<u64>,
     /// What it refers to as it was last seen, and since when.
     pub(super) references: Option<(References, Instant)>,
+    /// Since when that has been other than what is recorded.
+    pub(super) differs: Option<Instant>,
 }
 
 impl Table {
