@@ -15,6 +15,7 @@ mod capture;
 mod counts;
 mod definition;
 mod dialect;
+mod ending;
 mod held;
 mod inherit;
 mod inputs;

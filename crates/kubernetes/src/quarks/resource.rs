@@ -52,6 +52,8 @@ pub(super) struct Resource {
     pub(super) was_anothers: bool,
     /// Whether anything is kept of what it leaves.
     pub(super) has_output: bool,
+    /// Whether that is so of a run that failed, too.
+    pub(super) keeps_failures: bool,
     /// What it is kept in, as far as the spec says; versions by what they have in common.
     makes: Box<[(Kind, Box<str>)]>,
     pub(super) references: Arc<[Reference]>,
@@ -161,6 +163,7 @@ impl Resource {
             status,
             was_anothers,
             has_output: !map.is_empty(),
+            keeps_failures: !map.is_empty() && spec["output"]["writeOnFailure"] == true,
             makes: map.targets().collect(),
             references: of_pod.chain(dependencies(dialect, spec)).collect(),
             told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),

@@ -146,6 +146,7 @@ mod tests {
             owner_name: "a".into(),
             run,
             end,
+            failed_at: 0,
             wants: Wants::default(),
             noted: Noted::default(),
             deleting: false,

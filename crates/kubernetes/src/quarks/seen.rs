@@ -13,6 +13,9 @@ use super::dialect::Dialect;
 use super::noted::{Noted, RUN_ID};
 use super::several::Wants;
 
+/// How long a pod has to end that does not say so itself, in seconds.
+const GRACE: i64 = 30;
+
 /// A Job of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenJob {
@@ -27,6 +30,8 @@ pub(super) struct SeenJob {
     pub(super) owner_name: Arc<str>,
     pub(super) run: u64,
     pub(super) end: Option<JobEnd>,
+    /// When Kubernetes gave it up, in seconds since 1970.
+    pub(super) failed_at: i64,
     pub(super) wants: Wants,
     pub(super) noted: Noted,
     /// Somebody deletes it.
@@ -67,6 +72,7 @@ impl SeenJob {
             owner_name: owner.name.as_str().into(),
             run: run_id(metadata)?,
             end: end(job),
+            failed_at: failed_at(job).unwrap_or_default(),
             wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
             noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
@@ -95,6 +101,12 @@ pub(super) fn end(job: &Job) -> Option<JobEnd> {
     })
 }
 
+fn failed_at(job: &Job) -> Option<i64> {
+    let mut conditions = job.status.as_ref()?.conditions.iter().flatten();
+    let failed = conditions.find(|it| it.type_ == "Failed" && it.status == "True")?;
+    failed.last_transition_time.as_ref().map(|at| at.0.as_second())
+}
+
 /// A pod of a Job of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenPod {
@@ -112,6 +124,10 @@ pub(super) struct SeenPod {
     pub(super) lingers: bool,
     /// It is not there any more; this is how it was.
     pub(super) gone: bool,
+    /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
+    pub(super) going: Option<i64>,
+    /// How long it has to end when it is told to, in seconds.
+    pub(super) grace: i64,
     /// Whether a sidecar of ours reads its output.
     pub(super) sidecar: bool,
     /// Its containers around whose command the agent is.
@@ -130,8 +146,8 @@ pub(super) struct SeenPod {
     pub(super) began: bool,
     /// Why all of it was ended, if that was not by itself.
     pub(super) ended_for: Option<String>,
-    /// How a container ended last that was started again, or is to be, by its name.
-    pub(super) before: Option<(Arc<str>, SeenEnd)>,
+    /// By container, how those ended before that were started again, or are to be.
+    pub(super) before: BTreeMap<Arc<str>, SeenEnd>,
 }
 
 /// How a container ended.
@@ -188,6 +204,12 @@ impl SeenPod {
             over: succeeded || all_over || phase == "Failed",
             lingers: all_over && goes_on,
             gone: false,
+            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
+            grace: pod
+                .spec
+                .as_ref()
+                .and_then(|it| it.termination_grace_period_seconds)
+                .unwrap_or(GRACE),
             waits_for_us,
             anew,
             sidecar,
@@ -197,7 +219,7 @@ impl SeenPod {
             trouble: status.and_then(trouble),
             began: status.is_some_and(began),
             ended_for: status.and_then(ended_for),
-            before: status.and_then(before),
+            before: status.map(before).unwrap_or_default(),
         })
     }
 }
@@ -235,10 +257,8 @@ fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
     statuses(status).filter_map(|it| end_of(it, it.state.as_ref()?)).collect()
 }
 
-fn before(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
-    let ended = |it: &ContainerStatus| it.state.as_ref().is_some_and(|it| it.terminated.is_some());
-    let mut again = statuses(status).filter(|container| !ended(container));
-    again.find_map(|it| end_of(it, it.last_state.as_ref()?))
+fn before(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
+    statuses(status).filter_map(|it| end_of(it, it.last_state.as_ref()?)).collect()
 }
 
 fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<str>, SeenEnd)> {
@@ -259,17 +279,9 @@ fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
 }
 
 fn last_end(status: &PodStatus) -> i64 {
-    let ends = statuses(status).filter_map(|container| {
-        container
-            .state
-            .as_ref()?
-            .terminated
-            .as_ref()?
-            .finished_at
-            .as_ref()
-            .map(|at| at.0.as_second())
-    });
-    ends.max().unwrap_or_default()
+    let states = statuses(status).flat_map(|it| [&it.state, &it.last_state]).flatten();
+    let ends = states.filter_map(|it| it.terminated.as_ref()?.finished_at.as_ref());
+    ends.map(|at| at.0.as_second()).max().unwrap_or_default()
 }
 
 /// Why a pod does not begin, in words that stay the same while it tries again.

@@ -395,7 +395,7 @@ impl Table {
     }
 
     /// The pods of a Job.
-    pub(super) fn pods(&self, job: &SeenJob) -> impl Iterator<Item = &SeenPod> {
+    pub(super) fn pods(&self, job: &SeenJob) -> impl Iterator<Item = &SeenPod> + Clone {
         self.pods.get(&job.uid).into_iter().flat_map(BTreeMap::values)
     }
 
