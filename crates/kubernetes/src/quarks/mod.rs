@@ -48,7 +48,7 @@ mod watch;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
@@ -163,6 +163,8 @@ pub struct Controller {
     counters: Counters,
     /// Whether this is the one that acts.
     leads: AtomicBool,
+    /// What makes it that one.
+    lead: OnceLock<Arc<Lead>>,
     /// Somebody follows pods in a namespace where they are not watched.
     peers_wanted: Notify,
     /// Held by whoever makes the agent's ConfigMap.
@@ -200,6 +202,7 @@ impl Controller {
             queue: Arc::default(),
             counters: Counters::default(),
             leads: AtomicBool::new(false),
+            lead: OnceLock::new(),
             peers_wanted: Notify::new(),
             agents: tokio::sync::Mutex::default(),
         }))
@@ -223,11 +226,13 @@ impl Controller {
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         let mut held = lead.held();
         held.mark_changed();
+        self.lead.get_or_init(|| lead);
         let woken = Arc::clone(&self);
         tasks.spawn(async move {
             while held.changed().await.is_ok() {
                 let leads = *held.borrow_and_update();
                 woken.leads.store(leads, Ordering::Relaxed);
+                woken.table().others_may_have_acted();
                 if leads {
                     let keys = woken.table().keys(None);
                     woken.queue.push(keys);
@@ -256,6 +261,12 @@ impl Controller {
 
     fn leads(&self) -> bool {
         self.leads.load(Ordering::Relaxed)
+    }
+
+    /// For how long nobody else may act.
+    fn leads_for(&self) -> Duration {
+        let left = self.lead.get().map(|lead| lead.left()).unwrap_or_default();
+        if self.leads() { left } else { Duration::ZERO }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -23,6 +23,8 @@ pub(super) struct SeenJob {
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
     pub(super) version: u64,
+    /// In seconds since 1970.
+    pub(super) created: i64,
     pub(super) dialect: Dialect,
     /// The uid of what it belongs to.
     pub(super) owner: Arc<str>,
@@ -38,6 +40,8 @@ pub(super) struct SeenJob {
     pub(super) deleting: bool,
     /// A list was without it, which may have been an old one.
     pub(super) unsure: bool,
+    /// Its run was carried out by another Job, which has been here.
+    pub(super) late: bool,
     /// Whether its pods go with it.
     pub(super) takes_pods: bool,
     /// Its run is over, and something goes on in a pod of it.
@@ -67,6 +71,7 @@ impl SeenJob {
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
+            created: metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
             dialect: Dialect::of_owner(&owner.api_version, &owner.kind)?,
             owner: owner.uid.as_str().into(),
             owner_name: owner.name.as_str().into(),
@@ -77,6 +82,7 @@ impl SeenJob {
             noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
             unsure: false,
+            late: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
             lingers: false,
             expires: spec.ttl_seconds_after_finished.is_some(),

@@ -81,6 +81,8 @@ pub(super) struct Entry {
     inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
     recorded: BTreeSet<u64>,
+    /// The Jobs of settled runs that are gone, by their uids: another of the same run is late.
+    past: BTreeMap<u64, Arc<str>>,
     /// What it refers to as it was last seen, and since when.
     pub(super) references: Option<(References, Instant)>,
     /// Since when that has been other than what is recorded.
@@ -193,6 +195,7 @@ impl Table {
         entry.kept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));
+        entry.past.retain(|id, _| over(id));
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid);
             job.lingers |= pods.is_some_and(|pods| pods.values().any(|pod| pod.lingers));
@@ -322,7 +325,11 @@ impl Table {
         // A server that knows no such thing keeps no word of it, however often it is told.
         let told = known.is_some_and(|known| known.uid == uid && known.expires);
         let expires = job.expires || told;
-        entry.jobs.insert(job.run, SeenJob { lingers, expires, ..job });
+        let is_settled = entry.resource.as_ref().is_some_and(|it| it.ended(job.run).is_some());
+        let is_other = |known: &Arc<str>| is_settled && *known != uid;
+        let late = known.is_some_and(|known| known.late || is_other(&known.uid))
+            || entry.past.get(&job.run).is_some_and(is_other);
+        entry.jobs.insert(job.run, SeenJob { lingers, expires, late, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             self.pods.remove(&uid);
@@ -341,6 +348,8 @@ impl Table {
                 let open = entry.resource.as_ref().is_some_and(|it| it.is_open(job.run));
                 if open {
                     entry.gone.insert(job.run);
+                } else if !job.late {
+                    entry.past.insert(job.run, Arc::clone(&job.uid));
                 }
             }
         });
@@ -431,6 +440,11 @@ impl Table {
         self.change(key, |entry| {
             entry.recorded.insert(run);
         });
+    }
+
+    /// Another leads, or has led.
+    pub(super) fn others_may_have_acted(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.recorded.clear());
     }
 
     pub(super) fn was_recorded_here(&self, key: &Key, run: u64) -> bool {

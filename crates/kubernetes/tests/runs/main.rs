@@ -13,6 +13,7 @@ mod attempts;
 mod seeds;
 
 mod deaths;
+mod late;
 mod outages;
 mod town;
 mod users;

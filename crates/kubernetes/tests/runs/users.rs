@@ -90,6 +90,12 @@ impl User {
         }
     }
 
+    /// One who tells a QuarksJob to run.
+    pub(crate) fn who_tells(town: &Arc<Town>) -> Self {
+        let (manner, random) = (Manner::Errand, Random::new(0));
+        Self { town: Arc::clone(town), random, manner, name: "errand".to_owned(), triggers: 0 }
+    }
+
     pub(crate) async fn run(mut self) -> Self {
         self.pause(600).await;
         match self.manner {
@@ -104,7 +110,7 @@ impl User {
         sleep(Duration::from_millis(self.random.below(most))).await;
     }
 
-    async fn create(&self, strategy: &str, follows: bool) {
+    pub(crate) async fn create(&self, strategy: &str, follows: bool) {
         let mut container = json!({"name": "c", "image": "none", "command": ["none"]});
         if !matches!(self.manner, Manner::Errand | Manner::Robbed) {
             container["envFrom"] = json!([{"configMapRef": {"name": self.name}}]);
