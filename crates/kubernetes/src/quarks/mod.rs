@@ -41,6 +41,7 @@ mod step;
 mod table;
 mod target;
 mod tell;
+mod trouble;
 pub mod view;
 mod watch;
 

@@ -12,6 +12,7 @@ use super::capture::{CONTAINERS, ENDED, SIDECAR};
 use super::dialect::Dialect;
 use super::noted::{Noted, RUN_ID};
 use super::several::Wants;
+use crate::nodes::{is_silent, is_unheard};
 
 /// How long a pod has to end that does not say so itself, in seconds.
 const GRACE: i64 = 30;
@@ -148,6 +149,11 @@ pub(super) struct SeenPod {
     pub(super) containers: BTreeMap<Arc<str>, SeenEnd>,
     /// Why it does not begin.
     pub(super) trouble: Option<String>,
+    pub(super) node: Option<Arc<str>>,
+    /// That is not heard of.
+    pub(super) silent: bool,
+    /// When it was given its node, whose kubelet has said nothing of it yet; in seconds since 1970.
+    pub(super) unheard_since: Option<i64>,
     /// A container of it has begun.
     pub(super) began: bool,
     /// Why all of it was ended, if that was not by itself.
@@ -223,11 +229,22 @@ impl SeenPod {
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),
+            node: pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).map(Arc::from),
+            silent: status.is_some_and(is_silent),
+            unheard_since: placed(pod).filter(|_| is_unheard(pod)),
             began: status.is_some_and(began),
             ended_for: status.and_then(ended_for),
             before: status.map(before).unwrap_or_default(),
         })
     }
+}
+
+/// When it was given its node.
+fn placed(pod: &Pod) -> Option<i64> {
+    let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let placed = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "True");
+    let at = placed.and_then(|it| it.last_transition_time.as_ref());
+    at.or(pod.metadata.creation_timestamp.as_ref()).map(|at| at.0.as_second())
 }
 
 fn wrapped(pod: &Pod) -> Vec<Arc<str>> {

@@ -18,6 +18,7 @@ use super::resource::{RUNS, Resource, Written, word};
 use super::retention::Disposal;
 use super::seen::SeenJob;
 use super::table::Key;
+use super::trouble::Trouble;
 use super::{Controller, lint, manifest, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::resources::time;
@@ -114,8 +115,10 @@ impl Controller {
             return self.failed(key, resource, error).await;
         }
         let settles = (wait == Some(Wait::Changes)).then_some(self.settings.settle);
-        let again = settles.into_iter().chain(look.next.map(|next| self.until(next))).min();
-        let trouble = || look.fault.into_iter().chain(self.table().trouble_of(key));
+        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now()));
+        let times = look.next.into_iter().chain(again).map(|time| self.until(time));
+        let again = settles.into_iter().chain(times).min();
+        let trouble = || look.fault.into_iter().chain(words);
         let words: Vec<String> = match wait {
             Some(Wait::References(missing)) => vec![format!("it waits for {}", missing.join(", "))],
             // And what that waits for: it may never end by itself.

@@ -76,7 +76,7 @@ pub(super) struct Entry {
     /// Runs whose output is kept.
     pub(super) kept: BTreeMap<u64, Outcome>,
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
-    warnings: BTreeMap<u64, (String, String)>,
+    pub(super) warnings: BTreeMap<u64, (String, String)>,
     /// Whether it is known what the original operator has left of it.
     inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
@@ -474,28 +474,6 @@ impl Table {
         }
         entry.warnings.insert(run, (warned.uid, warned.why));
         Some(key)
-    }
-
-    /// Why a run that goes on does not begin, for people.
-    pub(super) fn trouble_of(&self, key: &Key) -> Option<String> {
-        let entry = self.entries.get(key)?;
-        let resource = entry.resource.as_ref()?;
-        let mut open = entry.jobs.values().filter(|job| resource.is_open(job.run));
-        open.find_map(|job| {
-            let warning = entry.warnings.get(&job.run);
-            let of = |uid: &str| warning.filter(|(of, _)| of == uid).map(|(_, why)| why.clone());
-            let stopped =
-                || job.wants.stopped().map(|why| format!("its Job does not begin: {why}"));
-            let mut pods = self.pods(job).peekable();
-            if pods.peek().is_none() {
-                return stopped().or_else(|| of(&job.uid));
-            }
-            let why = pods.find_map(|pod| {
-                let warned = || of(&pod.uid).filter(|_| !pod.began);
-                pod.trouble.clone().or_else(warned)
-            })?;
-            Some(format!("its pod does not begin: {why}"))
-        })
     }
 
     /// Kubernetes was told to remove the Job of a run some time after its end.

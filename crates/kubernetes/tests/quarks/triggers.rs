@@ -237,6 +237,21 @@ async fn triggers_that_meet_a_run_do_as_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_is_exceeded_is_named() {
+    let town = Town::new("quota").await;
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    let quota = serde_json::from_value(quota).unwrap();
+    let quotas = town.cluster.api::<k8s_openapi::api::core::v1::ResourceQuota>();
+    quotas.create(&Default::default(), &quota).await.unwrap();
+    town.create("a", spec("once", &pod("true"))).await;
+    let is_said = |object: &Value| {
+        let conditions = object["status"]["conditions"].to_string();
+        conditions.contains("its pod is forbidden: exceeded quota: none")
+    };
+    town.until("a", "told", is_said).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_cannot_begin_is_said_to_be_one_and_waited_for() {
     let town = Town::new("trouble").await;
     let mut pod = pod("true");

@@ -13,25 +13,10 @@ use serde_json::json;
 use testkit::kubelet::JobAct;
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
-use tokio::time::{Instant, sleep};
 
 use crate::seeds;
 use crate::town::{Place, Town, controller};
-use crate::users::{User, sure};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
-
-async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = ask().await {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "never {what}");
-        sleep(LOOK).await;
-    }
-}
+use crate::users::{User, sure, until};
 
 /// The first pod ends at once; any further one goes on.
 fn script() -> testkit::kubelet::JobScript {

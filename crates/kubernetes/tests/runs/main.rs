@@ -14,6 +14,7 @@ mod seeds;
 
 mod deaths;
 mod late;
+mod nodes;
 mod outages;
 mod town;
 mod users;

@@ -108,6 +108,11 @@ impl Town {
         Self { client, namespace, kubelet, attempts, folder }
     }
 
+    /// The kubelet says nothing any more.
+    pub(crate) fn stop_kubelet(&mut self) {
+        self.kubelet.stop();
+    }
+
     /// How many pods have begun.
     pub(crate) fn begun(&self) -> usize {
         self.kubelet.ledger().values().map(|run| run.begun.len()).sum()

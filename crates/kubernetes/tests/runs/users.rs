@@ -32,6 +32,18 @@ pub(crate) async fn sure<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() 
     }
 }
 
+/// Waits until there is what is asked for.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "never {what}");
+        sleep(LOOK).await;
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Told to run, again and again.
