@@ -240,6 +240,8 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        // That the agent's went may not have been told.
+        table.agents.retain(|namespace| scope.as_ref().is_some_and(|scope| scope != namespace));
         finish(table, scope, Kind::ConfigMap, &listed)
     }
 }
@@ -434,5 +436,22 @@ impl Controller {
             }
             !goes
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_went_while_nothing_was_watched_is_brought_again() {
+        for (scope, left) in [(None, vec![]), (Some("a"), vec!["b"]), (Some("c"), vec!["a", "b"])] {
+            let mut table = Table::new(2, b"key");
+            table.agents.extend(["a", "b"].map(Arc::from));
+            OfConfigMaps.finish(&mut table, &scope.map(Arc::from), HashSet::new());
+            let mut found: Vec<&str> = table.agents.iter().map(|it| &**it).collect();
+            found.sort_unstable();
+            assert_eq!(found, left, "a list of {scope:?} is without it");
+        }
     }
 }
