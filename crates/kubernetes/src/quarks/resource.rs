@@ -16,6 +16,7 @@ use super::peers::Following;
 use super::reference::{Kind, Reference, base, dependencies, references};
 use super::retention::Limits;
 use super::schedule::Times;
+use super::status::{SUCCEEDED, Said, WAITING};
 use super::table::Key;
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
@@ -94,6 +95,11 @@ pub(super) struct Status {
     /// What it waits for, in words.
     #[serde(skip)]
     pub(super) waits: Option<String>,
+    /// How its conditions stand.
+    #[serde(skip)]
+    pub(super) succeeded: Option<Said>,
+    #[serde(skip)]
+    pub(super) waiting: Option<Said>,
 }
 
 /// A run that has ended, as the status shows it.
@@ -137,6 +143,8 @@ impl Resource {
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
         status.history.retain(|run| run.id < MAX_RUN);
         status.waits = waits(&object.data["status"]);
+        status.succeeded = Said::of(&object.data["status"], SUCCEEDED);
+        status.waiting = Said::of(&object.data["status"], WAITING);
         // It writes one of these before it makes a Job.
         let has = |name: &str| object.data["status"].get(name).is_some();
         let was_anothers = dialect == Dialect::QuarksJob
@@ -241,7 +249,7 @@ pub(super) fn word(strategy: Strategy) -> &'static str {
 }
 
 fn waits(status: &Value) -> Option<String> {
-    let waiting = status["conditions"].as_array()?.iter().find(|it| it["type"] == "Waiting")?;
+    let waiting = status["conditions"].as_array()?.iter().find(|it| it["type"] == WAITING)?;
     (waiting["status"] == "True")
         .then(|| waiting["message"].as_str().unwrap_or_default().to_owned())
 }

@@ -180,7 +180,10 @@ impl Controller {
         action: Action,
     ) -> Result<(), CallError> {
         match action {
-            Action::Reopen => self.patch_status(key, resource, status::reopened()).await,
+            Action::Reopen => {
+                let reopened = status::reopened(resource, self.now());
+                self.patch_status(key, resource, reopened).await
+            }
             Action::Record { record, strategy, passed_over } => {
                 self.record(key, resource, &record, strategy).await?;
                 if let Some(trigger) = passed_over {
