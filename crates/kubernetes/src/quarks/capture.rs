@@ -42,7 +42,7 @@ const MESSAGES: usize = 12 * 1024;
 pub(super) struct Means<'m> {
     pub(super) delivery: &'m Delivery,
     pub(super) key: PublicKey,
-    /// Whether the server knows sidecars that the kubelet ends (1.29 and later).
+    /// Whether the server knows sidecars that the kubelet ends (all of them do from 1.32 on).
     pub(super) native_sidecars: bool,
     /// Whether containers may be wrapped.
     pub(super) wraps: bool,

@@ -73,8 +73,10 @@ use crate::server_time::ServerTime;
 
 /// How many are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
-/// The first minor version of Kubernetes 1 whose kubelets end sidecars by themselves.
-const NATIVE_SIDECARS: u32 = 29;
+/// The first minor version of Kubernetes 1 all of whose kubelets end sidecars by themselves: those of 1.29 do, and a
+/// kubelet may be three versions older than the API server (<https://kubernetes.io/releases/version-skew-policy>). An
+/// older one would never end a sidecar, or not take its pod.
+const NATIVE_SIDECARS: u32 = 29 + 3;
 
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
@@ -292,5 +294,25 @@ fn knows_sidecars(major: &str, minor: &str) -> bool {
         (Some(1), Some(minor)) => minor >= NATIVE_SIDECARS,
         (Some(major), Some(_)) => major > 1,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod sidecars {
+    use super::knows_sidecars;
+
+    #[test]
+    fn a_native_sidecar_is_for_servers_whose_oldest_kubelets_know_it() {
+        for (major, minor, known) in [
+            ("1", "20", false),
+            ("1", "29", false),
+            ("1", "31+", false),
+            ("1", "32", true),
+            ("1", "33+", true),
+            ("2", "0", true),
+            ("", "", false),
+        ] {
+            assert_eq!(knows_sidecars(major, minor), known, "{major}.{minor}");
+        }
     }
 }
