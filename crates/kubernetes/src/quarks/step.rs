@@ -132,8 +132,14 @@ impl Controller {
         };
         let waits = (!words.is_empty()).then(|| words.join("; "));
         let waits = waits.as_deref().map(status::short);
-        self.tell(key, resource, waits.as_deref()).await;
-        Ok(again)
+        match self.tell(key, resource, waits.as_deref()).await {
+            Ok(()) => Ok(again),
+            // Somebody else wrote: what it waits for is said of what it is now.
+            Err(CallError::Conflict) => {
+                self.refresh(key).await.map(|()| Some(Duration::ZERO)).map_err(drop)
+            }
+            Err(_) => Err(()),
+        }
     }
 
     /// How long it is until then, in pieces: clocks are put right.
@@ -157,20 +163,26 @@ impl Controller {
         if let CallError::Refused(why) | CallError::Forbidden(why) | CallError::Invalid(why) =
             &error
         {
-            self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
+            // It is tried again, and said then if it is not now.
+            let _ = self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
         }
         Err(())
     }
 
-    async fn tell(&self, key: &Key, resource: &Resource, waits: Option<&str>) {
+    async fn tell(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        waits: Option<&str>,
+    ) -> Result<(), CallError> {
         if resource.status.waits.as_deref() == waits {
-            return;
+            return Ok(());
         }
         waits.into_iter().for_each(|waits| self.tell_of_waiting(resource, waits));
         let status = status::waits(resource, waits, self.now());
-        if let Err(error) = self.patch_status(key, resource, status).await {
+        self.patch_status(key, resource, status).await.inspect_err(|error| {
             tracing::debug!(name = &*key.name, %error, "what it waits for was not written");
-        }
+        })
     }
 
     async fn execute(
@@ -217,9 +229,10 @@ impl Controller {
 
     /// Reads it as it is now.
     pub(super) async fn refresh(&self, key: &Key) -> Result<(), CallError> {
+        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         match find(self.resources(key).get(&key.name)).await? {
             Some(object) => self.learn(key, &object),
-            None => self.table().forget(key),
+            None => known.into_iter().for_each(|known| self.table().forget_one(key, &known.uid)),
         }
         Ok(())
     }
@@ -235,18 +248,19 @@ impl Controller {
         let params = PatchParams::default();
         let patched =
             call(self.resources(key).patch_status(&key.name, &params, &Patch::Merge(patch))).await;
-        self.patched(key, patched)
+        self.patched(key, resource, patched)
     }
 
     fn patched(
         &self,
         key: &Key,
+        resource: &Resource,
         patched: Result<DynamicObject, CallError>,
     ) -> Result<(), CallError> {
         match patched {
             Ok(object) => self.learn(key, &object),
             // It is gone, and so is all that was to be done.
-            Err(CallError::NotFound) => self.table().forget(key),
+            Err(CallError::NotFound) => self.table().forget_one(key, &resource.uid),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -274,7 +288,7 @@ impl Controller {
         let params = PatchParams::default();
         let patched =
             call(self.resources(key).patch(&key.name, &params, &Patch::Merge(patch))).await;
-        self.patched(key, patched)?;
+        self.patched(key, resource, patched)?;
         let new = record.open.iter().filter(|run| run.id > resource.record.last);
         new.for_each(|run| self.table().recorded(key, run.id));
         Ok(())

@@ -248,6 +248,14 @@ impl Table {
         found.into_iter().collect()
     }
 
+    /// The one of this uid is not there any more: another of its name may be.
+    pub(super) fn forget_one(&mut self, key: &Key, uid: &str) {
+        let known = self.entries.get(key).and_then(|entry| entry.resource.as_ref());
+        if known.is_none_or(|known| *known.uid == *uid) {
+            self.forget(key);
+        }
+    }
+
     /// It is not there any more.
     pub(super) fn forget(&mut self, key: &Key) {
         let Some(entry) = self.entries.remove(key) else { return };

@@ -78,8 +78,8 @@ impl Follows<DynamicObject> for OfResources {
     }
 
     fn forget(self, table: &mut Table, object: &DynamicObject) -> Vec<Key> {
-        let key = Resource::of(self.0, object).map(|resource| resource.key());
-        key.into_iter().for_each(|key| table.forget(&key));
+        let gone = Resource::of(self.0, object);
+        gone.into_iter().for_each(|gone| table.forget_one(&gone.key(), &gone.uid));
         Vec::new()
     }
 
@@ -442,6 +442,30 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_was_made_anew_is_not_forgotten_with_the_one_before() {
+        let of = |uid: &str, version: &str| -> DynamicObject {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
+                "spec": {},
+            }))
+            .unwrap()
+        };
+        let follows = OfResources(Dialect::QuarksJob);
+        let mut table = Table::new(2, b"key");
+        let known = |table: &Table| {
+            let found = table.keys(None).into_iter().next()?;
+            Some(table.get(&found)?.resource.clone()?.uid.to_string())
+        };
+        follows.learn(&mut table, &of("first", "1"));
+        follows.learn(&mut table, &of("second", "3"));
+        follows.forget(&mut table, &of("first", "2"));
+        assert_eq!(known(&table).as_deref(), Some("second"), "a watch is behind an answer");
+        follows.forget(&mut table, &of("second", "4"));
+        assert_eq!(known(&table), None);
+    }
 
     #[test]
     fn an_agent_that_went_while_nothing_was_watched_is_brought_again() {
