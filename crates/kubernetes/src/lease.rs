@@ -4,6 +4,7 @@
 //! one name. So a holder that was paused and does not know that its time is over does no harm.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -28,6 +29,8 @@ pub struct Lead {
     /// For how long it is held without a word from its holder.
     duration: Duration,
     held: watch::Sender<bool>,
+    /// Until then nobody else may take it.
+    until: Mutex<Option<Instant>>,
     /// It is not wanted any more.
     given_back: AtomicBool,
 }
@@ -47,6 +50,7 @@ impl Lead {
             identity: identity.to_owned(),
             duration: DURATION,
             held: watch::Sender::new(false),
+            until: Mutex::new(None),
             given_back: AtomicBool::new(false),
         }
     }
@@ -72,6 +76,12 @@ impl Lead {
         self.held.subscribe()
     }
 
+    /// For how long nobody else may take it: what must not be done by two has to be done in that time.
+    pub fn left(&self) -> Duration {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default()
+    }
+
     /// Takes it when it is free and keeps it, until it is given back. To be spawned.
     pub async fn keep(&self) {
         let mut ours: Option<Lease> = None;
@@ -90,6 +100,7 @@ impl Lead {
             // Without an answer it is ours for as long as nobody else may take it.
             let lasts = self.duration - self.renew();
             let held = renewed.is_some_and(|renewed| renewed.elapsed() < lasts);
+            self.lasts_until(renewed.map(|renewed| renewed + self.duration));
             self.tell(held && !self.given_back.load(Ordering::Relaxed));
             tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
         }
@@ -98,6 +109,7 @@ impl Lead {
     /// Gives it back, so that the next one does not have to wait. Nothing is lost if it fails.
     pub async fn give_back(&self) {
         self.given_back.store(true, Ordering::Relaxed);
+        self.lasts_until(None);
         if !*self.held.borrow() {
             return;
         }
@@ -115,6 +127,11 @@ impl Lead {
             }
         }
         self.tell(false);
+    }
+
+    fn lasts_until(&self, until: Option<Instant>) {
+        let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 
     fn tell(&self, held: bool) {

@@ -21,6 +21,7 @@ mod events;
 mod install;
 mod lease;
 pub mod names;
+mod nodes;
 pub mod own;
 pub mod quarks;
 mod queue;

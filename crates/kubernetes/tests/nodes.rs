@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use engine::policy::{OnLost, PerAction};
 use engine::{Engine, Policy, Ports, SystemClock};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
 use osb::{
     Backend, Call, InstanceId, LastOperation, LastOperationQuery, OperationState, ProvisionRequest,
     Reply,
 };
 use serde_json::{Value, json};
-use testkit::kubelet::{Act, End, NODE, Script};
+use testkit::kubelet::{Act, End, NODE, Script, make_node};
 use testkit::plane::ControlPlane;
 use tokio::time::{Instant, sleep};
 
@@ -32,19 +32,6 @@ const SOON: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(150);
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(8);
-
-/// A node that was heard of just now.
-async fn node(client: &kube::Client) {
-    let nodes = Api::<Node>::all(client.clone());
-    let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
-    let now = serde_json::to_value(k8s_openapi::jiff::Timestamp::now()).unwrap();
-    let ready = json!({"status": {"conditions": [{
-        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
-        "lastHeartbeatTime": now, "lastTransitionTime": now,
-    }]}});
-    nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
-}
 
 /// Who carries operations out, alone.
 async fn engine(world: &World) -> Engine {
@@ -143,7 +130,7 @@ fn lasting(begins: Duration) -> Script {
 async fn a_kubelet_that_stops_under_a_run_is_named_at_once_and_in_the_end() {
     let plane = ControlPlane::start_with_nodes(&kubernetes::resources::definitions()).unwrap();
     let mut world = World::new(&Place::of(&plane), "stops", lasting(Duration::ZERO)).await;
-    node(&world.client).await;
+    make_node(&world.client).await.unwrap();
     let engine = engine(&world).await;
     let instance = InstanceId::new("i").unwrap();
     let operation = ordered(&engine, &instance).await;
@@ -168,7 +155,7 @@ async fn a_kubelet_that_never_took_a_pod_up_is_named_and_the_run_did_not_begin()
     let plane = ControlPlane::start_with_nodes(&kubernetes::resources::definitions()).unwrap();
     // It binds the pod to its node, and says no more.
     let world = World::new(&Place::of(&plane), "never", lasting(Duration::from_secs(600))).await;
-    node(&world.client).await;
+    make_node(&world.client).await.unwrap();
     let engine = engine(&world).await;
     let instance = InstanceId::new("i").unwrap();
     let operation = ordered(&engine, &instance).await;

@@ -42,6 +42,23 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How long a broker takes to end that is told to.
 const GRACE: Duration = Duration::from_millis(30);
 
+/// Makes that node, heard of just now.
+///
+/// # Errors
+/// If the API server does not take it.
+pub async fn make_node(client: &Client) -> kube::Result<()> {
+    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(client.clone());
+    let metadata = kube::api::ObjectMeta { name: Some(NODE.to_owned()), ..Default::default() };
+    let node = k8s_openapi::api::core::v1::Node { metadata, ..Default::default() };
+    nodes.create(&PostParams::default(), &node).await?;
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let ready = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    }]}});
+    nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(ready)).await.map(drop)
+}
+
 /// What a broker does.
 #[derive(Debug, Clone)]
 pub struct Act {

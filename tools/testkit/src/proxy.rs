@@ -79,6 +79,8 @@ struct Gate {
     /// What was called, watches left out.
     made: Mutex<Vec<String>>,
     dead: watch::Sender<bool>,
+    /// Which calls are held up on their way.
+    held_up: watch::Sender<fn(&str) -> bool>,
 }
 
 /// What becomes of a call.
@@ -121,8 +123,9 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a port")?;
         let address = listener.local_addr()?.to_string();
         let dead = watch::Sender::new(false);
-        let gate =
-            Arc::new(Gate { server, plan: Mutex::new((plan, 0)), made: Mutex::default(), dead });
+        let held_up = watch::Sender::new((|_| false) as fn(&str) -> bool);
+        let plan = Mutex::new((plan, 0));
+        let gate = Arc::new(Gate { server, plan, made: Mutex::default(), dead, held_up });
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(listener, Arc::clone(&gate)));
         Ok(Self { address, gate, _tasks: tasks })
@@ -146,6 +149,12 @@ impl Proxy {
     /// From now on nothing goes wrong. Watches that lag go on to.
     pub fn calm(&self) {
         self.gate.lock().0 = Plan::calm();
+    }
+
+    /// Holds up on their way the calls of which this is so, by method and path, until something else is said; whoever
+    /// made one and goes does not take it along.
+    pub fn hold_up(&self, which: fn(&str) -> bool) {
+        self.gate.held_up.send_replace(which);
     }
 
     /// How many calls there were.
@@ -240,14 +249,22 @@ async fn listen(listener: TcpListener, gate: Arc<Gate>) {
 async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, Lost> {
     let query = request.uri().query().unwrap_or_default();
     let watched = query.contains("watch=true");
+    let call = format!("{} {}", request.method(), request.uri().path());
     if !watched {
-        let call = format!("{} {}", request.method(), request.uri().path());
-        gate.made.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+        gate.made.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
     }
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
     let (deed, delay) = gate.decide(watched);
     sleep(delay).await;
+    if !watched && gate.held_up.borrow()(&call) {
+        let gate = Arc::clone(gate);
+        let late = tokio::spawn(async move {
+            let _ = gate.held_up.subscribe().wait_for(|held_up| !held_up(&call)).await;
+            whole(forward(&gate, &parts, body).await?).await
+        });
+        return late.await.unwrap_or(Err(Lost));
+    }
     let forward = || forward(gate, &parts, body.clone());
     match deed {
         Deed::Pass if watched => Ok(stream(gate, forward().await?)),

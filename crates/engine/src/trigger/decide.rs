@@ -8,6 +8,9 @@ pub const REPLACED: &str = "Replaced";
 /// Why a run has ended whose work somebody else took away.
 pub const LOST: &str = "Lost";
 
+/// After so many times what a change has to be quiet for, it counts though more come.
+const SETTLES: u32 = 10;
+
 /// One thing to do: one call, but for outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -121,12 +124,14 @@ fn triggered(state: &State, open: &[Run]) -> Option<Triggered> {
         return Some(Triggered::Not(Wait::References(state.missing.clone())));
     }
     if trigger == Trigger::ConfigChange {
-        // The run that goes on may have seen some of it: one more after it sees all.
-        if !open.is_empty() {
-            return Some(Triggered::Not(Wait::Run));
-        }
-        if state.unchanged < state.settle {
+        // Where one watch is behind another there is a difference for a moment; and what is never quiet counts, too.
+        let quiet = state.unchanged.min(state.differs);
+        if quiet < state.settle && state.differs < state.settle.saturating_mul(SETTLES) {
             return Some(Triggered::Not(Wait::Changes));
+        }
+        // A change is a difference that stays: it is run for as soon as it may be, and never passed over.
+        if !open.is_empty() && state.concurrency == Concurrency::Forbid {
+            return Some(Triggered::Not(Wait::Run));
         }
     }
     Some(Triggered::By(trigger))

@@ -78,7 +78,8 @@ pub enum Concurrency {
     /// Another run, beside it.
     #[default]
     Allow,
-    /// Nothing: the trigger is passed over.
+    /// Nothing: the trigger is passed over. A change of configuration is no word that was said, but a difference that
+    /// stays: it waits for the end of the run.
     Forbid,
     /// Another run, after it.
     Queue,
@@ -207,6 +208,8 @@ pub struct State {
     pub references: References,
     /// For how long that has not changed, as far as this process has seen.
     pub unchanged: Duration,
+    /// For how long it has been other than what is recorded, as far as this process has seen.
+    pub differs: Duration,
     /// How long that has to be before a change counts: so a burst of changes is one.
     pub settle: Duration,
     /// What is recorded of it.

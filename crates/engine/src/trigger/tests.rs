@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use super::*;
 
+mod changes;
+
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 fn run(id: u64, trigger: Trigger) -> Run {
@@ -27,6 +29,7 @@ fn done() -> State {
         record: Record { last: 1, once: true, references: Some(references), ..Record::default() },
         settled: BTreeSet::from([1]),
         unchanged: Duration::from_secs(9),
+        differs: Duration::from_secs(9),
         settle: Duration::from_secs(1),
         ..State::default()
     }
@@ -155,85 +158,6 @@ fn a_trigger_waits_for_what_is_missing() {
         let wait = Some(Wait::References(missing.clone()));
         assert_eq!(decision, Decision { actions: vec![], wait }, "{strategy:?}");
     }
-}
-
-#[test]
-fn a_changed_configuration_is_a_trigger_once_it_is_settled() {
-    let changed =
-        |state: State| State { references: references(&[("secret/a", data("2"))]), ..state };
-    assert_eq!(decide(&done(), NOW), Decision::default(), "it has not changed");
-    let decision = decide(&changed(done()), NOW);
-    let Some(Action::Record { record, strategy, .. }) = decision.actions.first() else {
-        panic!("{decision:?}")
-    };
-    assert_eq!(record.open, [run(2, Trigger::ConfigChange)]);
-    assert_eq!(record.references, Some(references(&[("secret/a", data("2"))])));
-    assert_eq!(*strategy, Strategy::Done);
-
-    let young = State { unchanged: Duration::from_millis(10), ..changed(done()) };
-    assert_eq!(decide(&young, NOW).wait, Some(Wait::Changes));
-    let deaf = State { follows_config: false, ..changed(done()) };
-    assert_eq!(decide(&deaf, NOW), Decision::default());
-    let errand = State { strategy: Strategy::Manual, ..changed(done()) };
-    assert_eq!(decide(&errand, NOW), Decision::default(), "errands run when they are told to");
-}
-
-#[test]
-fn changes_during_a_run_make_one_more_after_it() {
-    let mut state = done();
-    state.record.last = 2;
-    state.record.open = vec![run(2, Trigger::ConfigChange)];
-    state.runs.insert(2, Work::Going);
-    state.references = references(&[("secret/a", data("2"))]);
-    assert_eq!(decide(&state, NOW), Decision { actions: vec![], wait: Some(Wait::Run) });
-    state.settled.insert(2);
-    state.runs.clear();
-    assert!(matches!(decide(&state, NOW).actions.as_slice(), [Action::Record { .. }]));
-}
-
-#[test]
-fn changes_count_from_the_first_look_at_one_that_never_ran() {
-    let mut state = done();
-    state.record = Record::default();
-    state.settled.clear();
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, strategy: Strategy::Done, .. }] = actions.as_slice() else {
-        panic!("{actions:?}")
-    };
-    assert_eq!((record.last, record.open.len()), (0, 0));
-    state.record = record.clone();
-    assert_eq!(decide(&state, NOW), Decision::default());
-}
-
-#[test]
-fn what_counts_as_a_change() {
-    let version = Held::Version;
-    let a = |held: Held| references(&[("secret/a", held)]);
-    for (name, before, now, expected) in [
-        ("nothing", a(data("1")), a(data("1")), false),
-        ("data", a(data("1")), a(data("2")), true),
-        ("a higher version", a(version(1)), a(version(2)), true),
-        ("a lower version", a(version(2)), a(version(1)), false),
-        ("removed", a(data("1")), a(Held::Nothing(())), false),
-        ("an optional one comes", a(Held::Nothing(())), a(data("1")), true),
-        ("a further one", References::new(), a(data("1")), true),
-        ("one less", a(data("1")), References::new(), true),
-        ("versions instead of one", a(data("1")), a(version(1)), true),
-    ] {
-        assert_eq!(differ(&before, &now), expected, "{name}");
-    }
-}
-
-#[test]
-fn what_is_removed_and_comes_back_as_it_was_is_no_change() {
-    let mut state = done();
-    state.references = references(&[("secret/a", Held::Nothing(()))]);
-    assert_eq!(decide(&state, NOW), Decision::default());
-    // A run meanwhile remembers it.
-    state.strategy = Strategy::Now;
-    let actions = decide(&state, NOW).actions;
-    let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
-    assert_eq!(record.references, Some(references(&[("secret/a", data("1"))])));
 }
 
 #[test]

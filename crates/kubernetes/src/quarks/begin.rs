@@ -25,6 +25,10 @@ impl Controller {
         resource: &Resource,
         run: &Run,
     ) -> Result<(), CallError> {
+        // First of all: it may take long, and who leads after it may have lost the lead meanwhile.
+        if resource.has_output {
+            self.bring_agent(&key.namespace).await?;
+        }
         // Whoever has recorded it may have carried it out, and what is known of that may be old.
         if !self.table().was_recorded_here(key, run.id) {
             self.refresh(key).await?;
@@ -65,11 +69,14 @@ impl Controller {
                 return Ok(());
             }
         };
-        if resource.has_output {
-            self.bring_agent(&key.namespace).await?;
+        // A Job that is made after another has carried the run out, and removed its own, would be a second one. So it
+        // is made while nobody else may, or not at all.
+        let left = self.leads_for();
+        if left.is_zero() {
+            return Err(CallError::NoAnswer("another may lead by now".to_owned()));
         }
-        let made = self.make(key, &job).await;
-        match made {
+        let made = tokio::time::timeout(left, self.make(key, &job)).await;
+        match made.unwrap_or_else(|_| Err(CallError::NoAnswer("while it leads".to_owned()))) {
             Ok(job) => {
                 self.counters.started.add();
                 self.table().learn_answer(&job);

@@ -42,7 +42,7 @@ const MESSAGES: usize = 12 * 1024;
 pub(super) struct Means<'m> {
     pub(super) delivery: &'m Delivery,
     pub(super) key: PublicKey,
-    /// Whether the server knows sidecars that the kubelet ends (1.29 and later).
+    /// Whether the server knows sidecars that the kubelet ends (all of them do from 1.32 on).
     pub(super) native_sidecars: bool,
     /// Whether containers may be wrapped.
     pub(super) wraps: bool,
@@ -65,8 +65,8 @@ pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
         containers.iter().filter(|it| map.files(name(it)).is_some()).collect();
     if !mapped.is_empty() {
         let wraps = means.wraps && mapped.iter().all(|container| can_be_wrapped(container));
+        let parts = means.delivery.parts(None, false, &context(&mapped));
         let capture = Capture { run, map, means, sharers: sharers(pod) };
-        let parts = means.delivery.parts(None, false, &restricted());
         match wraps {
             true => capture.wrap(pod, &parts, |name, files| {
                 (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout: None })
@@ -90,14 +90,29 @@ pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
     if !means.wraps || !list(pod, "containers").iter().any(is_taken) {
         return;
     }
+    let taken = list(pod, "containers").iter().filter(|it| is_taken(it)).collect::<Vec<_>>();
+    let context = context(&taken);
     let capture = Capture { run, map, means, sharers: sharers(pod) };
-    let parts = means.delivery.parts(None, false, &restricted());
+    let parts = means.delivery.parts(None, false, &context);
     capture.wrap(pod, &parts, |name, _| {
         let (files, stdout) = (vec![LEFT.to_owned()], Some(PRINTED.to_owned()));
         (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout })
     });
     list(pod, "initContainers").splice(..0, parts.init_containers);
     list(pod, "volumes").extend(parts.volumes);
+}
+
+/// What the container may do that brings the agent: nothing, and as the container whose output it is for, where that says
+/// so itself. What lets that one in lets this one in.
+fn context(mapped: &[&Value]) -> Value {
+    let mut context = restricted();
+    for member in ["runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile"] {
+        let said = mapped.first().map(|container| &container["securityContext"][member]);
+        if let Some(said) = said.filter(|said| !said.is_null()) {
+            context[member] = said.clone();
+        }
+    }
+    context
 }
 
 /// Gives a container its place for output; the volume.

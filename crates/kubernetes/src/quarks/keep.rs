@@ -49,7 +49,7 @@ impl Controller {
         let mut outcome = match failed {
             None => Outcome::completed(),
             Some((reason, message)) => {
-                // Where containers are started again, Kubernetes removes the pod before it is over.
+                // One that is not over is there no more, and what is known of it has no end.
                 let ends = match &pod {
                     Some(pod) => report::ends(pod),
                     None => self.table().pods(job).last().map(report::ends).unwrap_or_default(),
@@ -130,7 +130,15 @@ impl Controller {
         let pods = self.api::<Pod>(&job.namespace);
         let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;
         let listed: Vec<SeenPod> = listed.iter().filter_map(SeenPod::of).collect();
-        Ok(report::chosen(listed.iter().filter(counts)).cloned())
+        let of_listed = || listed.iter().filter(counts);
+        if let Some(pod) = report::chosen(of_listed()) {
+            return Ok(Some(pod.clone()));
+        }
+        // Kubernetes takes pods away whose containers it has started again too often.
+        let table = self.table();
+        let known = || table.pods(job).filter(counts);
+        let left = report::left(of_listed()).or_else(|| report::left(known()));
+        Ok(left.filter(|_| failed).cloned())
     }
 
     /// What a pod's agents left, each container's or why not.
@@ -144,10 +152,11 @@ impl Controller {
         let mut reports = Vec::new();
         for (reporter, found) in report::find(dialect, pod, spec) {
             let log = match &found {
-                Found::InLog(container, logged) => {
+                Found::InLog { container, previous, logged } => {
                     let lines = i64::try_from(logged.lines_in_log()).unwrap_or(i64::MAX);
                     let tail_lines = Some(lines.saturating_add(STRAY_LINES));
-                    let limits = LogParams { tail_lines, ..LogParams::default() };
+                    let previous = *previous || pod.anew && container == SIDECAR;
+                    let limits = LogParams { tail_lines, previous, ..LogParams::default() };
                     Some(self.log(pod, container, limits).await?)
                 }
                 Found::Printed(container) => {
@@ -184,8 +193,7 @@ impl Controller {
         container: &str,
         limits: LogParams,
     ) -> Result<String, CallError> {
-        let previous = pod.anew && container == SIDECAR;
-        let params = LogParams { container: Some(container.to_owned()), previous, ..limits };
+        let params = LogParams { container: Some(container.to_owned()), ..limits };
         match call(self.api::<Pod>(&pod.namespace).logs(&pod.name, &params)).await {
             // The container's log went with it.
             Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Work};
+use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Work, differ};
 use jiff::Timestamp;
 
 use super::dialect::Dialect;
-use super::inputs;
 use super::reference::{Kind, Reference};
 use super::resource::Resource;
 use super::retention::{Disposal, disposals};
-use super::seen::SeenJob;
+use super::seen::{JobEnd, SeenJob};
 use super::table::{Key, Table};
+use super::{ending, inputs};
 
 /// Everything that is decided by, and what may be said beside it.
 pub(super) struct Look {
     pub(super) state: State,
-    /// When its schedule has its next time.
+    /// When its schedule has its next time, or something is waited for no longer.
     pub(super) next: Option<Timestamp>,
     /// Why it has none, for people.
     pub(super) fault: Option<String>,
@@ -35,7 +35,7 @@ impl Table {
 
     /// One look, at this time of the API server's clock.
     pub(super) fn look(&mut self, key: &Key, settle: Duration, now: Timestamp) -> Option<Look> {
-        let mut state = self.state(key, settle)?;
+        let mut state = self.state(key, settle, now)?;
         let resource = self.entries.get(key)?.resource.clone()?;
         let mut faults = Vec::new();
         let is_told = match state.strategy {
@@ -50,7 +50,9 @@ impl Table {
             state.missing.extend(self.lacking(&resource, &resource.told_of));
             state.inputs = inputs::read(inputs);
         }
-        let mut look = Look { state, next: None, fault: None, faults };
+        let jobs = self.entries.get(key)?.jobs.values();
+        let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
+        let mut look = Look { state, next, fault: None, faults };
         match &resource.following {
             Some(Ok(following)) => {
                 let peers = self.peers.get(&key.namespace).and_then(|peers| peers.pods.as_ref());
@@ -65,7 +67,7 @@ impl Table {
         match times.next(since, now) {
             Ok(next) => {
                 let is_due = next <= now;
-                look.next = (!is_due).then_some(next);
+                look.next = look.next.into_iter().chain((!is_due).then_some(next)).min();
                 look.state.schedule = Some(Schedule { of: times.of.to_string(), is_due });
             }
             Err(fault) => {
@@ -77,11 +79,14 @@ impl Table {
         Some(look)
     }
 
-    fn state(&mut self, key: &Key, settle: Duration) -> Option<State> {
+    fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {
         let entry = self.entries.get(key)?;
         let resource = Arc::clone(entry.resource.as_ref()?);
         let (references, missing) = self.find(&resource);
-        let work = |job: &SeenJob| self.work(job);
+        let work = |job: &SeenJob| match self.awaited(&resource, job, at) {
+            Some(_) => Work::Going,
+            None => self.work(job),
+        };
         let mut runs: BTreeMap<u64, Work> =
             entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
         runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
@@ -106,6 +111,9 @@ impl Table {
                 now
             }
         };
+        let before = record.references.as_ref();
+        let differs = before.is_some_and(|before| differ(before, &references));
+        entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
             strategy: resource.strategy,
             follows_config: resource.follows_config,
@@ -113,6 +121,7 @@ impl Table {
             missing,
             references,
             unchanged: now.duration_since(since),
+            differs: entry.differs.map(|since| now.duration_since(since)).unwrap_or_default(),
             settle,
             record,
             settled: resource.settled(),
@@ -187,6 +196,17 @@ impl Table {
             Some((uid, run)) => Held::Data(format!("{uid}/{run}")),
             None => Held::Nothing(()),
         }
+    }
+
+    /// Until when a run that failed is waited for, of which something is kept that is not there yet.
+    fn awaited(&self, resource: &Resource, job: &SeenJob, now: Timestamp) -> Option<Timestamp> {
+        let failed = matches!(job.end, Some(JobEnd::Failed(..)));
+        if !failed || !resource.keeps_failures || !resource.is_open(job.run) || job.noted.inherited
+        {
+            return None;
+        }
+        let until = ending::awaited(job.failed_at, self.pods(job))?;
+        Timestamp::from_second(until).ok().filter(|until| *until > now)
     }
 
     fn work(&self, job: &SeenJob) -> Work {

@@ -15,6 +15,7 @@ mod capture;
 mod counts;
 mod definition;
 mod dialect;
+mod ending;
 mod held;
 mod inherit;
 mod inputs;
@@ -40,6 +41,7 @@ mod step;
 mod table;
 mod target;
 mod tell;
+mod trouble;
 pub mod view;
 mod watch;
 
@@ -47,7 +49,7 @@ mod watch;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
@@ -71,8 +73,10 @@ use crate::server_time::ServerTime;
 
 /// How many are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
-/// The first minor version of Kubernetes 1 whose kubelets end sidecars by themselves.
-const NATIVE_SIDECARS: u32 = 29;
+/// The first minor version of Kubernetes 1 all of whose kubelets end sidecars by themselves: those of 1.29 do, and a
+/// kubelet may be three versions older than the API server (<https://kubernetes.io/releases/version-skew-policy>). An
+/// older one would never end a sidecar, or not take its pod.
+const NATIVE_SIDECARS: u32 = 29 + 3;
 
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
@@ -162,6 +166,8 @@ pub struct Controller {
     counters: Counters,
     /// Whether this is the one that acts.
     leads: AtomicBool,
+    /// What makes it that one.
+    lead: OnceLock<Arc<Lead>>,
     /// Somebody follows pods in a namespace where they are not watched.
     peers_wanted: Notify,
     /// Held by whoever makes the agent's ConfigMap.
@@ -199,6 +205,7 @@ impl Controller {
             queue: Arc::default(),
             counters: Counters::default(),
             leads: AtomicBool::new(false),
+            lead: OnceLock::new(),
             peers_wanted: Notify::new(),
             agents: tokio::sync::Mutex::default(),
         }))
@@ -222,11 +229,13 @@ impl Controller {
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         let mut held = lead.held();
         held.mark_changed();
+        self.lead.get_or_init(|| lead);
         let woken = Arc::clone(&self);
         tasks.spawn(async move {
             while held.changed().await.is_ok() {
                 let leads = *held.borrow_and_update();
                 woken.leads.store(leads, Ordering::Relaxed);
+                woken.table().others_may_have_acted();
                 if leads {
                     let keys = woken.table().keys(None);
                     woken.queue.push(keys);
@@ -257,6 +266,12 @@ impl Controller {
         self.leads.load(Ordering::Relaxed)
     }
 
+    /// For how long nobody else may act.
+    fn leads_for(&self) -> Duration {
+        let left = self.lead.get().map(|lead| lead.left()).unwrap_or_default();
+        if self.leads() { left } else { Duration::ZERO }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,5 +294,25 @@ fn knows_sidecars(major: &str, minor: &str) -> bool {
         (Some(1), Some(minor)) => minor >= NATIVE_SIDECARS,
         (Some(major), Some(_)) => major > 1,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod sidecars {
+    use super::knows_sidecars;
+
+    #[test]
+    fn a_native_sidecar_is_for_servers_whose_oldest_kubelets_know_it() {
+        for (major, minor, known) in [
+            ("1", "20", false),
+            ("1", "29", false),
+            ("1", "31+", false),
+            ("1", "32", true),
+            ("1", "33+", true),
+            ("2", "0", true),
+            ("", "", false),
+        ] {
+            assert_eq!(knows_sidecars(major, minor), known, "{major}.{minor}");
+        }
     }
 }

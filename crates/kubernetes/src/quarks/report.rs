@@ -17,37 +17,53 @@ pub(super) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
 pub(super) enum Found {
     /// It is here.
     Here(Sealed),
-    /// It is in the log of this container.
-    InLog(String, agent::Logged),
+    /// It is in the log of this container, of before it was started again or not.
+    InLog { container: String, previous: bool, logged: agent::Logged },
     /// It is what this container has printed.
     Printed(String),
     /// There is none, and why.
     Not(String),
 }
 
-/// The pod whose output counts: of those that ended well the last, else the last that ended.
+/// The pod whose output counts: of those that ended well the last, else the last that ended, by itself if one did.
 pub(super) fn chosen<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p SeenPod> {
-    pods.filter(|pod| pod.over).max_by_key(|pod| (pod.succeeded, pod.ended, pod.uid.clone()))
+    pods.filter(|pod| pod.over).max_by_key(|pod| {
+        (pod.succeeded, pod.succeeded || pod.going.is_none(), pod.ended, pod.uid.clone())
+    })
+}
+
+/// The same, where none is over: of those that Kubernetes took away while a container was to be started again.
+pub(super) fn left<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p SeenPod> {
+    let tried = pods.filter(|pod| !pod.containers.is_empty() || !pod.before.is_empty());
+    tried.max_by_key(|pod| (pod.ended, pod.uid.clone()))
 }
 
 /// The reports of a pod, by who left them: each mapped container, or the sidecar.
 pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<String, Found> {
     let map = OutputMap::of(dialect, spec);
     let of = |container: &str| {
-        let Some(end) = pod.containers.get(container) else {
-            return Found::Not("the container has not ended".to_owned());
-        };
-        match Message::parse(&end.message) {
-            Ok(Message::Sealed(sealed)) => Found::Here(sealed),
-            Ok(Message::Logged(logged)) => Found::InLog(container.to_owned(), logged),
-            Ok(Message::Broken(_)) => {
-                Found::Not("the agent could not read what it was told".to_owned())
+        let last = pod.containers.get(container).map(|end| (end, false));
+        // What was ended while it was tried again may have left nothing: then the try before counts.
+        let before = pod.before.get(container).filter(|_| !pod.succeeded).map(|end| (end, true));
+        let mut reports = last.into_iter().chain(before).filter_map(|(end, previous)| {
+            match Message::parse(&end.message).ok()? {
+                Message::Sealed(sealed) => Some(Found::Here(sealed)),
+                Message::Logged(logged) => {
+                    Some(Found::InLog { container: container.to_owned(), previous, logged })
+                }
+                Message::Broken(_) => {
+                    Some(Found::Not("the agent could not read what it was told".to_owned()))
+                }
             }
-            Err(_) => Found::Not(format!(
-                "no report was left (it ended with {}, {})",
-                end.code, end.reason
-            )),
-        }
+        });
+        reports.next().unwrap_or_else(|| {
+            Found::Not(match last.or(before) {
+                Some((end, _)) => {
+                    format!("no report was left (it ended with {}, {})", end.code, end.reason)
+                }
+                None => "the container has not ended".to_owned(),
+            })
+        })
     };
     if pod.sidecar {
         return BTreeMap::from([(SIDECAR.to_owned(), of(SIDECAR))]);
@@ -70,7 +86,7 @@ pub(super) fn open(
 ) -> Result<Gathered, Error> {
     match found {
         Found::Here(sealed) => sealed.gathered(keys, run),
-        Found::InLog(_, logged) => logged.gathered(log.unwrap_or_default(), keys, run),
+        Found::InLog { logged, .. } => logged.gathered(log.unwrap_or_default(), keys, run),
         Found::Printed(container) => Ok(printed(container, log.unwrap_or_default())),
         Found::Not(_) => Err(Error::NotOurs),
     }
@@ -107,7 +123,8 @@ pub(super) fn lost(dialect: Dialect, spec: &Value, reporter: &str, why: &str) ->
 /// How the containers of a pod ended that did not end well, for people; of one that was to be started again, how it
 /// ended last.
 pub(super) fn ends(pod: &SeenPod) -> String {
-    let all = pod.containers.iter().chain(pod.before.iter().map(|(name, end)| (name, end)));
+    let before = pod.before.iter().filter(|(name, _)| !pod.containers.contains_key(*name));
+    let all = pod.containers.iter().chain(before);
     let bad = all.filter(|(name, end)| end.code != 0 && &***name != SIDECAR);
     let words = bad.map(|(name, end)| match end.reason.as_str() {
         "" | "Error" => format!("container {name} exited with {}", end.code),

@@ -16,6 +16,7 @@ use super::peers::Following;
 use super::reference::{Kind, Reference, base, dependencies, references};
 use super::retention::Limits;
 use super::schedule::Times;
+use super::status::{SUCCEEDED, Said, WAITING};
 use super::table::Key;
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
@@ -52,6 +53,8 @@ pub(super) struct Resource {
     pub(super) was_anothers: bool,
     /// Whether anything is kept of what it leaves.
     pub(super) has_output: bool,
+    /// Whether that is so of a run that failed, too.
+    pub(super) keeps_failures: bool,
     /// What it is kept in, as far as the spec says; versions by what they have in common.
     makes: Box<[(Kind, Box<str>)]>,
     pub(super) references: Arc<[Reference]>,
@@ -92,6 +95,11 @@ pub(super) struct Status {
     /// What it waits for, in words.
     #[serde(skip)]
     pub(super) waits: Option<String>,
+    /// How its conditions stand.
+    #[serde(skip)]
+    pub(super) succeeded: Option<Said>,
+    #[serde(skip)]
+    pub(super) waiting: Option<Said>,
 }
 
 /// A run that has ended, as the status shows it.
@@ -135,6 +143,8 @@ impl Resource {
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
         status.history.retain(|run| run.id < MAX_RUN);
         status.waits = waits(&object.data["status"]);
+        status.succeeded = Said::of(&object.data["status"], SUCCEEDED);
+        status.waiting = Said::of(&object.data["status"], WAITING);
         // It writes one of these before it makes a Job.
         let has = |name: &str| object.data["status"].get(name).is_some();
         let was_anothers = dialect == Dialect::QuarksJob
@@ -161,6 +171,7 @@ impl Resource {
             status,
             was_anothers,
             has_output: !map.is_empty(),
+            keeps_failures: !map.is_empty() && spec["output"]["writeOnFailure"] == true,
             makes: map.targets().collect(),
             references: of_pod.chain(dependencies(dialect, spec)).collect(),
             told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),
@@ -238,7 +249,7 @@ pub(super) fn word(strategy: Strategy) -> &'static str {
 }
 
 fn waits(status: &Value) -> Option<String> {
-    let waiting = status["conditions"].as_array()?.iter().find(|it| it["type"] == "Waiting")?;
+    let waiting = status["conditions"].as_array()?.iter().find(|it| it["type"] == WAITING)?;
     (waiting["status"] == "True")
         .then(|| waiting["message"].as_str().unwrap_or_default().to_owned())
 }

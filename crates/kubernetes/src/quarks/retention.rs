@@ -11,6 +11,9 @@ use serde_json::Value;
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob};
 
+/// How much later than the end of its run a Job was made that has come late, in seconds: clocks differ by less.
+const CLOCKS: i64 = 5;
+
 /// How many Jobs that have ended are kept; `None`: as the original did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -49,6 +52,10 @@ pub(super) fn disposals(
     let mut disposals = BTreeMap::new();
     let (mut successful, mut failed) = (0, 0);
     for (run, job) in jobs.iter().rev() {
+        if is_late(resource, job) {
+            disposals.extend((!job.deleting).then_some((*run, Disposal::TakesPods)));
+            continue;
+        }
         let Some((succeeded, unwanted)) = ended(resource, job) else { continue };
         let (limit, place) = match succeeded {
             true => (resource.limits.successful, &mut successful),
@@ -77,6 +84,16 @@ pub(super) fn disposals(
         }
     }
     disposals
+}
+
+/// Whether its run was carried out by another Job: a call that made this one took effect after somebody else had
+/// begun the run, ended it and removed that Job. Whatever became of the run, this one does its work again.
+fn is_late(resource: &Resource, job: &SeenJob) -> bool {
+    let ended = resource.ended(job.run);
+    ended.is_some_and(|run| {
+        let at = run.ended_at.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_second);
+        job.late || at.is_ok_and(|at| job.created > at.saturating_add(CLOCKS))
+    })
 }
 
 /// A Job says it once its run is settled, not before: it would be gone while its output is kept.
@@ -120,7 +137,10 @@ mod tests {
             .enumerate()
             .map(|(place, reason)| {
                 let succeeded = *reason == "Completed";
-                json!({"id": place + 1, "trigger": "now", "job": "j", "succeeded": succeeded, "reason": reason})
+                json!({
+                    "id": place + 1, "trigger": "now", "job": "j", "succeeded": succeeded, "reason": reason,
+                    "endedAt": "1970-01-01T00:01:40Z",
+                })
             })
             .rev()
             .collect();
@@ -141,15 +161,18 @@ mod tests {
             name: format!("a-{run}").into(),
             uid: format!("u-{run}").into(),
             version: 1,
+            created: 0,
             dialect: Dialect::QuarksJob,
             owner: "u".into(),
             owner_name: "a".into(),
             run,
             end,
+            failed_at: 0,
             wants: Wants::default(),
             noted: Noted::default(),
             deleting: false,
             unsure: false,
+            late: false,
             takes_pods: false,
             lingers: false,
             expires: false,
@@ -242,6 +265,27 @@ mod tests {
         let mut jobs = jobs(2);
         jobs.get_mut(&1).unwrap().end = None;
         assert_eq!(disposals(&resource, &jobs).get(&1), Some(&Disposal::TakesPods));
+    }
+
+    #[test]
+    fn one_that_comes_after_its_run_was_carried_out_goes_with_its_pods_whatever_became_of_that() {
+        let spec = json!({"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1});
+        for (name, spec, run, created, late, is_taken) in [
+            ("it is the one", json!({}), 1, 90, false, false),
+            ("the same of one that failed", json!({}), 2, 90, false, false),
+            ("clocks differ", json!({}), 1, 105, false, false),
+            ("it was made after the end", json!({}), 1, 106, false, true),
+            ("the same of one that failed", json!({}), 2, 106, false, true),
+            ("another has been here", json!({}), 1, 100, true, true),
+            ("as many are kept, and it is none of them", spec, 3, 106, false, true),
+        ] {
+            let mut one = job(run, None);
+            (one.created, one.late) = (created, late);
+            let jobs = BTreeMap::from([(run, one)]);
+            let found = disposals(&resource(spec, &ENDS[..3]), &jobs);
+            let takes = found.get(&run) == Some(&Disposal::TakesPods);
+            assert_eq!(takes, is_taken, "{name}: {found:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,10 @@ use super::capture::{CONTAINERS, ENDED, SIDECAR};
 use super::dialect::Dialect;
 use super::noted::{Noted, RUN_ID};
 use super::several::Wants;
+use crate::nodes::{is_silent, is_unheard};
+
+/// How long a pod has to end that does not say so itself, in seconds.
+const GRACE: i64 = 30;
 
 /// A Job of ours.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +24,8 @@ pub(super) struct SeenJob {
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
     pub(super) version: u64,
+    /// In seconds since 1970.
+    pub(super) created: i64,
     pub(super) dialect: Dialect,
     /// The uid of what it belongs to.
     pub(super) owner: Arc<str>,
@@ -27,12 +33,16 @@ pub(super) struct SeenJob {
     pub(super) owner_name: Arc<str>,
     pub(super) run: u64,
     pub(super) end: Option<JobEnd>,
+    /// When Kubernetes gave it up, in seconds since 1970.
+    pub(super) failed_at: i64,
     pub(super) wants: Wants,
     pub(super) noted: Noted,
     /// Somebody deletes it.
     pub(super) deleting: bool,
     /// A list was without it, which may have been an old one.
     pub(super) unsure: bool,
+    /// Its run was carried out by another Job, which has been here.
+    pub(super) late: bool,
     /// Whether its pods go with it.
     pub(super) takes_pods: bool,
     /// Its run is over, and something goes on in a pod of it.
@@ -62,15 +72,18 @@ impl SeenJob {
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
+            created: metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
             dialect: Dialect::of_owner(&owner.api_version, &owner.kind)?,
             owner: owner.uid.as_str().into(),
             owner_name: owner.name.as_str().into(),
             run: run_id(metadata)?,
             end: end(job),
-            wants: Wants::of(spec, metadata.annotations.as_ref()),
+            failed_at: failed_at(job).unwrap_or_default(),
+            wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
             noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
             unsure: false,
+            late: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
             lingers: false,
             expires: spec.ttl_seconds_after_finished.is_some(),
@@ -95,6 +108,12 @@ pub(super) fn end(job: &Job) -> Option<JobEnd> {
     })
 }
 
+fn failed_at(job: &Job) -> Option<i64> {
+    let mut conditions = job.status.as_ref()?.conditions.iter().flatten();
+    let failed = conditions.find(|it| it.type_ == "Failed" && it.status == "True")?;
+    failed.last_transition_time.as_ref().map(|at| at.0.as_second())
+}
+
 /// A pod of a Job of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenPod {
@@ -110,6 +129,12 @@ pub(super) struct SeenPod {
     pub(super) over: bool,
     /// They are over, and something that is not of the template goes on in it.
     pub(super) lingers: bool,
+    /// It is not there any more; this is how it was.
+    pub(super) gone: bool,
+    /// When it is to be gone, in seconds since 1970, if somebody asked for it to go.
+    pub(super) going: Option<i64>,
+    /// How long it has to end when it is told to, in seconds.
+    pub(super) grace: i64,
     /// Whether a sidecar of ours reads its output.
     pub(super) sidecar: bool,
     /// Its containers around whose command the agent is.
@@ -124,12 +149,17 @@ pub(super) struct SeenPod {
     pub(super) containers: BTreeMap<Arc<str>, SeenEnd>,
     /// Why it does not begin.
     pub(super) trouble: Option<String>,
+    pub(super) node: Option<Arc<str>>,
+    /// That is not heard of.
+    pub(super) silent: bool,
+    /// When it was given its node, whose kubelet has said nothing of it yet; in seconds since 1970.
+    pub(super) unheard_since: Option<i64>,
     /// A container of it has begun.
     pub(super) began: bool,
     /// Why all of it was ended, if that was not by itself.
     pub(super) ended_for: Option<String>,
-    /// How a container ended last that was started again, or is to be, by its name.
-    pub(super) before: Option<(Arc<str>, SeenEnd)>,
+    /// By container, how those ended before that were started again, or are to be.
+    pub(super) before: BTreeMap<Arc<str>, SeenEnd>,
 }
 
 /// How a container ended.
@@ -185,6 +215,13 @@ impl SeenPod {
             succeeded,
             over: succeeded || all_over || phase == "Failed",
             lingers: all_over && goes_on,
+            gone: false,
+            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
+            grace: pod
+                .spec
+                .as_ref()
+                .and_then(|it| it.termination_grace_period_seconds)
+                .unwrap_or(GRACE),
             waits_for_us,
             anew,
             sidecar,
@@ -192,11 +229,22 @@ impl SeenPod {
             ended: status.map(last_end).unwrap_or_default(),
             containers,
             trouble: status.and_then(trouble),
+            node: pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).map(Arc::from),
+            silent: status.is_some_and(is_silent),
+            unheard_since: placed(pod).filter(|_| is_unheard(pod)),
             began: status.is_some_and(began),
             ended_for: status.and_then(ended_for),
-            before: status.and_then(before),
+            before: status.map(before).unwrap_or_default(),
         })
     }
+}
+
+/// When it was given its node.
+fn placed(pod: &Pod) -> Option<i64> {
+    let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let placed = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "True");
+    let at = placed.and_then(|it| it.last_transition_time.as_ref());
+    at.or(pod.metadata.creation_timestamp.as_ref()).map(|at| at.0.as_second())
 }
 
 fn wrapped(pod: &Pod) -> Vec<Arc<str>> {
@@ -232,10 +280,8 @@ fn ends(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
     statuses(status).filter_map(|it| end_of(it, it.state.as_ref()?)).collect()
 }
 
-fn before(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
-    let ended = |it: &ContainerStatus| it.state.as_ref().is_some_and(|it| it.terminated.is_some());
-    let mut again = statuses(status).filter(|container| !ended(container));
-    again.find_map(|it| end_of(it, it.last_state.as_ref()?))
+fn before(status: &PodStatus) -> BTreeMap<Arc<str>, SeenEnd> {
+    statuses(status).filter_map(|it| end_of(it, it.last_state.as_ref()?)).collect()
 }
 
 fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<str>, SeenEnd)> {
@@ -256,17 +302,9 @@ fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
 }
 
 fn last_end(status: &PodStatus) -> i64 {
-    let ends = statuses(status).filter_map(|container| {
-        container
-            .state
-            .as_ref()?
-            .terminated
-            .as_ref()?
-            .finished_at
-            .as_ref()
-            .map(|at| at.0.as_second())
-    });
-    ends.max().unwrap_or_default()
+    let states = statuses(status).flat_map(|it| [&it.state, &it.last_state]).flatten();
+    let ends = states.filter_map(|it| it.terminated.as_ref()?.finished_at.as_ref());
+    ends.map(|at| at.0.as_second()).max().unwrap_or_default()
 }
 
 /// Why a pod does not begin, in words that stay the same while it tries again.

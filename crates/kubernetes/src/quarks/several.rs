@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::batch::v1::JobSpec;
+use k8s_openapi::api::batch::v1::{JobSpec, JobStatus};
 
 use super::seen::SeenPod;
 
@@ -24,13 +24,30 @@ pub(super) struct Wants {
     planned: Option<u32>,
     /// Somebody has stopped it in so many words.
     suspended: bool,
+    /// How many pods there are and were, once Kubernetes has counted a success: it makes no others then where they
+    /// share their work.
+    made: Option<u32>,
 }
 
 impl Wants {
     /// Of a Job, and its annotations.
-    pub(super) fn of(spec: &JobSpec, annotations: Option<&BTreeMap<String, String>>) -> Self {
+    pub(super) fn of(
+        spec: &JobSpec,
+        status: Option<&JobStatus>,
+        annotations: Option<&BTreeMap<String, String>>,
+    ) -> Self {
         let count = |number: Option<i32>| number.and_then(|it| u32::try_from(it).ok());
+        let made = status.filter(|it| count(it.succeeded) > Some(0)).map(|it| {
+            let counted = [it.active, it.succeeded, it.failed].map(count);
+            let ended = it.uncounted_terminated_pods.as_ref();
+            let uncounted = ended
+                .map(|it| [&it.succeeded, &it.failed].map(|uids| uids.iter().flatten().count()));
+            let uncounted: usize = uncounted.into_iter().flatten().sum();
+            let counted: u32 = counted.into_iter().flatten().sum();
+            counted.saturating_add(u32::try_from(uncounted).unwrap_or(u32::MAX))
+        });
         Self {
+            made,
             completions: count(spec.completions),
             parallelism: count(spec.parallelism).unwrap_or(1),
             planned: annotations.and_then(|all| all.get(PARALLELISM)?.parse().ok()),
@@ -40,8 +57,9 @@ impl Wants {
 
     /// Whether its pods say that it has ended well, or badly; `None`: they say neither, and it is Kubernetes' to say.
     pub(super) fn end<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> Option<bool> {
-        let (mut over, mut well, mut hangs) = (0_u32, 0_u32, false);
+        let (mut over, mut well, mut all, mut hangs) = (0_u32, 0_u32, 0_u32, false);
         for pod in pods {
+            all += u32::from(pod.over || !pod.gone);
             over += u32::from(pod.over);
             well += u32::from(pod.succeeded);
             // Kubernetes would wait for it, and try no other.
@@ -49,7 +67,11 @@ impl Wants {
         }
         let is_done = match self.completions {
             Some(completions) => well >= completions.max(1),
-            None => well > 0 && over >= self.parallelism,
+            // One that failed before any has succeeded is replaced, by one that may not be seen yet.
+            None => {
+                let none_is_replaced = self.made.is_some_and(|made| over >= made);
+                well > 0 && over == all && (well >= self.parallelism || none_is_replaced)
+            }
         };
         (is_done || hangs).then_some(is_done)
     }
@@ -81,15 +103,21 @@ mod tests {
     use super::*;
 
     fn wants(spec: Value, planned: Option<&str>) -> Wants {
-        let spec = serde_json::from_value(spec).unwrap();
-        let noted = planned.map(|it| BTreeMap::from([(PARALLELISM.to_owned(), it.to_owned())]));
-        Wants::of(&spec, noted.as_ref())
+        counted(spec, planned, &json!({}))
     }
 
-    /// One for each letter: it goes on, is done, is done and lingers, failed, failed and lingers.
+    fn counted(spec: Value, planned: Option<&str>, status: &Value) -> Wants {
+        let spec = serde_json::from_value(spec).unwrap();
+        let status: JobStatus = serde_json::from_value(status.clone()).unwrap();
+        let noted = planned.map(|it| BTreeMap::from([(PARALLELISM.to_owned(), it.to_owned())]));
+        Wants::of(&spec, Some(&status), noted.as_ref())
+    }
+
+    /// One for each letter: it goes on, is gone, is done, is done and lingers, failed, failed and lingers.
     fn pods(letters: &str) -> Vec<SeenPod> {
         let of = |letter| match letter {
             'g' => pod(&[("c", None)], None),
+            'x' => SeenPod { gone: true, ..pod(&[("c", None)], None) },
             'd' => pod(&[("c", Some(0))], None),
             'l' => pod(&[("c", Some(0)), ("mesh", None)], None),
             'f' => pod(&[("c", Some(1))], None),
@@ -120,7 +148,12 @@ mod tests {
             ("one of several failed", Some(3), 2, "lfg", None),
             ("several of one piece of work: one is done", None, 3, "dgg", None),
             ("all are, and linger", None, 3, "lll", well),
-            ("all are, though one failed", None, 3, "lfd", well),
+            ("one failed: another may take its place", None, 3, "lfd", None),
+            ("one took the place of one that failed, and goes on", None, 2, "dfg", None),
+            ("the same, and it is not seen yet", None, 2, "df", None),
+            ("all are, and one that failed was replaced", None, 2, "dfl", well),
+            ("one was taken away, and others took its place", None, 2, "xld", well),
+            ("more than go on at once, and one of them does", None, 2, "ddg", None),
             ("none of them is done", None, 2, "ff", None),
             ("nothing is said of how many", None, 1, "l", well),
             ("stopped before it began", Some(1), 0, "", None),
@@ -128,6 +161,39 @@ mod tests {
         ] {
             let pods = pods(letters);
             assert_eq!(wants(spec(completions, parallelism), None).end(pods.iter()), end, "{name}");
+        }
+    }
+
+    #[test]
+    fn pods_that_share_their_work_are_none_more_once_kubernetes_has_counted_a_success() {
+        for (name, parallelism, letters, status, end) in [
+            ("nothing is counted", 2, "lf", json!({"active": 1, "failed": 1}), None),
+            ("all are seen", 2, "df", json!({"succeeded": 1, "failed": 1}), Some(true)),
+            (
+                "one lingers",
+                3,
+                "lfd",
+                json!({"active": 1, "succeeded": 1, "failed": 1}),
+                Some(true),
+            ),
+            ("one goes on", 2, "dfg", json!({"active": 1, "succeeded": 1, "failed": 1}), None),
+            (
+                "one is not seen yet",
+                2,
+                "df",
+                json!({"active": 1, "succeeded": 1, "failed": 1}),
+                None,
+            ),
+            (
+                "one is not seen yet, and one not counted",
+                2,
+                "df",
+                json!({"active": 1, "succeeded": 1, "uncountedTerminatedPods": {"failed": ["u"]}}),
+                None,
+            ),
+        ] {
+            let wants = counted(spec(None, parallelism), None, &status);
+            assert_eq!(wants.end(pods(letters).iter()), end, "{name}");
         }
     }
 

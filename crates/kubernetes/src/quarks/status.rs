@@ -15,6 +15,50 @@ const MADE: usize = 100;
 /// The longest message of a run, in characters.
 const MESSAGE: usize = 1000;
 
+/// The conditions.
+pub(super) const SUCCEEDED: &str = "Succeeded";
+pub(super) const WAITING: &str = "Waiting";
+
+/// What a condition says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    True,
+    False,
+    Unknown,
+}
+
+/// How a condition stands, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    holds: Holds,
+    since: Box<str>,
+}
+
+impl Holds {
+    fn of(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+
+    /// As it is spelled.
+    fn word(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl Said {
+    /// Of a status, as it is there.
+    pub(super) fn of(status: &Value, kind: &str) -> Option<Self> {
+        let said = status["conditions"].as_array()?.iter().find(|it| it["type"] == kind)?;
+        let all = [Holds::True, Holds::False, Holds::Unknown];
+        let holds = all.into_iter().find(|holds| said["status"] == holds.word())?;
+        Some(Self { holds, since: said["lastTransitionTime"].as_str()?.into() })
+    }
+}
+
 /// A run has ended, by this outcome; `job` is the name of its Job, `now` in milliseconds since 1970.
 pub(super) fn settled(
     resource: &Resource,
@@ -52,8 +96,12 @@ pub(super) fn settled(
         "lastRun": history.first().map(whole),
         "history": history,
         "conditions": [
-            succeeded(&newest, now),
-            waiting(None, now),
+            // As `completed`: another may go on that was begun before.
+            match newest.succeeded && open > 0 {
+                true => running(resource, now),
+                false => succeeded(resource, &newest, now),
+            },
+            waiting(resource, None, now),
         ],
     })
 }
@@ -94,33 +142,57 @@ fn whole(run: &Ended) -> Value {
     whole
 }
 
-/// Another run comes: it is not completed.
-pub(super) fn reopened() -> Value {
-    json!({"completed": false})
+/// Another run comes: it is not completed, and whether it will have succeeded nobody knows.
+pub(super) fn reopened(resource: &Resource, now: u64) -> Value {
+    let waits = waiting(resource, resource.status.waits.as_deref(), now);
+    json!({"completed": false, "conditions": [running(resource, now), waits]})
 }
 
 /// A trigger waits for something, or for nothing any more.
 pub(super) fn waits(resource: &Resource, waits: Option<&str>, now: u64) -> Value {
-    let last = resource.status.history.first().map(|run| succeeded(&run.outcome, now));
-    let conditions: Vec<Value> = last.into_iter().chain([waiting(waits, now)]).collect();
+    let last = resource.status.history.first().map(|run| &run.outcome);
+    let is_running =
+        resource.status.succeeded.as_ref().is_some_and(|it| it.holds == Holds::Unknown);
+    let last = last.map(|outcome| match is_running {
+        true => running(resource, now),
+        false => succeeded(resource, outcome, now),
+    });
+    let conditions: Vec<Value> = last.into_iter().chain([waiting(resource, waits, now)]).collect();
     json!({"conditions": conditions})
 }
 
-fn succeeded(outcome: &Outcome, now: u64) -> Value {
-    condition("Succeeded", outcome.succeeded, &outcome.reason, &outcome.message, now)
+fn running(resource: &Resource, now: u64) -> Value {
+    let before = resource.status.succeeded.as_ref();
+    condition(SUCCEEDED, Holds::Unknown, ("Running", "a run goes on"), before, now)
 }
 
-fn waiting(waits: Option<&str>, now: u64) -> Value {
+fn succeeded(resource: &Resource, outcome: &Outcome, now: u64) -> Value {
+    let words = (outcome.reason.as_str(), outcome.message.as_str());
+    let before = resource.status.succeeded.as_ref();
+    condition(SUCCEEDED, Holds::of(outcome.succeeded), words, before, now)
+}
+
+fn waiting(resource: &Resource, waits: Option<&str>, now: u64) -> Value {
     let reason = if waits.is_some() { "Waits" } else { "None" };
-    condition("Waiting", waits.is_some(), reason, waits.unwrap_or_default(), now)
+    let words = (reason, waits.unwrap_or_default());
+    condition(WAITING, Holds::of(waits.is_some()), words, resource.status.waiting.as_ref(), now)
 }
 
-fn condition(kind: &str, holds: bool, reason: &str, message: &str, now: u64) -> Value {
+/// With a reason and a message. Its time is that of the last write that said something else.
+fn condition(
+    kind: &str,
+    holds: Holds,
+    (reason, message): (&str, &str),
+    before: Option<&Said>,
+    now: u64,
+) -> Value {
+    let since =
+        before.filter(|before| before.holds == holds).map(|before| before.since.to_string());
     let mut condition = json!({
         "type": kind,
-        "status": if holds { "True" } else { "False" },
+        "status": holds.word(),
         "reason": reason,
-        "lastTransitionTime": time(now),
+        "lastTransitionTime": since.unwrap_or_else(|| time(now)),
     });
     // Kubernetes 1.20 takes an empty string for null, and refuses it.
     if !message.is_empty() {
@@ -137,7 +209,72 @@ fn seconds(since: &str, now: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
+
+    use super::super::dialect::Dialect;
     use super::*;
+
+    const BEFORE: &str = "2026-01-01T00:00:00Z";
+    /// Of `BEFORE` a day later.
+    const NOW: u64 = 1_767_312_000_000;
+    const THEN: &str = "2026-01-02T00:00:00Z";
+
+    /// One whose first run ended so, and that says this.
+    fn resource(succeeded: bool, holds: &str) -> Resource {
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": BEFORE});
+        let run = json!({
+            "id": 1, "trigger": "now", "job": "j", "succeeded": succeeded, "reason": "R",
+        });
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"},
+            "spec": {},
+            "status": {
+                "completed": holds == "True", "history": [run],
+                "conditions": [condition(SUCCEEDED, holds), condition(WAITING, "False")],
+            },
+        }))
+        .unwrap();
+        Resource::of(Dialect::QuarksJob, &object).unwrap()
+    }
+
+    /// How both conditions stand in a patch, and since when.
+    fn stand(patch: &Value) -> [(String, String); 2] {
+        let of = |kind: &str| {
+            let said = Said::of(patch, kind).unwrap();
+            (said.holds.word().to_owned(), said.since.to_string())
+        };
+        [of(SUCCEEDED), of(WAITING)]
+    }
+
+    #[test]
+    fn a_condition_is_of_the_newest_run_and_its_time_moves_only_with_it() {
+        let run =
+            |id| serde_json::from_value(json!({"id": id, "trigger": "now", "at": ""})).unwrap();
+        let settled = |resource: &Resource, outcome| settled(resource, &run(2), "j", &outcome, NOW);
+        let (well, badly) = (Outcome::completed(), Outcome::failed("F", "f"));
+        let (done, again) = (resource(true, "True"), resource(true, "Unknown"));
+        let mut beside = resource(true, "Unknown");
+        beside.record.open = vec![run(1), run(2)];
+        beside.status.history.clear();
+        for (name, patch, succeeded, waiting) in [
+            ("a run begins", reopened(&done, NOW), ("Unknown", THEN), ("False", BEFORE)),
+            ("it waits", waits(&again, Some("w"), NOW), ("Unknown", BEFORE), ("True", THEN)),
+            ("it succeeds", settled(&again, well.clone()), ("True", THEN), ("False", BEFORE)),
+            ("it fails", settled(&again, badly.clone()), ("False", THEN), ("False", BEFORE)),
+            (
+                "it fails again",
+                settled(&resource(false, "False"), badly),
+                ("False", BEFORE),
+                ("False", BEFORE),
+            ),
+            ("nothing runs", waits(&done, Some("w"), NOW), ("True", BEFORE), ("True", THEN)),
+            ("another goes on", settled(&beside, well), ("Unknown", BEFORE), ("False", BEFORE)),
+        ] {
+            let both = [succeeded, waiting].map(|(holds, at)| (holds.to_owned(), at.to_owned()));
+            assert_eq!(stand(&patch), both, "{name}");
+        }
+    }
 
     #[test]
     fn of_what_a_run_has_made_as_many_are_named_as_there_is_room_for() {

@@ -18,6 +18,7 @@ use super::resource::{RUNS, Resource, Written, word};
 use super::retention::Disposal;
 use super::seen::SeenJob;
 use super::table::Key;
+use super::trouble::Trouble;
 use super::{Controller, lint, manifest, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::resources::time;
@@ -114,23 +115,31 @@ impl Controller {
             return self.failed(key, resource, error).await;
         }
         let settles = (wait == Some(Wait::Changes)).then_some(self.settings.settle);
-        let again = settles.into_iter().chain(look.next.map(|next| self.until(next))).min();
-        let waits = match wait {
-            Some(Wait::References(missing)) => Some(format!("it waits for {}", missing.join(", "))),
-            // What it follows waits for a moment, each time: of that nobody need be told.
-            Some(Wait::Run) if matches!(resource.strategy, Strategy::Now | Strategy::Once) => {
+        let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now()));
+        let times = look.next.into_iter().chain(again).map(|time| self.until(time));
+        let again = settles.into_iter().chain(times).min();
+        let trouble = || look.fault.into_iter().chain(words);
+        let words: Vec<String> = match wait {
+            Some(Wait::References(missing)) => vec![format!("it waits for {}", missing.join(", "))],
+            // And what that waits for: it may never end by itself.
+            Some(Wait::Run) => {
                 let going = resource.record.open.iter().rfind(|run| resource.is_open(run.id));
-                going.map(|run| format!("it waits for the end of run {}", run.id))
+                let end = going.map(|run| format!("it waits for the end of run {}", run.id));
+                end.into_iter().chain(trouble()).collect()
             }
-            _ => {
-                let words: Vec<String> =
-                    look.fault.into_iter().chain(self.table().trouble_of(key)).collect();
-                (!words.is_empty()).then(|| words.join("; "))
-            }
+            // For a moment, each time: of that nobody need be told.
+            Some(Wait::Changes) | None => trouble().collect(),
         };
+        let waits = (!words.is_empty()).then(|| words.join("; "));
         let waits = waits.as_deref().map(status::short);
-        self.tell(key, resource, waits.as_deref()).await;
-        Ok(again)
+        match self.tell(key, resource, waits.as_deref()).await {
+            Ok(()) => Ok(again),
+            // Somebody else wrote: what it waits for is said of what it is now.
+            Err(CallError::Conflict) => {
+                self.refresh(key).await.map(|()| Some(Duration::ZERO)).map_err(drop)
+            }
+            Err(_) => Err(()),
+        }
     }
 
     /// How long it is until then, in pieces: clocks are put right.
@@ -154,20 +163,26 @@ impl Controller {
         if let CallError::Refused(why) | CallError::Forbidden(why) | CallError::Invalid(why) =
             &error
         {
-            self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
+            // It is tried again, and said then if it is not now.
+            let _ = self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
         }
         Err(())
     }
 
-    async fn tell(&self, key: &Key, resource: &Resource, waits: Option<&str>) {
+    async fn tell(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        waits: Option<&str>,
+    ) -> Result<(), CallError> {
         if resource.status.waits.as_deref() == waits {
-            return;
+            return Ok(());
         }
         waits.into_iter().for_each(|waits| self.tell_of_waiting(resource, waits));
         let status = status::waits(resource, waits, self.now());
-        if let Err(error) = self.patch_status(key, resource, status).await {
+        self.patch_status(key, resource, status).await.inspect_err(|error| {
             tracing::debug!(name = &*key.name, %error, "what it waits for was not written");
-        }
+        })
     }
 
     async fn execute(
@@ -177,7 +192,10 @@ impl Controller {
         action: Action,
     ) -> Result<(), CallError> {
         match action {
-            Action::Reopen => self.patch_status(key, resource, status::reopened()).await,
+            Action::Reopen => {
+                let reopened = status::reopened(resource, self.now());
+                self.patch_status(key, resource, reopened).await
+            }
             Action::Record { record, strategy, passed_over } => {
                 self.record(key, resource, &record, strategy).await?;
                 if let Some(trigger) = passed_over {
@@ -211,9 +229,10 @@ impl Controller {
 
     /// Reads it as it is now.
     pub(super) async fn refresh(&self, key: &Key) -> Result<(), CallError> {
+        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         match find(self.resources(key).get(&key.name)).await? {
             Some(object) => self.learn(key, &object),
-            None => self.table().forget(key),
+            None => known.into_iter().for_each(|known| self.table().forget_one(key, &known.uid)),
         }
         Ok(())
     }
@@ -229,18 +248,19 @@ impl Controller {
         let params = PatchParams::default();
         let patched =
             call(self.resources(key).patch_status(&key.name, &params, &Patch::Merge(patch))).await;
-        self.patched(key, patched)
+        self.patched(key, resource, patched)
     }
 
     fn patched(
         &self,
         key: &Key,
+        resource: &Resource,
         patched: Result<DynamicObject, CallError>,
     ) -> Result<(), CallError> {
         match patched {
             Ok(object) => self.learn(key, &object),
             // It is gone, and so is all that was to be done.
-            Err(CallError::NotFound) => self.table().forget(key),
+            Err(CallError::NotFound) => self.table().forget_one(key, &resource.uid),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -268,7 +288,7 @@ impl Controller {
         let params = PatchParams::default();
         let patched =
             call(self.resources(key).patch(&key.name, &params, &Patch::Merge(patch))).await;
-        self.patched(key, patched)?;
+        self.patched(key, resource, patched)?;
         let new = record.open.iter().filter(|run| run.id > resource.record.last);
         new.for_each(|run| self.table().recorded(key, run.id));
         Ok(())

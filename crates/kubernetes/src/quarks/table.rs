@@ -76,13 +76,17 @@ pub(super) struct Entry {
     /// Runs whose output is kept.
     pub(super) kept: BTreeMap<u64, Outcome>,
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
-    warnings: BTreeMap<u64, (String, String)>,
+    pub(super) warnings: BTreeMap<u64, (String, String)>,
     /// Whether it is known what the original operator has left of it.
     inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
     recorded: BTreeSet<u64>,
+    /// The Jobs of settled runs that are gone, by their uids: another of the same run is late.
+    past: BTreeMap<u64, Arc<str>>,
     /// What it refers to as it was last seen, and since when.
     pub(super) references: Option<(References, Instant)>,
+    /// Since when that has been other than what is recorded.
+    pub(super) differs: Option<Instant>,
 }
 
 impl Table {
@@ -191,6 +195,7 @@ impl Table {
         entry.kept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));
+        entry.past.retain(|id, _| over(id));
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid);
             job.lingers |= pods.is_some_and(|pods| pods.values().any(|pod| pod.lingers));
@@ -241,6 +246,14 @@ impl Table {
             }
         }
         found.into_iter().collect()
+    }
+
+    /// The one of this uid is not there any more: another of its name may be.
+    pub(super) fn forget_one(&mut self, key: &Key, uid: &str) {
+        let known = self.entries.get(key).and_then(|entry| entry.resource.as_ref());
+        if known.is_none_or(|known| *known.uid == *uid) {
+            self.forget(key);
+        }
     }
 
     /// It is not there any more.
@@ -320,7 +333,11 @@ impl Table {
         // A server that knows no such thing keeps no word of it, however often it is told.
         let told = known.is_some_and(|known| known.uid == uid && known.expires);
         let expires = job.expires || told;
-        entry.jobs.insert(job.run, SeenJob { lingers, expires, ..job });
+        let is_settled = entry.resource.as_ref().is_some_and(|it| it.ended(job.run).is_some());
+        let is_other = |known: &Arc<str>| is_settled && *known != uid;
+        let late = known.is_some_and(|known| known.late || is_other(&known.uid))
+            || entry.past.get(&job.run).is_some_and(is_other);
+        entry.jobs.insert(job.run, SeenJob { lingers, expires, late, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             self.pods.remove(&uid);
@@ -339,6 +356,8 @@ impl Table {
                 let open = entry.resource.as_ref().is_some_and(|it| it.is_open(job.run));
                 if open {
                     entry.gone.insert(job.run);
+                } else if !job.late {
+                    entry.past.insert(job.run, Arc::clone(&job.uid));
                 }
             }
         });
@@ -393,7 +412,7 @@ impl Table {
     }
 
     /// The pods of a Job.
-    pub(super) fn pods(&self, job: &SeenJob) -> impl Iterator<Item = &SeenPod> {
+    pub(super) fn pods(&self, job: &SeenJob) -> impl Iterator<Item = &SeenPod> + Clone {
         self.pods.get(&job.uid).into_iter().flat_map(BTreeMap::values)
     }
 
@@ -431,6 +450,11 @@ impl Table {
         });
     }
 
+    /// Another leads, or has led.
+    pub(super) fn others_may_have_acted(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.recorded.clear());
+    }
+
     pub(super) fn was_recorded_here(&self, key: &Key, run: u64) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.recorded.contains(&run))
     }
@@ -458,28 +482,6 @@ impl Table {
         }
         entry.warnings.insert(run, (warned.uid, warned.why));
         Some(key)
-    }
-
-    /// Why a run that goes on does not begin, for people.
-    pub(super) fn trouble_of(&self, key: &Key) -> Option<String> {
-        let entry = self.entries.get(key)?;
-        let resource = entry.resource.as_ref()?;
-        let mut open = entry.jobs.values().filter(|job| resource.is_open(job.run));
-        open.find_map(|job| {
-            let warning = entry.warnings.get(&job.run);
-            let of = |uid: &str| warning.filter(|(of, _)| of == uid).map(|(_, why)| why.clone());
-            let stopped =
-                || job.wants.stopped().map(|why| format!("its Job does not begin: {why}"));
-            let mut pods = self.pods(job).peekable();
-            if pods.peek().is_none() {
-                return stopped().or_else(|| of(&job.uid));
-            }
-            let why = pods.find_map(|pod| {
-                let warned = || of(&pod.uid).filter(|_| !pod.began);
-                pod.trouble.clone().or_else(warned)
-            })?;
-            Some(format!("its pod does not begin: {why}"))
-        })
     }
 
     /// Kubernetes was told to remove the Job of a run some time after its end.

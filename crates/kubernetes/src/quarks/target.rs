@@ -70,6 +70,11 @@ impl Controller {
                     let kind = wanted.kind.word();
                     return Ok(Err(format!("{kind}/{name} was refused: {}", secretless(&why))));
                 }
+                // They become what it waits for, and an Event.
+                Err(CallError::Forbidden(why)) => {
+                    return Err(CallError::Forbidden(secretless(&why)));
+                }
+                Err(CallError::Refused(why)) => return Err(CallError::Refused(secretless(&why))),
                 Err(error) => return Err(error),
             }
         }
@@ -181,7 +186,10 @@ impl Controller {
         }
         let newest = table.objects.newest(&resource.namespace, base);
         if let Some((version, known)) = newest {
-            let marked = |marks: &Marks| is_subset(&marks.labels, &wanted.labels);
+            let marked = |marks: &Marks| {
+                is_subset(&marks.labels, &wanted.labels)
+                    && agrees(&marks.annotations, &wanted.annotations)
+            };
             if known.holds(&wanted.data) && known.marks().is_some_and(marked) {
                 return (format!("{base}-v{version}"), Step::Nothing);
             }
@@ -276,8 +284,56 @@ fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>
     known.iter().all(|(name, value)| own(name) || wanted.get(name) == Some(value))
 }
 
-/// What the API server says of a Secret may show what is in it: only where the fault is.
+/// Whether the annotations of a version do not say otherwise than those that are wanted. Anybody may have added some.
+fn agrees(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(name, value)| known.get(name).is_none_or(|known| known == value))
+}
+
+/// What the API server says of a Secret may show what is in it: only where the fault is. What a webhook says is
+/// anything.
 fn secretless(why: &str) -> String {
+    const DENIED: &str = "denied the request";
+    let why = why.find(DENIED).and_then(|at| why.get(..at + DENIED.len())).unwrap_or(why);
     let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
     fields.chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_secret_that_was_refused_does_not_show_what_is_in_it() {
+        for (why, said) in [
+            (
+                "Secret \"s\" is invalid: data[k]: Invalid value: \"PLANTED\"",
+                "Secret \"s\" is invalid: data[k]",
+            ),
+            (
+                "admission webhook \"w.example\" denied the request: no PLANTED: here",
+                "admission webhook \"w.example\" denied the request",
+            ),
+            (
+                "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: PLANTED",
+                "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request",
+            ),
+        ] {
+            assert_eq!(secretless(why), said);
+        }
+    }
+
+    #[test]
+    fn another_value_of_an_annotation_is_another_version_and_what_somebody_added_is_none() {
+        let of = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (name, known, wanted, agree) in [
+            ("the same", of(&[("a", "1")]), of(&[("a", "1")]), true),
+            ("another value", of(&[("a", "1")]), of(&[("a", "2")]), false),
+            ("somebody added one", of(&[("a", "1"), ("b", "1")]), of(&[("a", "1")]), true),
+            ("one is added", of(&[]), of(&[("a", "1")]), true),
+        ] {
+            assert_eq!(agrees(&known, &wanted), agree, "{name}");
+        }
+    }
 }

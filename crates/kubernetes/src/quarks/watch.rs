@@ -78,8 +78,8 @@ impl Follows<DynamicObject> for OfResources {
     }
 
     fn forget(self, table: &mut Table, object: &DynamicObject) -> Vec<Key> {
-        let key = Resource::of(self.0, object).map(|resource| resource.key());
-        key.into_iter().for_each(|key| table.forget(&key));
+        let gone = Resource::of(self.0, object);
+        gone.into_iter().for_each(|gone| table.forget_one(&gone.key(), &gone.uid));
         Vec::new()
     }
 
@@ -126,7 +126,8 @@ impl Follows<Pod> for OfPods {
 
     /// What it left stays known until its run is settled.
     fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
-        self.learn(table, pod).1
+        let gone = SeenPod::of(pod).map(|pod| SeenPod { gone: true, ..pod });
+        gone.and_then(|pod| table.learn_pod(pod)).into_iter().collect()
     }
 
     fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
@@ -239,6 +240,8 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        // That the agent's went may not have been told.
+        table.agents.retain(|namespace| scope.as_ref().is_some_and(|scope| scope != namespace));
         finish(table, scope, Kind::ConfigMap, &listed)
     }
 }
@@ -433,5 +436,46 @@ impl Controller {
             }
             !goes
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_made_anew_is_not_forgotten_with_the_one_before() {
+        let of = |uid: &str, version: &str| -> DynamicObject {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
+                "spec": {},
+            }))
+            .unwrap()
+        };
+        let follows = OfResources(Dialect::QuarksJob);
+        let mut table = Table::new(2, b"key");
+        let known = |table: &Table| {
+            let found = table.keys(None).into_iter().next()?;
+            Some(table.get(&found)?.resource.clone()?.uid.to_string())
+        };
+        follows.learn(&mut table, &of("first", "1"));
+        follows.learn(&mut table, &of("second", "3"));
+        follows.forget(&mut table, &of("first", "2"));
+        assert_eq!(known(&table).as_deref(), Some("second"), "a watch is behind an answer");
+        follows.forget(&mut table, &of("second", "4"));
+        assert_eq!(known(&table), None);
+    }
+
+    #[test]
+    fn an_agent_that_went_while_nothing_was_watched_is_brought_again() {
+        for (scope, left) in [(None, vec![]), (Some("a"), vec!["b"]), (Some("c"), vec!["a", "b"])] {
+            let mut table = Table::new(2, b"key");
+            table.agents.extend(["a", "b"].map(Arc::from));
+            OfConfigMaps.finish(&mut table, &scope.map(Arc::from), HashSet::new());
+            let mut found: Vec<&str> = table.agents.iter().map(|it| &**it).collect();
+            found.sort_unstable();
+            assert_eq!(found, left, "a list of {scope:?} is without it");
+        }
     }
 }

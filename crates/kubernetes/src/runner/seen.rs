@@ -14,6 +14,7 @@ use super::manifest::{
 };
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
+use crate::nodes::{is_silent, is_unheard};
 use crate::warnings::{MOUNTS, Warned};
 
 /// Of a Job.
@@ -416,24 +417,6 @@ fn was_rejected(status: &PodStatus) -> bool {
         || reason.starts_with("OutOf")
         || said.starts_with("Pod was rejected")
         || (reason == "Evicted" && said.contains("The node had condition"))
-}
-
-/// Whether the node's controller has given up a node whose kubelet says nothing: of a pod it changes this
-/// one condition.
-fn is_silent(status: &PodStatus) -> bool {
-    let is = |type_: &str, value: &str| {
-        let mut conditions = status.conditions.iter().flatten();
-        conditions.any(|condition| condition.type_ == type_ && condition.status == value)
-    };
-    let lost = status.reason.as_deref() == Some("NodeLost");
-    lost || status.phase.as_deref() == Some("Unknown")
-        || (is("Ready", "False") && is("ContainersReady", "True"))
-}
-
-/// Whether a pod has a node, and not yet a word of its kubelet: the first is when it took the pod.
-fn is_unheard(pod: &Pod) -> bool {
-    let is_placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    is_placed && pod.status.as_ref().is_none_or(|status| status.start_time.is_none())
 }
 
 /// Who takes a pod away, and why: servers since 1.25 say so.

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use super::seen::{End, Ended, SeenJob, SeenPod, Stage, Warning};
 use super::watch::Seen;
+use crate::nodes::{self, MAKES, UNHEARD};
 
 /// How long after a run's time a node may be silent before its pods are no longer waited for, in seconds.
 const SILENCE: i64 = 60;
 /// How long Kubernetes may take to make a pod before that is worth telling, in seconds.
 const PATIENCE: i64 = 2;
-/// How long a kubelet may say nothing of a pod that its node was given before that is worth telling, in seconds.
-const UNHEARD: i64 = 5;
-/// How long a kubelet may take to make a pod without a word, in seconds.
-const MAKES: i64 = 30;
 /// As the Job's controller says it a moment later.
 const OVER_TIME: &str = "Job was active longer than specified deadline";
 
@@ -206,8 +203,7 @@ fn without_message(end: &End) -> String {
 }
 
 fn silent(pod: &SeenPod) -> String {
-    let node = pod.node.as_deref().unwrap_or("it is on");
-    format!("the node {node} is not heard of: its kubelet is stopped, or cut off")
+    nodes::silent(pod.node.as_deref())
 }
 
 /// Of pods that are waited for, of which one is on a node that is not heard of.
@@ -220,17 +216,10 @@ fn silence(pods: &[SeenPod]) -> Option<String> {
 fn unheard(pod: &SeenPod, now: i64) -> Option<String> {
     let node = pod.node.as_deref()?;
     let age = now.saturating_sub(pod.created);
-    if pod.unheard {
-        return (age > UNHEARD).then(|| {
-            format!("the node {node} has not said a word of its pod: its kubelet is stopped, cut off or busy")
-        });
+    match pod.unheard {
+        true => (age > UNHEARD).then(|| nodes::unheard(node)),
+        false => (age > MAKES).then(|| nodes::makes(node)),
     }
-    (age > MAKES).then(|| {
-        format!(
-            "the node {node} makes its pod for more than {MAKES} s, and says no more: it may be pulling the image, or \
-             its kubelet is stopped or cut off"
-        )
-    })
 }
 
 /// Of pods that are waited for no longer.

@@ -46,7 +46,7 @@ async fn a_run_costs_five_writes_and_no_read() {
     assert_eq!(calls.take(), expected);
 }
 
-/// Before Kubernetes 1.29, of a container whose command only its image names.
+/// Before Kubernetes 1.32, of a container whose command only its image names.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing() {
     let mut town = Town::still("qjob-budget-sidecar").await;

@@ -69,8 +69,8 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     assert_eq!(run["trigger"], "config-change");
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 2);
-    // One that comes during a run is seen after it.
-    let slow = json!({"spec": {"template": {"spec": {"template": {"spec": {
+    // One that comes during a run has another beside it: under `Queue` it is seen after it.
+    let slow = json!({"spec": {"concurrencyPolicy": "Queue", "template": {"spec": {"template": {"spec": {
         "containers": [{
             "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["sleep", "3"],
             "envFrom": [{"configMapRef": {"name": "config"}}],
@@ -81,9 +81,40 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     town.until("a", "running", |it| it["metadata"].is_null() && it["status"]["completed"] == false)
         .await;
     town.config_map("config", "10").await;
+    let waits = |it: &Value| it["status"].to_string().contains("it waits for the end of run 3");
+    town.until("a", "said to wait", waits).await;
     town.ended("a", 4).await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_hangs_on_a_bad_configuration_is_mended_by_a_good_one_as_the_policy_says() {
+    let town = Town::new("mended").await;
+    for (policy, reasons) in
+        [("Allow", vec!["Completed"]), ("Replace", vec!["Completed", "Replaced"])]
+    {
+        let name = policy.to_lowercase();
+        town.make_secret(secret(&name, "bad")).await;
+        let mut pod = pod("until [ \"$key\" = good ]; do sleep 1; done");
+        pod["containers"][0]["envFrom"] = json!([{"secretRef": {"name": name}}]);
+        let mut spec = spec("once", &pod);
+        spec["updateOnConfigChange"] = json!(true);
+        spec["concurrencyPolicy"] = json!(policy);
+        town.create(&name, spec).await;
+        // What it hangs on is read when its container begins.
+        town.one_runs(&name).await;
+        town.make_secret(secret(&name, "good")).await;
+        let run = town.ended(&name, 2).await;
+        assert_eq!(
+            (&run["trigger"], &run["reason"]),
+            (&json!("config-change"), &json!("Completed"))
+        );
+        let object = town.get(&name).await;
+        let history = object["status"]["history"].as_array().unwrap();
+        let found: Vec<_> = history.iter().map(|run| run["reason"].as_str().unwrap()).collect();
+        assert_eq!(found, reasons, "{policy}: {object:#}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -170,6 +170,19 @@ impl Town {
         self.list().await
     }
 
+    /// Waits until a pod of this one runs.
+    pub(crate) async fn one_runs(&self, name: &str) {
+        let begin = Instant::now();
+        let of = ListParams::default().labels(&format!("quarks.cloudfoundry.org/qjob-name={name}"));
+        let runs = |pod: &Pod| {
+            pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"))
+        };
+        while !self.cluster.api::<Pod>().list(&of).await.unwrap().iter().any(runs) {
+            assert!(begin.elapsed() < PATIENCE, "{name} never runs");
+            sleep(LOOK).await;
+        }
+    }
+
     /// Waits until every pod was asked to go, or is gone, and none of its containers runs. A kubelet of 1.20
     /// removes a pod only when it has tidied up, some tens of seconds after its containers have ended.
     pub(crate) async fn nothing_runs(&self) {

@@ -222,6 +222,36 @@ async fn d6_output_of_any_failure_is_kept_where_that_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d6_output_is_kept_of_what_kubernetes_takes_away_when_it_gives_up() {
+    for town in both_ways("d6-away").await {
+        // A sidecar is told to end as the container is, and reads what is there by then.
+        let trap = match town.settings.wraps {
+            true => format!("ends() {{ {WELL}; exit 3; }}; trap ends TERM; sleep 80 & wait"),
+            false => format!("{WELL}; trap 'exit 3' TERM; sleep 80 & wait"),
+        };
+        let again = format!("{WELL}; exit 1");
+        for (name, script, policy, limits) in [
+            ("again", &again, "OnFailure", json!({"backoffLimit": 1})),
+            ("late", &trap, "Never", json!({"backoffLimit": 0, "activeDeadlineSeconds": 4})),
+        ] {
+            let mut spec = makes(script, json!({"name": name}));
+            spec["output"]["writeOnFailure"] = json!(true);
+            let job = &mut spec["template"]["spec"];
+            let pod = &mut job["template"]["spec"];
+            pod["restartPolicy"] = json!(policy);
+            pod["terminationGracePeriodSeconds"] = json!(10);
+            job.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+            town.create(name, spec).await;
+        }
+        for (name, reason) in [("again", "BackoffLimitExceeded"), ("late", "DeadlineExceeded")] {
+            let run = town.ended(name, 1).await;
+            assert_eq!((&run["reason"], &run["made"]), (&json!(reason), &json!([name])), "{run}");
+            assert_eq!(town.data(name).await["foo"], "1");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_an_output_is_said_and_the_job_is_kept() {
     let town = Town::new("wrong").await;
     for (name, script, reason, words) in [

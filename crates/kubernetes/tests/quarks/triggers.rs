@@ -95,7 +95,13 @@ async fn a_run_of_one_that_was_completed_takes_that_back() {
     let object =
         town.until("a", "triggered", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
     assert!(!is_completed(&object), "{object:#}");
-    town.until("a", "completed", is_completed).await;
+    let succeeded = |object: &Value| {
+        let mut conditions = object["status"]["conditions"].as_array().unwrap().iter();
+        conditions.find(|it| it["type"] == "Succeeded").unwrap()["status"].clone()
+    };
+    assert_eq!(succeeded(&object), "Unknown", "whoever waits for it waits for this run");
+    let object = town.until("a", "completed", is_completed).await;
+    assert_eq!(succeeded(&object), "True");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,6 +240,21 @@ async fn triggers_that_meet_a_run_do_as_the_policy_says() {
         assert_eq!(object["spec"]["trigger"]["strategy"], "manual", "{name}");
     }
     town.no_jobs().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_is_exceeded_is_named() {
+    let town = Town::new("quota").await;
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    let quota = serde_json::from_value(quota).unwrap();
+    let quotas = town.cluster.api::<k8s_openapi::api::core::v1::ResourceQuota>();
+    quotas.create(&Default::default(), &quota).await.unwrap();
+    town.create("a", spec("once", &pod("true"))).await;
+    let is_said = |object: &Value| {
+        let conditions = object["status"]["conditions"].to_string();
+        conditions.contains("its pod is forbidden: exceeded quota: none")
+    };
+    town.until("a", "told", is_said).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,8 @@ mod attempts;
 mod seeds;
 
 mod deaths;
+mod late;
+mod nodes;
 mod outages;
 mod town;
 mod users;

@@ -107,6 +107,16 @@ impl Town {
         let (namespace, folder) = (name.to_owned(), place.folder.clone());
         Self { client, namespace, kubelet, attempts, folder }
     }
+
+    /// The kubelet says nothing any more.
+    pub(crate) fn stop_kubelet(&mut self) {
+        self.kubelet.stop();
+    }
+
+    /// How many pods have begun.
+    pub(crate) fn begun(&self) -> usize {
+        self.kubelet.ledger().values().map(|run| run.begun.len()).sum()
+    }
 }
 
 /// What pods do, by the seed: one in nine fails.

@@ -32,6 +32,18 @@ pub(crate) async fn sure<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() 
     }
 }
 
+/// Waits until there is what is asked for.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "never {what}");
+        sleep(LOOK).await;
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Told to run, again and again.
@@ -90,6 +102,12 @@ impl User {
         }
     }
 
+    /// One who tells a QuarksJob to run.
+    pub(crate) fn who_tells(town: &Arc<Town>) -> Self {
+        let (manner, random) = (Manner::Errand, Random::new(0));
+        Self { town: Arc::clone(town), random, manner, name: "errand".to_owned(), triggers: 0 }
+    }
+
     pub(crate) async fn run(mut self) -> Self {
         self.pause(600).await;
         match self.manner {
@@ -104,7 +122,7 @@ impl User {
         sleep(Duration::from_millis(self.random.below(most))).await;
     }
 
-    async fn create(&self, strategy: &str, follows: bool) {
+    pub(crate) async fn create(&self, strategy: &str, follows: bool) {
         let mut container = json!({"name": "c", "image": "none", "command": ["none"]});
         if !matches!(self.manner, Manner::Errand | Manner::Robbed) {
             container["envFrom"] = json!([{"configMapRef": {"name": self.name}}]);

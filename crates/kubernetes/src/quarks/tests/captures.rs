@@ -143,3 +143,26 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
         left["volumes"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
     assert_eq!(names, ["output-d", "output-other"]);
 }
+
+#[test]
+fn what_brings_the_agent_is_let_in_where_the_container_that_it_is_for_is() {
+    let delivery = Delivery::from("image");
+    let key = KeyPair::generate().public().clone();
+    let means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
+    let map = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
+    let map = OutputMap::of(Dialect::QuarksJob, &map);
+    let of = |context: Value| {
+        let mut pod = json!({"containers": [
+            {"name": "c", "image": "i", "command": ["x"], "securityContext": context},
+        ]});
+        capture_files(&mut pod, "run", &map, &means);
+        pod["initContainers"][0]["securityContext"].clone()
+    };
+    let least = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    assert_eq!(of(json!({"privileged": true})), least);
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    assert_eq!(of(restricted.clone()), restricted);
+}

@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::quarks::report;
 use crate::quarks::seen::SeenPod;
 
 /// A pod whose containers have ended with these codes, or go on; a native sidecar is among the first.
@@ -114,4 +115,33 @@ fn a_native_sidecar_is_told_where_a_mesh_goes_on_and_counts_as_it_ended_first() 
         assert_eq!(pod.containers["output-persist"].message, "m", "{name}");
         assert_eq!(pod.anew, name != "it has ended", "{name}");
     }
+}
+
+#[test]
+fn of_a_pod_that_was_evicted_the_outcome_says_so() {
+    let mut object = object(&[], None);
+    object["status"] = json!({
+        "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
+    });
+    let pod = seen(&object);
+    assert!(pod.over && !pod.succeeded);
+    assert_eq!(report::ends(&pod), "Evicted: The node was low on resource: memory.");
+}
+
+#[test]
+fn how_a_container_ended_before_it_was_started_again_is_known() {
+    let mut object = object(&[("c", None)], None);
+    let ended = json!({"terminated": {"exitCode": 3, "reason": "Error", "message": "m"}});
+    let container = &mut object["status"]["containerStatuses"][0];
+    (container["state"], container["lastState"]) =
+        (json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended.clone());
+    let waiting = seen(&object);
+    assert!(!waiting.over);
+    assert_eq!(waiting.before["c"].message, "m");
+    assert_eq!(report::ends(&waiting), "container c exited with 3");
+    assert!(report::left([waiting].iter()).is_some());
+    let container = &mut object["status"]["containerStatuses"][0];
+    container["state"] = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
+    let killed = seen(&object);
+    assert_eq!(report::ends(&killed), "container c exited with 137", "the last one counts");
 }

@@ -1,0 +1,124 @@
+//! What a job follows has changed.
+
+use super::*;
+
+#[test]
+fn a_changed_configuration_is_a_trigger_once_it_is_settled() {
+    let changed =
+        |state: State| State { references: references(&[("secret/a", data("2"))]), ..state };
+    assert_eq!(decide(&done(), NOW), Decision::default(), "it has not changed");
+    let decision = decide(&changed(done()), NOW);
+    let Some(Action::Record { record, strategy, .. }) = decision.actions.first() else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(record.open, [run(2, Trigger::ConfigChange)]);
+    assert_eq!(record.references, Some(references(&[("secret/a", data("2"))])));
+    assert_eq!(*strategy, Strategy::Done);
+
+    let young = State { unchanged: Duration::from_millis(10), ..changed(done()) };
+    assert_eq!(decide(&young, NOW).wait, Some(Wait::Changes));
+    let deaf = State { follows_config: false, ..changed(done()) };
+    assert_eq!(decide(&deaf, NOW), Decision::default());
+    let errand = State { strategy: Strategy::Manual, ..changed(done()) };
+    assert_eq!(decide(&errand, NOW), Decision::default(), "errands run when they are told to");
+}
+
+#[test]
+fn what_is_never_quiet_counts_all_the_same() {
+    for (name, unchanged, differs, waits) in [
+        ("it has changed just now", 0, 0, true),
+        ("it was quiet for long, and the record is new", 9000, 10, true),
+        ("it is quiet", 1000, 1000, false),
+        ("it changes again and again", 500, 9000, true),
+        ("it goes on to", 500, 10_000, false),
+    ] {
+        let state = State {
+            references: references(&[("secret/a", data("2"))]),
+            unchanged: Duration::from_millis(unchanged),
+            differs: Duration::from_millis(differs),
+            ..done()
+        };
+        assert_eq!(decide(&state, NOW).wait, waits.then_some(Wait::Changes), "{name}");
+    }
+}
+
+#[test]
+fn a_change_during_a_run_does_as_the_spec_says_and_is_never_passed_over() {
+    let state = |concurrency| {
+        let mut state = State { concurrency, ..done() };
+        state.record.last = 2;
+        state.record.open = vec![run(2, Trigger::ConfigChange)];
+        state.runs.insert(2, Work::Going);
+        state.references = references(&[("secret/a", data("2"))]);
+        state
+    };
+    for (concurrency, beside, replaced, wait) in [
+        (Concurrency::Allow, true, false, None),
+        (Concurrency::Forbid, false, false, Some(Wait::Run)),
+        (Concurrency::Queue, false, false, Some(Wait::Run)),
+        (Concurrency::Replace, false, true, Some(Wait::Run)),
+    ] {
+        let mut state = state(concurrency);
+        let decision = decide(&state, NOW);
+        let records = |actions: &[Action]| {
+            actions.iter().any(|it| {
+                let Action::Record { record, passed_over: None, .. } = it else { return false };
+                record.open.last() == Some(&run(3, Trigger::ConfigChange))
+            })
+        };
+        let settles = |it: &Action| matches!(it, Action::Settle(run, _) if run.id == 2);
+        assert_eq!(records(&decision.actions), beside, "{concurrency:?}: {decision:?}");
+        assert_eq!(decision.actions.iter().any(settles), replaced, "{concurrency:?}");
+        assert_eq!(decision.wait, wait, "{concurrency:?}");
+        state.settled.insert(2);
+        state.runs.clear();
+        assert!(records(&decide(&state, NOW).actions), "{concurrency:?}, and it has ended");
+        let young = State { unchanged: Duration::ZERO, ..state };
+        assert_eq!(decide(&young, NOW).wait, Some(Wait::Changes), "{concurrency:?}: a burst");
+    }
+}
+
+#[test]
+fn changes_count_from_the_first_look_at_one_that_never_ran() {
+    let mut state = done();
+    state.record = Record::default();
+    state.settled.clear();
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, strategy: Strategy::Done, .. }] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((record.last, record.open.len()), (0, 0));
+    state.record = record.clone();
+    assert_eq!(decide(&state, NOW), Decision::default());
+}
+
+#[test]
+fn what_counts_as_a_change() {
+    let version = Held::Version;
+    let a = |held: Held| references(&[("secret/a", held)]);
+    for (name, before, now, expected) in [
+        ("nothing", a(data("1")), a(data("1")), false),
+        ("data", a(data("1")), a(data("2")), true),
+        ("a higher version", a(version(1)), a(version(2)), true),
+        ("a lower version", a(version(2)), a(version(1)), false),
+        ("removed", a(data("1")), a(Held::Nothing(())), false),
+        ("an optional one comes", a(Held::Nothing(())), a(data("1")), true),
+        ("a further one", References::new(), a(data("1")), true),
+        ("one less", a(data("1")), References::new(), true),
+        ("versions instead of one", a(data("1")), a(version(1)), true),
+    ] {
+        assert_eq!(differ(&before, &now), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_is_removed_and_comes_back_as_it_was_is_no_change() {
+    let mut state = done();
+    state.references = references(&[("secret/a", Held::Nothing(()))]);
+    assert_eq!(decide(&state, NOW), Decision::default());
+    // A run meanwhile remembers it.
+    state.strategy = Strategy::Now;
+    let actions = decide(&state, NOW).actions;
+    let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
+    assert_eq!(record.references, Some(references(&[("secret/a", data("1"))])));
+}
