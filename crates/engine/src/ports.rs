@@ -192,7 +192,7 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves once for each catalog that another process has saved, or for several of them at once, unless it was
     /// read by now; never where there is but one process. To be dropped loses none.
     async fn catalog_changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

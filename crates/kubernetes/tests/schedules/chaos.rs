@@ -119,7 +119,7 @@ impl Manner {
             hand: seed.is_multiple_of(3),
             skew: seed % 5 == 2,
             by_hand: seed % 4 == 1,
-            by_config_map: seed / 10 % 2 == 0,
+            by_config_map: (seed / 10).is_multiple_of(2),
             keep_failed: Duration::from_secs(u64::from(seed % 7 == 2)),
             outage: false,
         }
