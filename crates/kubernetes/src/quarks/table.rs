@@ -330,14 +330,16 @@ impl Table {
         }
         let uid = Arc::clone(&job.uid);
         let lingers = known.is_some_and(|known| known.lingers);
+        let same = known.filter(|known| known.uid == uid);
         // A server that knows no such thing keeps no word of it, however often it is told.
-        let told = known.is_some_and(|known| known.uid == uid && known.expires);
-        let expires = job.expires || told;
+        let expires = job.expires || same.is_some_and(|known| known.expires);
+        // What a watch has yet to say of one that was deleted would have it deleted again.
+        let deleting = job.deleting || same.is_some_and(|known| known.deleting);
         let is_settled = entry.resource.as_ref().is_some_and(|it| it.ended(job.run).is_some());
         let is_other = |known: &Arc<str>| is_settled && *known != uid;
         let late = known.is_some_and(|known| known.late || is_other(&known.uid))
             || entry.past.get(&job.run).is_some_and(is_other);
-        entry.jobs.insert(job.run, SeenJob { lingers, expires, late, ..job });
+        entry.jobs.insert(job.run, SeenJob { lingers, expires, deleting, late, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             self.pods.remove(&uid);

@@ -441,6 +441,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use super::super::seen::SeenJob;
     use super::*;
 
     #[test]
@@ -477,5 +478,30 @@ mod tests {
             found.sort_unstable();
             assert_eq!(found, left, "a list of {scope:?} is without it");
         }
+    }
+
+    #[test]
+    fn a_job_that_was_deleted_is_not_deleted_again_for_what_a_watch_says_of_it_later() {
+        let job = |version: &str| {
+            let job: Job = serde_json::from_value(serde_json::json!({
+                "metadata": {
+                    "name": "a-0123456789abcdef", "namespace": "n", "uid": "u",
+                    "resourceVersion": version,
+                    "annotations": {"manciple.dev/run-id": "1"},
+                    "ownerReferences": [{
+                        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                        "name": "a", "uid": "owner", "controller": true,
+                    }],
+                },
+                "spec": {"template": {"spec": {"containers": []}}},
+            }))
+            .unwrap();
+            SeenJob::of(&job).unwrap()
+        };
+        let mut table = Table::new(2, b"key");
+        let key = table.learn_job(job("1"));
+        table.goes(&key, 1);
+        table.learn_job(job("2"));
+        assert!(table.known_job("u").unwrap().deleting);
     }
 }
