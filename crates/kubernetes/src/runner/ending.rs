@@ -203,9 +203,10 @@ impl Shared {
         let seen = self.known.get(name);
         let Some(job) = &seen.job else {
             return match self.find_job(name).await? {
+                // It may go on, and is ended then.
                 Some(job) if job.released.is_none() => {
-                    self.known.learn(job.clone());
-                    self.let_go(&job).await
+                    self.known.learn(job);
+                    Box::pin(self.release(name)).await
                 }
                 Some(_) => Ok(()),
                 // What it was to be given may be there: whoever was to start it was ended, or refused.
