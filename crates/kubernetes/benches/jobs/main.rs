@@ -10,6 +10,7 @@
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+mod machine;
 mod phases;
 
 use std::os::unix::fs::PermissionsExt;
@@ -45,6 +46,8 @@ esac
 struct Runs {
     times: Vec<Duration>,
     steps: Vec<[f64; 6]>,
+    /// Of the whole machine, until the last was over, in seconds.
+    cpu: f64,
 }
 
 #[tokio::main]
@@ -118,12 +121,15 @@ fn report(what: &str, runs: &mut [Runs; 3]) {
         runs.times.sort();
         let median = runs.times.get(runs.times.len() / 2).copied().unwrap_or_default();
         let last = runs.times.last().copied().unwrap_or_default();
-        let (bare_median, bare_last) = *first.get_or_insert((median, last));
+        let cpu = runs.cpu / runs.times.len() as f64;
+        let (bare_median, bare_last, bare_cpu) = *first.get_or_insert((median, last, cpu));
         println!(
-            "  {:10} median {median:.2?}, ratio {:.2}; last {last:.2?}, ratio {:.2}",
+            "  {:10} median {median:.2?}, ratio {:.2}; last {last:.2?}, ratio {:.2}; CPU of the machine {cpu:.3} s each, \
+             ratio {:.2}",
             kind.word(),
             median.as_secs_f64() / bare_median.as_secs_f64(),
             last.as_secs_f64() / bare_last.as_secs_f64(),
+            cpu / bare_cpu,
         );
     }
     phases::print(&Kind::ALL.map(Kind::word), &[&runs[0].steps, &runs[1].steps, &runs[2].steps]);
@@ -133,6 +139,7 @@ impl Runs {
     fn add(&mut self, other: Self) {
         self.times.extend(other.times);
         self.steps.extend(other.steps);
+        self.cpu += other.cpu;
     }
 }
 
@@ -177,10 +184,13 @@ impl Bench {
             one(name).await;
             (name, begun, Instant::now())
         });
+        let before = machine::busy();
         let ended = join_all(runs).await;
+        let cpu = machine::busy() - before;
         // What was seen last may be told a moment after the outcome.
         tokio::time::sleep(Duration::from_millis(200)).await;
         Runs {
+            cpu,
             times: ended.iter().map(|(_, begun, over)| *over - *begun).collect(),
             steps: ended
                 .iter()

@@ -9,6 +9,8 @@
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+#[path = "../jobs/machine.rs"]
+mod machine;
 mod memory;
 mod pods;
 mod process;

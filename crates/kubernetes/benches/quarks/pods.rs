@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::machine;
 use crate::process::{Process, create, load, resources};
 use crate::support::Cluster;
 
@@ -28,12 +29,20 @@ pub(crate) async fn bench() {
     clear(&cluster).await;
     println!("{MANY} on real pods, {ROUNDS} rounds; load {}", load());
     for round in 0..ROUNDS {
+        let begun = machine::busy();
         let bare = bare(&cluster, &format!("bare-{round}"), MANY).await;
+        let bare_cpu = (machine::busy() - begun) / MANY as f64;
         clear(&cluster).await;
+        let begun = machine::busy();
         let ours = quarks(&cluster, &format!("ours-{round}"), MANY).await;
+        let cpu = (machine::busy() - begun) / MANY as f64;
         clear(&cluster).await;
         let ratio = ours.as_secs_f64() / bare.as_secs_f64();
-        println!("  bare {bare:.1?}, with output {ours:.1?}: {ratio:.2} times");
+        println!(
+            "  bare {bare:.1?}, with output {ours:.1?}: {ratio:.2} times; CPU of the machine {bare_cpu:.3}, {cpu:.3} s \
+             each: {:.2} times",
+            cpu / bare_cpu,
+        );
     }
     println!("  resident {:.1} MB", process.memory().0);
     drop(process);
