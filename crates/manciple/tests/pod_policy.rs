@@ -121,7 +121,8 @@ fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
     assert!(String::from_utf8_lossy(&logs.stdout).contains("no luck"), "{logs:?}");
     for what in ["jobs", "pods"] {
         let gone = || of_instances(what).is_empty().then_some(());
-        assert!(within(60, gone).is_some(), "{what} stay: {:?}", of_instances(what));
+        // A minute at least, whatever is said: their names are taken for that time.
+        assert!(within(150, gone).is_some(), "{what} stay: {:?}", of_instances(what));
     }
 }
 

@@ -22,7 +22,7 @@ const OVER: Duration = Duration::from_secs(20);
 /// How long a pod is waited for that is about to begin.
 const BEGUN: Duration = Duration::from_secs(10);
 /// How long a question may take that only makes a message better.
-const QUICK: Duration = Duration::from_secs(1);
+const QUICK: Duration = Duration::from_secs(3);
 /// How long after its time a pod may still be there, in seconds.
 const LATE: i64 = 2;
 /// How long after its time a pod that never began is taken for one that never will.

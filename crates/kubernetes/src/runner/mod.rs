@@ -423,8 +423,11 @@ impl Shared {
             )
         };
         if over(&seen) {
-            self.look_up(name).await?;
-            return Ok(self.known.get(name));
+            return match self.look_up(name).await {
+                // Rights go with their namespace, and what the watches have told is all there will be.
+                Ok(()) | Err(CallError::Forbidden(_)) => Ok(self.known.get(name)),
+                Err(error) => Err(error),
+            };
         }
         Ok(seen)
     }
@@ -449,11 +452,15 @@ impl Shared {
             }
             Standing::Going { said, .. } => return Ok(RunState::Running { progress: said }),
             Standing::ToEnd(why) => {
-                match &why {
+                let fenced = match &why {
                     Ended::Lost(_) => self.fence_taken(name).await,
                     why => self.fence(name, why).await,
+                };
+                match fenced {
+                    // As above: then all of it is being ended.
+                    Ok(()) | Err(CallError::Forbidden(_)) => {}
+                    Err(error) => return Err(unavailable(error)),
                 }
-                .map_err(unavailable)?;
                 let (Ended::Lost(why) | Ended::Hopeless(why)) = why else {
                     return Ok(RunState::Running { progress: None });
                 };
@@ -478,7 +485,11 @@ impl Shared {
 
     /// Why a run is lost; where its Job was deleted, with more than that, and the same each time.
     async fn why_lost(&self, name: &RunName, seen: Seen, why: String) -> String {
-        let open = seen.job.as_ref().is_some_and(|job| job.deleted && job.ended.is_none());
+        // Whoever fenced it off may have had no answer as to that, or no right to ask any more.
+        let open = seen
+            .job
+            .as_ref()
+            .is_some_and(|job| job.deleted && matches!(job.ended, None | Some(Ended::Lost(_))));
         if !open {
             return why;
         }
