@@ -1,5 +1,5 @@
-//! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, what one
-//! has accepted the other answers for, and a rolling restart loses nothing that goes on.
+//! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, and what one
+//! has accepted the other answers for.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -60,29 +60,6 @@ impl Place<'_> {
         let said = manciple(&second.url, &["status", "shop", "-o", "json"])?;
         ensure!(said.contains("ready"), "{other} does not answer for what {one} made: {said}");
         manciple(&second.url, &["deprovision", "shop"])?;
-        self.rolls(&second)
-    }
-
-    /// A rolling restart while operations go on: none is lost.
-    fn rolls(&self, before: &Forward) -> anyhow::Result<()> {
-        self.run(&["rollout", "status", "deployment/manciple", "--timeout=120s"])?;
-        let orders: Vec<String> = (0..6).map(|number| format!("rolling-{number}")).collect();
-        for name in &orders {
-            manciple(&before.url, &["provision", "manciple-files", "plain", name, "--no-wait"])?;
-        }
-        self.run(&["rollout", "restart", "deployment/manciple"])?;
-        self.run(&["rollout", "status", "deployment/manciple", "--timeout=120s"])?;
-        let after = self.forward("deployment/manciple")?;
-        for name in &orders {
-            self.until(&format!("{name} is ready"), |_| {
-                let said = manciple(&after.url, &["status", name, "-o", "json"])?;
-                ensure!(!said.contains("broken"), "{name}: {said}");
-                Ok(said.contains("\"ready\""))
-            })?;
-        }
-        for name in &orders {
-            manciple(&after.url, &["deprovision", name])?;
-        }
         Ok(())
     }
 
