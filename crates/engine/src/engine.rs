@@ -14,7 +14,7 @@ use crate::names;
 use crate::permits::Permits;
 use crate::policy::Policy;
 use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError, Stored};
-use crate::record::{Key, Record};
+use crate::record::{Key, Phase, Record};
 use crate::withdrawn::Former;
 
 /// How often tombstones and leftover runs are looked for.
@@ -102,7 +102,10 @@ impl Shared {
         let said = next.operation.progress.as_ref();
         let is_news = said.is_some() && said != before.operation.progress.as_ref();
         let begins = said.is_some_and(|said| said.starts_with(NOT_YET));
-        is_news && (begins || !self.can(&next.ordered.service_id, Capability::Progress))
+        // Work elsewhere says how far it is whenever it is asked after.
+        let goes_on = matches!(next.operation.phase, Phase::External { .. })
+            || self.can(&next.ordered.service_id, Capability::Progress);
+        is_news && (begins || !goes_on)
     }
 
     /// The permits that runs of a service need.
