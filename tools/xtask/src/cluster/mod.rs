@@ -78,6 +78,8 @@ impl Place {
 pub(crate) fn up() -> anyhow::Result<PathBuf> {
     let place = Place::of_this_machine()?;
     if ready(&place) {
+        // A kubelet whose disk was full has removed every image that no pod had in use.
+        load_images(&place)?;
         eprintln!("the cluster is up: export KUBECONFIG={}", place.kubeconfig().display());
         return Ok(place.kubeconfig());
     }
