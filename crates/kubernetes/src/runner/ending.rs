@@ -348,7 +348,7 @@ impl Shared {
 }
 
 /// Whether a pod that has a node, and has not ended, was deleted without grace; others always are.
-fn was_forced(pod: &SeenPod) -> bool {
+pub(super) fn was_forced(pod: &SeenPod) -> bool {
     let goes_on = matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
     goes_on && pod.node.is_some() && pod.going.is_some() && pod.going == pod.asked
 }

@@ -483,13 +483,15 @@ impl Shared {
         })
     }
 
-    /// Why a run is lost; where its Job was deleted, with more than that, and the same each time.
+    /// Why a run is lost; where its Job was deleted, or its pod by force, with more than that, and the same
+    /// each time.
     async fn why_lost(&self, name: &RunName, seen: Seen, why: String) -> String {
-        // Whoever fenced it off may have had no answer as to that, or no right to ask any more.
-        let open = seen
-            .job
-            .as_ref()
-            .is_some_and(|job| job.deleted && matches!(job.ended, None | Some(Ended::Lost(_))));
+        // Whoever fenced it off may have had no answer as to that, no right to ask any more, or no time: of a
+        // namespace that goes, the pods' ends may be told together, as they are of what is removed by force.
+        let by_force = seen.pods.first().is_some_and(ending::was_forced);
+        let open = seen.job.as_ref().is_some_and(|job| {
+            (job.deleted || by_force) && matches!(job.ended, None | Some(Ended::Lost(_)))
+        });
         if !open {
             return why;
         }
