@@ -1,5 +1,5 @@
-//! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, and what one
-//! has accepted the other answers for.
+//! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, what one
+//! has accepted the other answers for, and a rolling restart loses nothing of what goes on.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -49,10 +49,8 @@ impl Place<'_> {
             let status = &budget["status"];
             Ok(status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1)
         })?;
-        let pods =
-            self.run(&["get", "pods", "-l", "app.kubernetes.io/name=manciple", "-o", "name"])?;
-        let pods: Vec<&str> = pods.lines().collect();
-        let [one, other] = pods[..] else { anyhow::bail!("two replicas, not {pods:?}") };
+        let pods = self.replicas()?;
+        let [one, other] = &pods[..] else { anyhow::bail!("two replicas, not {pods:?}") };
         let first = self.forward(one)?;
         manciple(&first.url, &["provision", "manciple-files", "plain", "shop"])?;
         self.run(&["delete", one, "--wait=false"])?;
@@ -60,7 +58,61 @@ impl Place<'_> {
         let said = manciple(&second.url, &["status", "shop", "-o", "json"])?;
         ensure!(said.contains("ready"), "{other} does not answer for what {one} made: {said}");
         manciple(&second.url, &["deprovision", "shop"])?;
+        self.rolls()
+    }
+
+    /// The replicas that are ready and are to stay. A port that is forwarded to any other goes with its pod.
+    fn replicas(&self) -> anyhow::Result<Vec<String>> {
+        let pods = self.get("pods")?;
+        let of_ours = |pod: &&Value| {
+            let conditions = pod["status"]["conditions"].as_array();
+            let is_ready =
+                |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+            pod["metadata"]["labels"]["app.kubernetes.io/name"] == "manciple"
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && conditions.is_some_and(|all| all.iter().any(is_ready))
+        };
+        let pods = pods["items"].as_array().into_iter().flatten().filter(of_ours);
+        let named =
+            |pod: &Value| format!("pod/{}", pod["metadata"]["name"].as_str().unwrap_or_default());
+        Ok(pods.map(named).collect())
+    }
+
+    /// A rolling restart while operations go on: each ends well, by its first attempt.
+    fn rolls(&self) -> anyhow::Result<()> {
+        let old = self.run_out()?;
+        let before = self.forward(&old[0])?;
+        let orders: Vec<String> = (0..6).map(|number| format!("rolling-{number}")).collect();
+        for name in &orders {
+            manciple(&before.url, &["provision", "manciple-files", "plain", name, "--no-wait"])?;
+        }
+        drop(before);
+        self.run(&["rollout", "restart", "deployment/manciple"])?;
+        let new = self.run_out()?;
+        ensure!(new.iter().all(|pod| !old.contains(pod)), "{old:?} are still there: {new:?}");
+        let after = self.forward(&new[0])?;
+        for name in &orders {
+            self.until(&format!("{name} is ready"), |_| {
+                let said = manciple(&after.url, &["status", name, "-o", "json"])?;
+                let operation = serde_json::from_str::<Value>(&said)?["operation"].clone();
+                ensure!(
+                    operation["attempt"] == 1 && operation["state"] != "failed",
+                    "{name}: {said}"
+                );
+                Ok(operation["state"] == "succeeded")
+            })?;
+        }
+        for name in &orders {
+            manciple(&after.url, &["deprovision", name])?;
+        }
         Ok(())
+    }
+
+    /// Waits until a rollout is over, and none of the former replicas is there any more.
+    fn run_out(&self) -> anyhow::Result<Vec<String>> {
+        self.run(&["rollout", "status", "deployment/manciple", "--timeout=120s"])?;
+        self.until("two replicas are there", |place| Ok(place.replicas()?.len() == 2))?;
+        self.replicas()
     }
 
     /// The overlay as it is, but for what it is to sell, and for servers that have no `policy/v1`.
