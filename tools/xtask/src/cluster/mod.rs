@@ -17,6 +17,7 @@ mod build;
 mod certificates;
 mod configuration;
 pub(crate) mod debian;
+mod left;
 mod network;
 mod processes;
 
@@ -110,9 +111,11 @@ pub(crate) fn up() -> anyhow::Result<PathBuf> {
     Ok(place.kubeconfig())
 }
 
-/// Takes it down, and leaves nothing but the cache of programs.
+/// Takes it down, and leaves nothing but the cache of programs: what stays all the same is an error that names it.
 pub(crate) fn down() -> anyhow::Result<()> {
-    stop(&Place::of_this_machine()?)
+    let place = Place::of_this_machine()?;
+    stop(&place)?;
+    left::nothing(&place)
 }
 
 /// The cluster that tests are to use, and whether it was brought up for them: the one that `KUBECONFIG`

@@ -12,6 +12,9 @@ pub(super) const BRIDGE: &str = "manciple0";
 pub(super) const GATEWAY: &str = "10.244.77.1";
 pub(super) const PODS: &str = "10.244.77.0/24";
 
+/// By which our rules are known.
+pub(super) const COMMENT: &str = "manciple-test-cluster";
+
 /// Where packets for the API server come from: pods, and the machine itself.
 const CHAINS: [&str; 2] = ["PREROUTING", "OUTPUT"];
 
@@ -38,7 +41,7 @@ fn translation(change: &str, chain: &str) -> Command {
     let mut iptables = Command::new("iptables");
     iptables
         .args(["-w", "-t", "nat", change, chain, "-d", SERVICE_ADDRESS, "-p", "tcp"])
-        .args(["--dport", "443", "-m", "comment", "--comment", "manciple-test-cluster"])
+        .args(["--dport", "443", "-m", "comment", "--comment", COMMENT])
         .args(["-j", "DNAT", "--to-destination", &format!("{GATEWAY}:{API_PORT}")]);
     iptables
 }

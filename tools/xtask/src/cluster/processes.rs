@@ -67,12 +67,26 @@ pub(super) fn stop(place: &Place) -> anyhow::Result<()> {
 
 /// Unmounts whatever is mounted below a folder, the innermost first.
 pub(super) fn unmount(folder: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let below = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    let below: Vec<&str> = below.filter(|path| Path::new(path).starts_with(folder)).collect();
-    for path in below.into_iter().rev() {
+    for path in mounted_below(&[folder]).iter().rev() {
         let _ = Command::new("umount").args(["-l", path]).output();
     }
+}
+
+/// What is mounted below folders, in the order in which it was.
+pub(super) fn mounted_below(folders: &[&Path]) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let is_below = |path: &&str| folders.iter().any(|folder| Path::new(path).starts_with(folder));
+    paths.filter(is_below).map(str::to_owned).collect()
+}
+
+/// Processes whose command lines name one of these folders, but for whoever looks at a cluster.
+pub(super) fn naming(folders: &[&Path]) -> Vec<String> {
+    let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let part = |line: &str| {
+        folders.iter().any(|folder| line.contains(folder)) && !line.contains("kubectl")
+    };
+    processes(part).into_iter().map(|id| format!("process {id}")).collect()
 }
 
 /// Containers and their shims, which outlive containerd; and the pods' networks.
