@@ -1,6 +1,6 @@
 //! What QuarksJobs cost, beside what bare Jobs do in the same run.
 //!
-//! `cargo bench -p kubernetes --bench quarks -- [plane] [memory] [pods]`: before an API server of its own,
+//! `cargo bench -p kubernetes --bench quarks -- [plane] [memory] [pods] [sidecar]`: before an API server of its own,
 //! whose pods run nothing, and for `pods` on a cluster (`KUBECONFIG`, or `cargo xtask cluster up`). The
 //! controller is a process of its own: this program again.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
@@ -14,6 +14,7 @@ mod machine;
 mod memory;
 mod pods;
 mod process;
+mod sidecar;
 mod started;
 
 #[tokio::main]
@@ -24,7 +25,7 @@ async fn main() {
     {
         return process::run(kubeconfig, namespace, monitored).await;
     }
-    let all = ["plane", "memory", "pods"];
+    let all = ["plane", "memory", "pods", "sidecar"];
     let asked = |what: &str| {
         let named = |argument: &String| all.contains(&argument.as_str());
         !arguments.iter().any(named) || arguments.iter().any(|argument| argument == what)
@@ -37,5 +38,8 @@ async fn main() {
     }
     if asked("pods") {
         pods::bench().await;
+    }
+    if asked("sidecar") {
+        sidecar::bench();
     }
 }
