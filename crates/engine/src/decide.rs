@@ -300,7 +300,7 @@ fn external(
         RunState::Absent => Step::Start { run, poll: Some(name.to_owned()) },
         RunState::Running { .. } => Step::Wait(run),
         RunState::Lost { .. } => ask_again(None),
-        RunState::Finished(Err(failure)) if failure.failure.kind == FailureKind::Transient => {
+        RunState::Finished(Err(failure)) if is_unanswered(failure) => {
             ask_again(failure.failure.retry_after)
         }
         RunState::Finished(Ok(output)) => collected(policy, state, output, now),
@@ -309,6 +309,13 @@ fn external(
             write(transition::failed(record, failure, false, now), vec![run])
         }
     }
+}
+
+/// Whether a question after external work says nothing of the work: it passes, or nobody came to answer it.
+fn is_unanswered(failed: &RunFailure) -> bool {
+    let unheard =
+        [Reason::Killed, Reason::Timeout, Reason::NotStarted, Reason::Halted, Reason::Lost];
+    failed.failure.kind == FailureKind::Transient || unheard.contains(&failed.reason)
 }
 
 fn collected(policy: &Policy, state: &State<'_>, output: &Output, now: Timestamp) -> Step {

@@ -67,6 +67,11 @@ fn ended(kind: FailureKind) -> RunState {
     RunState::Finished(Err(RunFailure { reason: Reason::ExitStatus, failure }))
 }
 
+/// Whoever was to say something did not come to it.
+fn unheard(reason: Reason) -> RunState {
+    RunState::Finished(Err(RunFailure { reason, failure: Failure::failed("words") }))
+}
+
 fn run(record: &Record) -> RunName {
     RunName::attempt(&record.operation.id, record.operation.attempt)
 }
@@ -375,9 +380,14 @@ async fn external_work_is_asked_after_when_it_is_time_and_its_answer_decides() {
         RunState::Finished(Ok(goes_on)),
         RunState::Lost { why: String::new() },
         ended(FailureKind::Transient),
+        unheard(Reason::Killed),
+        unheard(Reason::Timeout),
+        unheard(Reason::NotStarted),
+        unheard(Reason::Halted),
     ] {
-        let again = written(decide(&policy, &seen(&record, state), next));
-        assert!(matches!(again.operation.phase, Phase::External { polls: 3, .. }));
+        let again = written(decide(&policy, &seen(&record, state.clone()), next));
+        let goes_on = matches!(again.operation.phase, Phase::External { polls: 3, .. });
+        assert!(goes_on, "{state:?}: a question that is not answered ends nothing");
     }
     let failed = written(decide(&policy, &seen(&record, ended(FailureKind::Failed)), next));
     assert_eq!(failed.lifecycle, Lifecycle::Broken);

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::registry::{Registry, Resources};
+use super::resource::Edition;
 use super::table::Brokers;
 use crate::calls::{CallError, call};
 use crate::resources::time;
@@ -55,8 +56,7 @@ pub struct Keeper {
 
 /// When a broker is asked.
 struct Turn {
-    uid: String,
-    generation: i64,
+    edition: Edition,
     /// `None`: not any more.
     due: Option<Instant>,
     failures: u32,
@@ -66,8 +66,8 @@ struct Turn {
 /// What a loop remembers.
 struct State {
     turns: HashMap<String, Turn>,
-    asks: JoinSet<(String, i64, bool)>,
-    /// Statuses as they were last written: the watch is behind.
+    asks: JoinSet<(String, Edition, bool)>,
+    /// Statuses as they were last written, by uid: the watch is behind.
     written: HashMap<String, Value>,
     leads: bool,
     /// Another has saved a catalog, or it is not known whether one has.
@@ -128,20 +128,12 @@ impl Keeper {
     fn learn(&self, state: &mut State, resources: Option<&Resources>) {
         let resources = self.shared(resources);
         let gone = self.brokers.learn(&resources, state.leads);
-        state.turns.retain(|name, turn| {
-            resources.get(name).is_some_and(|resource| resource.uid == turn.uid)
-        });
-        state.written.retain(|name, _| resources.contains_key(name));
+        state.turns.retain(|name, _| resources.contains_key(name));
+        state.written.retain(|uid, _| resources.values().any(|resource| resource.uid == *uid));
         for (name, resource) in &resources {
-            let known = state.turns.get(name).map(|turn| turn.generation);
-            if known != Some(resource.generation) {
-                let turn = Turn {
-                    uid: resource.uid.clone(),
-                    generation: resource.generation,
-                    due: Some(Instant::now()),
-                    failures: 0,
-                    asking: false,
-                };
+            let edition = resource.edition();
+            if state.turns.get(name).is_none_or(|turn| turn.edition != edition) {
+                let turn = Turn { edition, due: Some(Instant::now()), failures: 0, asking: false };
                 state.turns.insert(name.clone(), turn);
             }
         }
@@ -215,10 +207,9 @@ impl Keeper {
 
     fn ask(&self, state: &mut State) {
         let now = Instant::now();
-        for (name, generation, settings) in self.brokers.all() {
+        for (name, edition, settings) in self.brokers.all() {
             let Some(turn) = state.turns.get_mut(&name) else { continue };
-            if turn.asking || turn.generation != generation || turn.due.is_none_or(|due| due > now)
-            {
+            if turn.asking || turn.edition != edition || turn.due.is_none_or(|due| due > now) {
                 continue;
             }
             turn.asking = true;
@@ -226,23 +217,23 @@ impl Keeper {
             let waits_of = (name.clone(), Arc::clone(&self.brokers));
             state.asks.spawn(async move {
                 let (of, waiting) = &waits_of;
-                let waits = |what: Option<&str>| waiting.waits(of, generation, what);
+                let waits = |what: Option<&str>| waiting.waits(of, &edition, what);
                 let answer = runner.ask(&settings, waits).await;
                 if let Err(failure) = &answer {
                     let said = &failure.failure.description;
                     tracing::warn!(broker = name, said, "its catalog cannot be had");
                 }
                 let answers = answer.is_ok();
-                brokers.answered(&name, generation, answer);
-                (name, generation, answers)
+                brokers.answered(&name, &edition, answer);
+                (name, edition, answers)
             });
         }
     }
 
-    fn asked(&self, state: &mut State, asked: Option<(String, i64, bool)>) {
-        let Some((name, generation, answers)) = asked else { return };
+    fn asked(&self, state: &mut State, asked: Option<(String, Edition, bool)>) {
+        let Some((name, edition, answers)) = asked else { return };
         state.publish = true;
-        let turn = state.turns.get_mut(&name).filter(|turn| turn.generation == generation);
+        let turn = state.turns.get_mut(&name).filter(|turn| turn.edition == edition);
         let Some(turn) = turn else { return };
         turn.asking = false;
         turn.failures = if answers { 0 } else { turn.failures.saturating_add(1) };
@@ -273,7 +264,7 @@ impl Keeper {
         let now = time(now.unwrap_or_default().unsigned_abs());
         let mut done = true;
         for told in self.brokers.told(&now) {
-            if state.written.get(&told.name) == Some(&told.status) {
+            if state.written.get(&told.uid) == Some(&told.status) {
                 continue;
             }
             // What is not there any more is to go.
@@ -284,7 +275,7 @@ impl Keeper {
             let patch = Patch::Merge(json!({"metadata": {"uid": told.uid}, "status": status}));
             let api = self.registry.api();
             match call(api.patch_status(&told.name, &PatchParams::default(), &patch)).await {
-                Ok(_) => drop(state.written.insert(told.name, told.status)),
+                Ok(_) => drop(state.written.insert(told.uid, told.status)),
                 Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => {
                     tracing::warn!(broker = told.name, %error, "its status was not written");

@@ -31,6 +31,13 @@ pub struct Resource {
     pub(super) status: Value,
 }
 
+/// A `Broker` as it was when it was asked: one that is deleted and created again begins to count its changes anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Edition {
+    pub(super) uid: String,
+    pub(super) generation: i64,
+}
+
 /// What it says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spec {
@@ -78,6 +85,10 @@ impl Resource {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) fn edition(&self) -> Edition {
+        Edition { uid: self.uid.clone(), generation: self.generation }
     }
 }
 

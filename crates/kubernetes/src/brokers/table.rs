@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::merge::{Given, Part, merge};
 use super::registry::Resources;
-use super::resource::{Has, Resource, Spec};
+use super::resource::{Edition, Has, Resource, Spec};
 use super::status;
 use crate::resources::pascal;
 use crate::runner::JobSettings;
@@ -107,13 +107,13 @@ impl Brokers {
         Ok(spec.settings(&self.base, name, Some(plan)))
     }
 
-    /// All that can be asked, with the generation of what they say.
-    pub(crate) fn all(&self) -> Vec<(String, i64, JobSettings)> {
+    /// All that can be asked, as they are now.
+    pub(crate) fn all(&self) -> Vec<(String, Edition, JobSettings)> {
         let table = self.lock();
         let usable = table.values().filter_map(|entry| {
-            let Resource { name, generation, .. } = &*entry.resource;
-            let spec = self.spec(entry).ok()?;
-            Some((name.clone(), *generation, spec.settings(&self.base, name, None)))
+            let name = entry.resource.name.clone();
+            let settings = self.spec(entry).ok()?.settings(&self.base, &name, None);
+            Some((name, entry.resource.edition(), settings))
         });
         usable.collect()
     }
@@ -195,13 +195,12 @@ impl Brokers {
     }
 
     /// What a question waits for; whether its answer is still wanted.
-    pub(super) fn waits(&self, name: &str, generation: i64, what: Option<&str>) -> bool {
+    pub(super) fn waits(&self, name: &str, asked: &Edition, what: Option<&str>) -> bool {
         let mut table = self.lock();
-        let Some(entry) = table.get_mut(name).filter(|it| it.resource.generation == generation)
-        else {
+        let Some(entry) = table.get_mut(name).filter(|it| it.resource.edition() == *asked) else {
             return false;
         };
-        let asking = Some((generation, what.map(str::to_owned)));
+        let asking = Some((asked.generation, what.map(str::to_owned)));
         let new = entry.asking != asking;
         entry.asking = asking;
         drop(table);
@@ -211,11 +210,12 @@ impl Brokers {
         true
     }
 
-    /// Takes an answer, unless it is of another generation by now.
-    pub(crate) fn answered(&self, name: &str, generation: i64, answer: Result<Offer, RunFailure>) {
+    /// Takes an answer, unless its `Broker` is another by now.
+    pub(crate) fn answered(&self, name: &str, asked: &Edition, answer: Result<Offer, RunFailure>) {
+        let generation = asked.generation;
         let answer = read(answer);
         let mut table = self.lock();
-        let entry = table.get_mut(name).filter(|entry| entry.resource.generation == generation);
+        let entry = table.get_mut(name).filter(|entry| entry.resource.edition() == *asked);
         if let Some(entry) = entry {
             entry.asking = None;
             entry.answer = Some(match answer {

@@ -288,11 +288,10 @@ impl Runner for JobRunner {
         match &self.shared.source {
             Source::One(settings) => self.ask(settings, |_| true).await,
             Source::Many(brokers) => {
-                let asked =
-                    brokers.all().into_iter().map(|(name, generation, settings)| async move {
-                        let answer = self.ask(&settings, |_| true).await;
-                        brokers.answered(&name, generation, answer);
-                    });
+                let asked = brokers.all().into_iter().map(|(name, edition, settings)| async move {
+                    let answer = self.ask(&settings, |_| true).await;
+                    brokers.answered(&name, &edition, answer);
+                });
                 futures_util::future::join_all(asked).await;
                 Ok(brokers.merged())
             }

@@ -11,7 +11,7 @@ use osb::{Failure, PlanId, ServiceId};
 use serde_json::{Value, json};
 
 use super::super::registry::Resources;
-use super::super::resource::Resource;
+use super::super::resource::{Edition, Resource};
 use super::super::table::Brokers;
 use super::merging::part;
 use crate::runner::JobSettings;
@@ -48,6 +48,15 @@ fn offer(text: &str) -> Result<Offer, RunFailure> {
     Ok(Offer { catalog, ..Offer::default() })
 }
 
+/// The one that [`resource`] makes.
+fn edition(name: &str, generation: i64) -> Edition {
+    Edition { uid: format!("uid-{name}"), generation }
+}
+
+fn answered(brokers: &Brokers, name: &str, answer: Result<Offer, RunFailure>) {
+    brokers.answered(name, &edition(name, 1), answer);
+}
+
 fn image(brokers: &Brokers, service: &str) -> String {
     let (service, plan) = (ServiceId::new(service).unwrap(), PlanId::new("p").unwrap());
     brokers.settings(&service, &plan).map_or_else(|why| why, |settings| settings.image)
@@ -73,33 +82,47 @@ fn a_run_is_of_the_broker_that_sells_its_service_or_sold_it_last() {
     let brokers = brokers();
     brokers.learn(&all(&[plain("a"), plain("bb")]), true);
     assert!(!brokers.is_ready(), "nobody has answered");
-    brokers.answered("a", 1, offer("s:s p, t:t q"));
-    brokers.answered("bb", 1, offer("u:u r"));
+    answered(&brokers, "a", offer("s:s p, t:t q"));
+    answered(&brokers, "bb", offer("u:u r"));
     let _ = brokers.merged();
     assert_eq!([image(&brokers, "s"), image(&brokers, "u")], ["a:1", "bb:1"]);
     // Left out of a catalog, its instances are still served; offered by another, they are that one's.
-    brokers.answered("a", 1, offer("t:t q"));
+    answered(&brokers, "a", offer("t:t q"));
     let _ = brokers.merged();
     assert_eq!(image(&brokers, "s"), "a:1");
-    brokers.answered("bb", 1, offer("u:u r, s:s p"));
+    answered(&brokers, "bb", offer("u:u r, s:s p"));
     let _ = brokers.merged();
     assert_eq!(image(&brokers, "s"), "bb:1");
     // Gone, and created again.
     assert!(brokers.learn(&all(&[plain("a")]), true), "one is gone");
     assert!(image(&brokers, "u").contains("create the Broker again"), "{}", image(&brokers, "u"));
     brokers.learn(&all(&[plain("a"), plain("bb")]), true);
-    brokers.answered("bb", 1, offer("u:u r"));
+    answered(&brokers, "bb", offer("u:u r"));
     let _ = brokers.merged();
     assert_eq!(image(&brokers, "u"), "bb:1");
+}
+
+#[test]
+fn what_one_is_asked_that_was_deleted_is_not_answered_for_the_one_that_was_created_in_its_place() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a")]), true);
+    let former = Edition { uid: "of another".to_owned(), generation: 1 };
+    assert!(!brokers.waits("a", &former, None), "nobody wants to know");
+    brokers.answered("a", &former, offer("s:s p"));
+    assert!(!brokers.is_ready(), "it was not asked");
+    answered(&brokers, "a", offer("t:t q"));
+    let _ = brokers.merged();
+    assert!(image(&brokers, "s").contains("no Broker has"), "{}", image(&brokers, "s"));
+    assert_eq!(image(&brokers, "t"), "a:1");
 }
 
 #[test]
 fn what_nobody_has_any_more_is_forgotten() {
     let brokers = brokers();
     brokers.learn(&all(&[plain("a")]), true);
-    brokers.answered("a", 1, offer("s:s p"));
+    answered(&brokers, "a", offer("s:s p"));
     let _ = brokers.merged();
-    brokers.answered("a", 1, offer("t:t q"));
+    answered(&brokers, "a", offer("t:t q"));
     let _ = brokers.merged();
     assert_eq!(image(&brokers, "s"), "a:1");
     put_in_force(&brokers);
@@ -127,27 +150,27 @@ fn one_that_is_not_good_keeps_what_it_had() {
     let brokers = brokers();
     brokers.learn(&all(&[plain("a")]), true);
     assert!(said(&brokers).is_empty(), "nothing is known");
-    assert!(brokers.waits("a", 1, Some("the image cannot be pulled")));
-    assert!(!brokers.waits("a", 2, None), "of another generation");
+    assert!(brokers.waits("a", &edition("a", 1), Some("the image cannot be pulled")));
+    assert!(!brokers.waits("a", &edition("a", 2), None), "of another generation");
     assert_eq!(said(&brokers)["a"].0, "CatalogPending");
-    brokers.answered("a", 1, failed());
+    answered(&brokers, "a", failed());
     let expected = ("NotStarted", "its catalog cannot be had: no such image");
     assert_eq!(said(&brokers)["a"], (expected.0.to_owned(), expected.1.to_owned()));
     assert!(!brokers.is_ready());
-    brokers.answered("a", 1, offer("s:s p"));
+    answered(&brokers, "a", offer("s:s p"));
     put_in_force(&brokers);
     assert_eq!(said(&brokers)["a"].0, "Serving");
-    brokers.answered("a", 1, failed());
+    answered(&brokers, "a", failed());
     assert!(said(&brokers)["a"].1.ends_with("The catalog before stays in force"));
     let faulty = json!({"services": [{"id": "s", "name": "s", "description": "d", "bindable": true, "plans": []}]});
-    brokers.answered("a", 1, Ok(Offer { catalog: faulty, ..Offer::default() }));
+    answered(&brokers, "a", Ok(Offer { catalog: faulty, ..Offer::default() }));
     let (reason, message) = said(&brokers)["a"].clone();
     assert!(reason == "CatalogInvalid" && message.contains("services[0].plans"), "{message}");
     assert_eq!(brokers.merged().catalog, offer("s:s p").unwrap().catalog);
     // An answer that was asked for before it was changed is no answer.
     let changed = resource("a", 2, &json!({"image": "a:2"}), &json!({}));
     brokers.learn(&all(&[changed]), true);
-    brokers.answered("a", 1, offer("x:x p"));
+    answered(&brokers, "a", offer("x:x p"));
     assert_eq!(brokers.merged().catalog, offer("s:s p").unwrap().catalog);
     assert_eq!(image(&brokers, "s"), "a:2");
 }
@@ -184,7 +207,7 @@ fn a_status_that_says_the_same_is_not_written_again() {
     let brokers = brokers();
     let spec = json!({"image": "a:1", "plans": [{"planID": "none"}]});
     brokers.learn(&all(&[resource("a", 1, &spec, &json!({}))]), true);
-    brokers.answered("a", 1, offer("s:s p"));
+    answered(&brokers, "a", offer("s:s p"));
     put_in_force(&brokers);
     let told = brokers.told(NOW);
     let [first] = &told[..] else { panic!("one status") };
