@@ -25,7 +25,7 @@ use testkit::kubelet::{Act, End, NODE, Script, make_node};
 use testkit::plane::ControlPlane;
 use tokio::time::{Instant, sleep};
 
-use world::{BROKER, Place, World, offer};
+use world::{BROKER, Place, Sells, World};
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ async fn engine(world: &World) -> Engine {
     policy.timeouts = PerAction::all(TIMEOUT);
     policy.lost = OnLost::Fail;
     let engine = Engine::new(policy, ports);
-    engine.set_offer(offer()).await.unwrap();
+    engine.set_offer(Sells::default().offer()).await.unwrap();
     let (mut changes, told) = (store.changes().unwrap(), engine.clone());
     tokio::spawn(async move {
         while let Some(Change { key, busy, .. }) = changes.recv().await {

@@ -334,3 +334,67 @@ fn a_rolling_upgrade_loses_nothing_and_fails_no_request() {
     assert_eq!(provisions.len(), 30);
     assert!(provisions.iter().all(|(_, entry)| entry.begun.len() == 1), "{provisions:?}");
 }
+
+/// Than a Lease, a call and a run may last; `MANCIPLE_OUTAGE=60` keeps it away for so many seconds.
+#[test]
+fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_replicas_anything() {
+    let (mut plane, runtime) = (plane(), runtime());
+    let mut town = Town::new(&plane, &runtime, "away", Duration::from_secs(4));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["operations"]["timeout"] = json!("10s");
+    town.site.settings = settings.to_string();
+    let kubeconfig = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let replicas = [(); 2].map(|()| Served::start(&mut town.command(&kubeconfig)).unwrap());
+    replicas.iter().for_each(order::ready);
+    let ids = ["i0", "i1", "i2", "i3"];
+    for (id, replica) in ids.iter().zip(replicas.iter().cycle()) {
+        assert_eq!(order::provision(replica, id, &order::body("p")).status, 202);
+    }
+    let begun = || {
+        let ledger = town.kubelet.ledger();
+        let begun = |run: &str| run.starts_with("provision-") && !ledger[run].begun.is_empty();
+        (ledger.keys().filter(|run| begun(run)).count() == ids.len()).then_some(())
+    };
+    assert!(within(20, begun).is_some(), "{:?}", town.kubelet.ledger());
+
+    plane.kill_api_server().unwrap();
+    let outage = Duration::from_secs(number("MANCIPLE_OUTAGE").unwrap_or(40));
+    let gone = Instant::now();
+    while gone.elapsed() < outage {
+        for replica in &replicas {
+            let path = format!("{}/last_operation", order::path("i0"));
+            let last = http::get(&replica.address, &path).expect("an answer");
+            let goes_on = (last.status, &last.body["state"]) == (200, &json!("in progress"));
+            assert!(goes_on || last.status == 503, "nobody knows of an end: {last:?}");
+            let path = format!("{}?accepts_incomplete=true", order::path("late"));
+            let late = http::send(&replica.address, "PUT", &path, Some(&order::body("p")));
+            assert!(late.as_ref().is_none_or(|it| it.status == 503), "kept nowhere: {late:?}");
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    plane.start_api_server().unwrap();
+
+    for (id, replica) in ids.iter().zip(replicas.iter().rev().cycle()) {
+        let last = order::settled(replica, id);
+        assert_eq!(last["state"], "succeeded", "{id}: {last}\n{}", replica.log());
+    }
+    let made = order::provisioned(&replicas[0], "after", &order::body("p"));
+    assert_eq!(made["state"], "succeeded", "{made}");
+    let nobody = http::get(&replicas[1].address, &order::path("late")).expect("an answer");
+    assert_eq!(nobody.status, 404, "{nobody:?}");
+    for id in ids.iter().chain(&["after"]) {
+        let asked = "service_id=s&plan_id=p&accepts_incomplete=true";
+        let path = format!("{}?{asked}", order::path(id));
+        let gone = || {
+            let answer = http::send(&replicas[1].address, "DELETE", &path, None)?;
+            (answer.status == 410).then_some(())
+        };
+        assert!(within(30, gone).is_some(), "{id} stays:\n{}", replicas[1].log());
+    }
+    for (run, entry) in &town.kubelet.ledger() {
+        assert_eq!(entry.begun.len(), 1, "{run}: {entry:?}");
+    }
+    // The name of a Job stays taken for a minute.
+    let clean = within(90, || town.left().is_empty().then_some(()));
+    assert!(clean.is_some(), "left behind: {:?}\n{}", town.left(), replicas[0].log());
+}

@@ -7,27 +7,27 @@
 //!
 //! The reports are real ones: the order is read from the pod, what it is given from its Secret.
 
+mod said;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::{
-    Answer, Content, GATHERING_VARIABLE, Gathered, Gathering, Message, ORDER_VARIABLE, Order,
-    Report,
-};
-use engine::ports::{Offer, RunFailure};
-use engine::record::Reason;
+use agent::{GATHERING_VARIABLE, Gathering, Line, ORDER_VARIABLE, Order, Purpose, Sealed};
+use engine::ports::Offer;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use osb::jobs::contract::Capability;
-use osb::{Action, BindingBody, Failure, FailureKind, Output};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+
+pub use self::said::{Logs, elsewhere, left, progress};
+use self::said::{gathered, report};
 
 /// The label of pods that are runs of brokers.
 const RUN: &str = "manciple.dev/run";
@@ -81,7 +81,12 @@ pub enum End {
     Transient(String),
     /// Its container is killed, and leaves nothing.
     Killed,
+    /// Its work goes on elsewhere, and is this far.
+    Elsewhere(String),
 }
+
+/// What the broker in an image offers.
+pub type Offers = Arc<dyn Fn(&str) -> Offer + Send + Sync>;
 
 /// Decides what the broker of an order does.
 pub type Script = Arc<dyn Fn(&Order) -> Act + Send + Sync>;
@@ -103,7 +108,7 @@ pub struct JobAct {
 pub type JobScript = Arc<dyn Fn(&str) -> JobAct + Send + Sync>;
 
 enum Plays {
-    Brokers { offer: Value, script: Script },
+    Brokers { offers: Offers, script: Script },
     Jobs(JobScript),
 }
 
@@ -112,8 +117,16 @@ enum Plays {
 pub struct Entry {
     /// How often its broker was started: by the uids of the pods.
     pub begun: Vec<String>,
+    /// What it was asked.
+    pub order: Option<Order>,
+    /// The image that its broker was in.
+    pub image: String,
     /// What it was given beside its order.
     pub given: Option<Value>,
+    /// The state that it was given, where there is one.
+    pub state: Option<Value>,
+    /// When it began and ended, as in a list of all that happened.
+    pub times: (usize, usize),
     /// How it ended; `None` while it goes on, and if somebody ended it.
     pub end: Option<End>,
     /// Its pod was told to go while its broker went on, or before it began.
@@ -126,13 +139,21 @@ pub type Ledger = BTreeMap<String, Entry>;
 /// Runs the pods of a namespace. Ends when it is dropped, and its pods stand still.
 pub struct Kubelet {
     ledger: Arc<Mutex<Ledger>>,
+    logs: Logs,
     tasks: JoinSet<()>,
 }
 
 impl Kubelet {
     /// Begins, with `catalog` as what brokers offer.
-    pub fn start(client: Client, namespace: &str, offer: Value, script: Script) -> Self {
-        Self::play(client, namespace, Plays::Brokers { offer, script })
+    pub fn start(client: Client, namespace: &str, catalog: Value, script: Script) -> Self {
+        let capabilities = vec![Capability::Update, Capability::RequestFile];
+        let offer = Offer { catalog, capabilities, ..Offer::default() };
+        Self::start_offering(client, namespace, Arc::new(move |_| offer.clone()), script)
+    }
+
+    /// As [`Self::start`], where brokers differ.
+    pub fn start_offering(client: Client, namespace: &str, offers: Offers, script: Script) -> Self {
+        Self::play(client, namespace, Plays::Brokers { offers, script })
     }
 
     /// Begins with the pods of QuarksJobs: in the ledger a run has the name of its Job.
@@ -141,22 +162,28 @@ impl Kubelet {
     }
 
     fn play(client: Client, namespace: &str, plays: Plays) -> Self {
-        let ledger: Arc<Mutex<Ledger>> = Arc::default();
+        let (ledger, logs) = (Arc::<Mutex<Ledger>>::default(), Logs::default());
         let node = Arc::new(Node {
             pods: Api::namespaced(client.clone(), namespace),
             secrets: Api::namespaced(client.clone(), namespace),
             config_maps: Api::namespaced(client, namespace),
             plays,
             ledger: Arc::clone(&ledger),
+            logs: logs.clone(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(node.follow());
-        Self { ledger, tasks }
+        Self { ledger, logs, tasks }
     }
 
     /// Does nothing any more, and its pods stand still.
     pub fn stop(&mut self) {
         self.tasks.abort_all();
+    }
+
+    /// What it can be asked for as long as it is there.
+    pub fn logs(&self) -> Logs {
+        self.logs.clone()
     }
 
     /// What happened until now.
@@ -171,6 +198,7 @@ struct Node {
     config_maps: Api<ConfigMap>,
     plays: Plays,
     ledger: Arc<Mutex<Ledger>>,
+    logs: Logs,
 }
 
 impl Node {
@@ -201,8 +229,8 @@ impl Node {
                 let node = Arc::clone(&self);
                 lives.spawn(async move {
                     match &node.plays {
-                        Plays::Brokers { offer, script } => {
-                            node.live(&pod, offer, script, going).await
+                        Plays::Brokers { offers, script } => {
+                            node.live(&pod, offers, script, going).await
                         }
                         Plays::Jobs(script) => node.live_job(&pod, script, going).await,
                     };
@@ -217,12 +245,13 @@ impl Node {
     async fn live(
         &self,
         pod: &Pod,
-        offer: &Value,
+        offers: &Offers,
         script: &Script,
         mut going: watch::Receiver<bool>,
     ) -> Option<()> {
         let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
         let order = order(pod)?;
+        let image = image(pod).unwrap_or_default();
         let act = script(&order);
         self.bind(name).await;
         if told(&mut going, act.begins).await {
@@ -232,17 +261,20 @@ impl Node {
         if !self.mounts(pod, &mut going).await {
             return self.remove(name).await;
         }
-        let given = match order.given.is_empty() {
-            true => None,
+        let (given, state) = match order.given.is_empty() {
+            true => (None, None),
             false => match self.given(&order.run, &mut going).await {
-                Some(given) => Some(given),
+                Some((given, state)) => (Some(given), state),
                 None => return self.remove(name).await,
             },
         };
         self.write(&order.run, |entry| {
             entry.begun.push(uid.to_owned());
-            entry.given = given;
+            entry.order = Some(order.clone());
+            image.clone_into(&mut entry.image);
+            (entry.given, entry.state) = (given, state);
         });
+        self.report_progress(name, &order);
         self.say(name, CONTAINER, "Running", &json!({"running": {}})).await;
         let end = match told(&mut going, act.lasts).await {
             true => None,
@@ -251,7 +283,7 @@ impl Node {
         if end.is_none() {
             sleep(GRACE).await;
         }
-        let message = report(&order, end.as_ref(), offer);
+        let message = report(&order, end.as_ref(), &offers(image));
         let code = i32::from(message.is_none()) * 137;
         let reason = if message.is_some() { "Completed" } else { "Error" };
         self.write(&order.run, |entry| {
@@ -321,19 +353,34 @@ impl Node {
             "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
         });
         let params = PostParams::default();
-        let bound = self.pods.create_subresource::<_, Value>("binding", name, &params, &binding);
-        let _ = bound.await;
+        let bind = || self.pods.create_subresource::<_, Value>("binding", name, &params, &binding);
+        // Refused, it has a node, or is gone.
+        while !matches!(bind().await, Ok(_) | Err(kube::Error::Api(_))) {
+            sleep(AGAIN).await;
+        }
     }
 
-    /// The Secret that a pod mounts, waited for as a real kubelet does; `None` if the pod is to go first.
-    async fn given(&self, run: &str, going: &mut watch::Receiver<bool>) -> Option<Value> {
+    fn report_progress(&self, pod: &str, order: &Order) {
+        if !order.can(Capability::Progress) {
+            return;
+        }
+        let said = progress(&order.run);
+        let sealed = Sealed::seal(&order.key, Purpose::Progress, &order.run, said.as_bytes());
+        sealed.into_iter().for_each(|sealed| self.logs.write(pod, &Line::Progress(sealed)));
+    }
+
+    /// The Secret that a pod mounts, waited for as a real kubelet does: the request, and the state. `None` if the pod
+    /// is to go first.
+    async fn given(
+        &self,
+        run: &str,
+        going: &mut watch::Receiver<bool>,
+    ) -> Option<(Value, Option<Value>)> {
         loop {
             let found = self.secrets.get_opt(run).await.ok().flatten();
             if let Some(data) = found.and_then(|secret| secret.data) {
-                let work = data.get("work.json").map(|work| work.0.as_slice());
-                return Some(
-                    work.and_then(|work| serde_json::from_slice(work).ok()).unwrap_or_default(),
-                );
+                let file = |name| serde_json::from_slice(&data.get(name)?.0).ok();
+                return Some((file("work.json").unwrap_or_default(), file("state.json")));
             }
             if told(going, AGAIN).await {
                 return None;
@@ -343,7 +390,14 @@ impl Node {
 
     fn write(&self, run: &str, change: impl FnOnce(&mut Entry)) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        change(ledger.entry(run.to_owned()).or_default());
+        let times = ledger.values().map(|entry| entry.times.0.max(entry.times.1)).max();
+        let now = times.unwrap_or_default() + 1;
+        let entry = ledger.entry(run.to_owned()).or_default();
+        change(entry);
+        match entry.times.0 {
+            0 => entry.times.0 = now,
+            _ => entry.times.1 = now,
+        }
     }
 
     async fn say(&self, pod: &str, container: &str, phase: &str, state: &Value) {
@@ -385,6 +439,11 @@ async fn told(going: &mut watch::Receiver<bool>, within: Duration) -> bool {
     matches!(timeout(within, going.wait_for(|going| *going)).await, Ok(Ok(_)))
 }
 
+fn image(pod: &Pod) -> Option<&str> {
+    let mut containers = pod.spec.as_ref()?.containers.iter();
+    containers.find(|container| container.name == CONTAINER)?.image.as_deref()
+}
+
 fn order(pod: &Pod) -> Option<Order> {
     serde_json::from_str(variable(pod, ORDER_VARIABLE)?).ok()
 }
@@ -397,53 +456,4 @@ fn variable<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
     let containers = &pod.spec.as_ref()?.containers;
     let mut variables = containers.iter().flat_map(|container| container.env.iter().flatten());
     variables.find(|variable| variable.name == name)?.value.as_deref()
-}
-
-/// The termination message of an agent that has found this in every file.
-fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
-    let found = |file: &String| (file.clone(), Content::Text(output.to_owned()));
-    let outputs = gathering
-        .outputs
-        .iter()
-        .map(|(container, outputs)| (container.clone(), outputs.files.iter().map(found).collect()));
-    let gathered = Gathered { run: gathering.run.clone(), outputs: outputs.collect() };
-    Some(Message::of(&gathered.seal(&gathering.key).ok()?).to_string())
-}
-
-/// The termination message; `None` if there is none. Without an end, somebody ended it.
-fn report(order: &Order, end: Option<&End>, offer: &Value) -> Option<String> {
-    let failed = |reason, kind, words: &str| {
-        Err(RunFailure { reason, failure: Failure::new(kind, words.to_owned()) })
-    };
-    let answer = match end {
-        Some(End::Killed) => return None,
-        Some(End::Well) => Ok(()),
-        Some(End::Fails(words)) => failed(Reason::ExitStatus, FailureKind::Failed, words),
-        Some(End::Transient(words)) => failed(Reason::Reported, FailureKind::Transient, words),
-        None => failed(Reason::Halted, FailureKind::Failed, "it was told to end"),
-    };
-    let offer = || Offer {
-        catalog: offer.clone(),
-        capabilities: vec![Capability::Update, Capability::RequestFile],
-        ..Offer::default()
-    };
-    let answer = match order.action {
-        None => Answer::Offer(answer.map(|()| offer())),
-        Some(action) => Answer::Work(answer.map(|()| output(order, action))),
-    };
-    let report = Report { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() };
-    Some(Message::of(&report.seal(&order.key).ok()?).to_string())
-}
-
-fn output(order: &Order, action: Action) -> Output {
-    if action != Action::Bind {
-        return Output::default();
-    }
-    let operation = order.work.get("operation_id").and_then(Value::as_str).unwrap_or_default();
-    let credentials = json!({"password": format!("secret-of-{operation}")});
-    let credentials = credentials.as_object().cloned().map(Into::into);
-    Output {
-        binding: Some(BindingBody { credentials, ..BindingBody::default() }),
-        ..Output::default()
-    }
 }

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::kubelet::Logs;
 use crate::plane;
 use crate::random::Random;
 
@@ -81,6 +82,8 @@ struct Gate {
     dead: watch::Sender<bool>,
     /// Which calls are held up on their way.
     held_up: watch::Sender<fn(&str) -> bool>,
+    /// What the API server would ask a kubelet for.
+    logs: Mutex<Option<Logs>>,
 }
 
 /// What becomes of a call.
@@ -125,7 +128,14 @@ impl Proxy {
         let dead = watch::Sender::new(false);
         let held_up = watch::Sender::new((|_| false) as fn(&str) -> bool);
         let plan = Mutex::new((plan, 0));
-        let gate = Arc::new(Gate { server, plan, made: Mutex::default(), dead, held_up });
+        let gate = Arc::new(Gate {
+            server,
+            plan,
+            made: Mutex::default(),
+            dead,
+            held_up,
+            logs: Mutex::default(),
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(listener, Arc::clone(&gate)));
         Ok(Self { address, gate, _tasks: tasks })
@@ -149,6 +159,11 @@ impl Proxy {
     /// From now on nothing goes wrong. Watches that lag go on to.
     pub fn calm(&self) {
         self.gate.lock().0 = Plan::calm();
+    }
+
+    /// Has logs of pods answered from here: whoever plays a kubelet is not asked by an API server.
+    pub fn know_logs(&self, logs: Logs) {
+        *self.gate.logs.lock().unwrap_or_else(PoisonError::into_inner) = Some(logs);
     }
 
     /// Holds up on their way the calls of which this is so, by method and path, until something else is said; whoever
@@ -216,6 +231,14 @@ impl Gate {
         (life, Duration::from_millis(lag), gone)
     }
 
+    /// The answer to who asks for a pod's log, where that is known here. It is not followed: it ends.
+    fn log(&self, path: &str) -> Option<Answer> {
+        let pod = path.strip_suffix("/log")?.rsplit_once("/pods/")?.1;
+        let log = self.logs.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.of(pod)?;
+        let body = Full::new(Bytes::from(log)).map_err(|never: Infallible| match never {});
+        Some(Response::new(body.boxed_unsync()))
+    }
+
     async fn held(&self) {
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
         std::future::pending::<()>().await;
@@ -266,6 +289,11 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
         return late.await.unwrap_or(Err(Lost));
     }
     let forward = || forward(gate, &parts, body.clone());
+    if matches!(deed, Deed::Pass | Deed::Twice)
+        && let Some(log) = gate.log(parts.uri.path())
+    {
+        return Ok(log);
+    }
     match deed {
         Deed::Pass if watched => Ok(stream(gate, forward().await?)),
         Deed::Pass => whole(forward().await?).await,

@@ -1,11 +1,11 @@
 //! One schedule: what goes wrong, and what has to hold at the end.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent::Order;
 use engine::Policy;
-use engine::policy::OnLost;
+use engine::policy::{OnLost, PerAction};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -15,23 +15,29 @@ use kubernetes::names;
 use kubernetes::resources::Kind;
 use osb::{InstanceId, OperationState};
 use serde_json::json;
-use testkit::kubelet::{Act, End, Script};
+use testkit::kubelet::End;
 use testkit::proxy::Plan;
 use testkit::random::Random;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::brokers;
+use crate::kept;
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica, Unopened, delivery};
-use crate::world::{BROKER, Place, World, policy};
+use crate::script::{question, script};
+use crate::world::{BROKER, Place, Sells, World, policy};
 
 use crate::seeds::Sum;
 
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long what is left over may take to go, once all is well.
-const CLEAN: Duration = Duration::from_secs(60);
+/// A question for a catalog that nobody waits for any more goes after its time.
+const CLEAN: Duration = Duration::from_secs(90);
+/// How long a run may take.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const REPLICAS: usize = 2;
 const USERS: u64 = 3;
 
@@ -44,6 +50,15 @@ pub(crate) struct Tally {
     pub(crate) operations: usize,
     pub(crate) pods_taken: usize,
     pub(crate) leases_stolen: u64,
+    /// Attempts whose work went on elsewhere, and questions after it.
+    pub(crate) elsewhere: usize,
+    pub(crate) questions: usize,
+    /// Runs that were given the state that another had left.
+    pub(crate) states: usize,
+    /// Operations of which a platform heard how far they were.
+    pub(crate) told: usize,
+    /// What was done to `Broker` resources.
+    pub(crate) brokers_changed: u64,
 }
 
 impl Sum for Tally {
@@ -54,6 +69,16 @@ impl Sum for Tally {
         self.operations += other.operations;
         self.pods_taken += other.pods_taken;
         self.leases_stolen += other.leases_stolen;
+        self.elsewhere += other.elsewhere;
+        self.questions += other.questions;
+        self.states += other.states;
+        self.told += other.told;
+        self.brokers_changed += other.brokers_changed;
+    }
+
+    fn is_of_everything(&self) -> bool {
+        let seen = [self.elsewhere, self.questions, self.states, self.told];
+        seen.iter().all(|&count| count > 0) && self.brokers_changed > 0
     }
 
     fn deaths(&self) -> u64 {
@@ -63,7 +88,7 @@ impl Sum for Tally {
 
 /// What a schedule is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Stage {
+pub(crate) enum Stage {
     Wrong,
     Calm,
     Over,
@@ -89,12 +114,22 @@ pub(crate) struct Manner {
     linger: Duration,
     /// Nobody has answers for a while, whoever makes pods of Jobs among them.
     outage: bool,
+    sells: Sells,
+    /// How long a run may take.
+    timeout: Duration,
 }
 
 impl Manner {
     /// Nothing goes wrong but that nobody has answers for a while.
     pub(crate) fn outage() -> Self {
-        Self { outage: true, ..Self::default() }
+        let sells = Sells { extended: true, progress: true, several: false };
+        Self { outage: true, sells, timeout: TIMEOUT, ..Self::default() }
+    }
+
+    /// The same for longer than a run may take; of every other seed there are several brokers.
+    pub(crate) fn long_outage(seed: u64) -> Self {
+        let sells = Sells { extended: true, progress: true, several: seed.is_multiple_of(2) };
+        Self { outage: true, sells, timeout: Duration::from_secs(15), ..Self::default() }
     }
 
     pub(crate) fn of(seed: u64) -> Self {
@@ -122,6 +157,12 @@ impl Manner {
             by_config_map: (seed / 10).is_multiple_of(2),
             keep_failed: Duration::from_secs(u64::from(seed % 7 == 2)),
             outage: false,
+            sells: Sells {
+                extended: (seed / 2) % 3 == 1,
+                progress: seed % 5 < 3,
+                several: seed % 7 == 5,
+            },
+            timeout: TIMEOUT,
         }
     }
 }
@@ -129,10 +170,15 @@ impl Manner {
 pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     let random = Random::new(seed);
     let script = script(seed, if manner.hand { 2 } else { seed % 2 });
-    let world = Arc::new(World::new(&place, &format!("schedule-{seed}"), script).await);
+    let name = format!("schedule-{seed}");
+    let world = Arc::new(World::selling(&place, &name, manner.sells, script).await);
+    if manner.sells.several {
+        brokers::create_all(&world).await;
+    }
     let fleet = Fleet::default();
     let stage = watch::Sender::new(Stage::Wrong);
     let mut policy = policy();
+    policy.timeouts = PerAction::all(manner.timeout);
     policy.lost = if seed.is_multiple_of(4) { OnLost::Retry } else { OnLost::Fail };
 
     let mut slots = JoinSet::new();
@@ -174,18 +220,11 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     if manner.thief {
         chaos.spawn(thief(Arc::clone(&world), random.part(8), Arc::clone(&stolen)));
     }
-    let mut users = JoinSet::new();
-    for number in 0..USERS {
-        let user = User {
-            world: Arc::clone(&world),
-            fleet: fleet.clone(),
-            random: random.part(number),
-            instance: InstanceId::new(format!("i{number}")).unwrap(),
-            acknowledged: Vec::new(),
-            by_hand: manner.by_hand,
-        };
-        users.spawn(user.run());
-    }
+    let operator = manner.sells.several.then(|| {
+        let operate = brokers::operate(Arc::clone(&world), random.part(9), stage.subscribe());
+        tokio::spawn(operate)
+    });
+    let mut users = users(&world, &fleet, &random, manner.by_hand);
     let mut ended = Vec::new();
     let calm = sleep(WRONG);
     tokio::pin!(calm);
@@ -209,48 +248,62 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
         tally.deaths += deaths;
         tally.calls += calls;
     }
+    if let Some(operator) = operator {
+        tally.brokers_changed = operator.await.unwrap();
+    }
     let taken = world.taken();
+    tally.told = ended.iter().map(|user| user.told.len()).sum();
     tally.operations = ended.iter().map(|user| user.acknowledged.len()).sum();
     tally.pods_taken = taken.len();
     tally.leases_stolen = *stolen.lock().unwrap();
     check(&world, &fleet, ended, policy).await;
     world.attempts.assert_one_job_each(|_| true);
-    let ledger = world.kubelet.ledger();
+    check_runs(&world, &manner, &mut tally);
+    tally
+}
+
+fn users(world: &Arc<World>, fleet: &Fleet, random: &Random, by_hand: bool) -> JoinSet<User> {
+    let mut users = JoinSet::new();
+    for (number, name) in (0..USERS).zip(brokers::NAMES) {
+        let user = User {
+            world: Arc::clone(world),
+            fleet: fleet.clone(),
+            random: random.part(number),
+            instance: InstanceId::new(format!("i{number}")).unwrap(),
+            acknowledged: Vec::new(),
+            by_hand,
+            service: if world.sells.several { name } else { "s" },
+            told: BTreeSet::new(),
+        };
+        users.spawn(user.run());
+    }
+    users
+}
+
+/// What has to hold of all runs that there were.
+fn check_runs(world: &World, manner: &Manner, tally: &mut Tally) {
+    let (ledger, taken) = (world.kubelet.ledger(), world.taken());
     tally.runs = ledger.len();
-    for (run, entry) in ledger {
+    for (run, entry) in &ledger {
         // A pod that is taken while no replica looks is followed by another before Kubernetes 1.28, and so is one
         // whose maker had no answer: a Job promises no less than one.
-        if !taken.contains(&run) && !manner.outage {
+        if !taken.contains(run) && !manner.outage {
             assert!(entry.begun.len() <= 1, "{run} ran twice: {entry:?}");
         }
-        if let Some(given) = entry.given {
+        if let Some(given) = &entry.given {
             let whole = given["parameters"]["password"].as_str().unwrap_or("planted");
             assert!(whole.starts_with("planted"), "{run} was given {given}");
         }
     }
-    tally
-}
-
-/// What every broker does, by the seed.
-fn script(seed: u64, spread: u64) -> Script {
-    Arc::new(move |order: &Order| {
-        let turn = order
-            .run
-            .bytes()
-            .fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let lasts = match turn % 23 {
-            0 => 2500,
-            _ => turn % 300,
-        };
-        let end = match turn % 13 {
-            0 if spread > 0 => End::Fails("no disk left".to_owned()),
-            1 if spread > 0 => End::Transient("come again".to_owned()),
-            2 if spread > 1 => End::Killed,
-            _ => End::Well,
-        };
-        let begins = Duration::from_millis(turn % 100);
-        Act { begins, lasts: Duration::from_millis(lasts), end }
-    })
+    let leaves = |run: &str, end: &Option<End>| {
+        matches!(end, Some(End::Elsewhere(_))) && question(run).is_none()
+    };
+    tally.elsewhere = ledger.iter().filter(|(run, entry)| leaves(run, &entry.end)).count();
+    tally.questions = kept::check_questions(&ledger, &world.attempts.names(), &taken);
+    tally.states = kept::check_states(&ledger, &taken, &world.well());
+    if manner.sells.several {
+        brokers::check_owners(&ledger);
+    }
 }
 
 /// A place for a replica: while things go wrong they die in it, one after another.
@@ -378,6 +431,9 @@ pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, p
                 Err(error) => panic!("{token} was acknowledged, and is forgotten: {error:?}"),
             }
         }
+    }
+    if world.sells.several {
+        brokers::check(world, &replica).await;
     }
     drop(replica);
     let old = Policy { tombstones: Duration::ZERO, ..policy };

@@ -99,6 +99,8 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
         instance: InstanceId::new(instance).unwrap(),
         acknowledged: Vec::new(),
         by_hand: false,
+        service: "s",
+        told: BTreeSet::new(),
     };
     let mut lives = tokio::spawn(life.run(user));
     let open = async |plan| {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
 use crate::replica::{Character, Replica, delivery};
-use crate::seeds::number;
+use crate::seeds::{self, number};
 use crate::world::{BROKER, Place, World, policy, well};
 
 /// After this long a schedule is in the middle of its operations.
@@ -30,37 +30,64 @@ fn plane() -> ControlPlane {
 }
 
 /// Three schedules in which nothing goes wrong but this.
-fn survives(outage: impl FnOnce(&mut ControlPlane)) {
+fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
+    seeds::log();
     let mut plane = plane();
     let place = Place::of(&plane);
     let runtime = runtime();
     let running: Vec<_> =
-        (1..4).map(|seed| runtime.spawn(schedule(place.clone(), seed, Manner::outage()))).collect();
+        (1..4).map(|seed| runtime.spawn(schedule(place.clone(), seed, manner(seed)))).collect();
     std::thread::sleep(MIDDLE);
     outage(&mut plane);
     for schedule in running {
         let tally = runtime.block_on(schedule).unwrap();
+        println!("{tally:?}");
         assert!(tally.operations > 0, "{tally:?}");
     }
 }
 
 #[test]
 fn an_api_server_that_is_killed_in_mid_operation_loses_nothing() {
-    survives(|plane| {
+    survives(
+        |_| Manner::outage(),
+        |plane| {
+            plane.kill_api_server().unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            plane.start_api_server().unwrap();
+        },
+    );
+}
+
+/// Than a Lease, a call and a run may last; `MANCIPLE_OUTAGE=60` keeps it away for so many seconds.
+#[test]
+fn an_api_server_that_is_away_for_longer_than_a_lease_loses_nothing() {
+    survives(Manner::long_outage, |plane| {
         plane.kill_api_server().unwrap();
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(number("MANCIPLE_OUTAGE").unwrap_or(30)));
         plane.start_api_server().unwrap();
+    });
+}
+
+#[test]
+fn an_etcd_that_stands_still_for_longer_than_a_lease_loses_nothing() {
+    survives(Manner::long_outage, |plane| {
+        plane.pause_etcd().unwrap();
+        std::thread::sleep(Duration::from_secs(30));
+        plane.resume_etcd().unwrap();
     });
 }
 
 /// `MANCIPLE_ETCD_PAUSE=30` pauses it for so many seconds.
 #[test]
 fn an_etcd_that_stands_still_loses_nothing() {
-    survives(|plane| {
-        plane.pause_etcd().unwrap();
-        std::thread::sleep(Duration::from_secs(number("MANCIPLE_ETCD_PAUSE").unwrap_or(5)));
-        plane.resume_etcd().unwrap();
-    });
+    survives(
+        |_| Manner::outage(),
+        |plane| {
+            plane.pause_etcd().unwrap();
+            std::thread::sleep(Duration::from_secs(number("MANCIPLE_ETCD_PAUSE").unwrap_or(5)));
+            plane.resume_etcd().unwrap();
+        },
+    );
 }
 
 #[test]

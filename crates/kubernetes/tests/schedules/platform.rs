@@ -1,6 +1,7 @@
 //! A platform: orders, binds, updates, unbinds and deletes; repeats what it hears no answer to; and takes
 //! the replicas at their word.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,6 +67,10 @@ pub(crate) struct User {
     pub(crate) acknowledged: Vec<(Option<BindingId>, String)>,
     /// It may delete the resource, instead of asking.
     pub(crate) by_hand: bool,
+    /// The service that it has.
+    pub(crate) service: &'static str,
+    /// The operations of which a broker told how far they were.
+    pub(crate) told: BTreeSet<String>,
 }
 
 impl User {
@@ -114,12 +119,20 @@ impl User {
         self
     }
 
-    async fn provision(&mut self, plan: &str, life: u64) -> Option<String> {
-        let request = provision(plan, &json!({"password": format!("planted-{life}")}));
+    pub(crate) async fn provision(&mut self, plan: &str, life: u64) -> Option<String> {
+        let request: ProvisionRequest = serde_json::from_value(json!({
+            "service_id": self.service, "plan_id": self.plan(plan),
+            "organization_guid": "o", "space_guid": "s",
+            "parameters": {"password": format!("planted-{life}")},
+        }))
+        .unwrap();
         let id = self.instance.clone();
         let reply = self.insist("provision", |engine| {
             let (id, request) = (id.clone(), request.clone());
-            async move { engine.provision(&call(), &id, request).await }
+            async move {
+                is_offered(&engine, &request.service_id, &request.plan_id)?;
+                engine.provision(&call(), &id, request).await
+            }
         });
         accepted(reply.await)
     }
@@ -142,14 +155,19 @@ impl User {
 
     async fn update(&mut self, plan: &str) -> String {
         let other = if plan == "small" { "large" } else { "small" };
+        let plan_id = self.plan(other);
         let request: UpdateRequest = serde_json::from_value(json!({
-            "service_id": "s", "plan_id": other, "parameters": {"password": "planted-update"},
+            "service_id": self.service, "plan_id": self.plan(other), "parameters": {"password": "planted-update"},
         }))
         .unwrap();
         let id = self.instance.clone();
         let reply = self.insist("update", |engine| {
             let (id, request) = (id.clone(), request.clone());
-            async move { engine.update(&call(), &id, request).await }
+            let plan = plan_id.clone();
+            async move {
+                is_offered(&engine, &request.service_id, &plan)?;
+                engine.update(&call(), &id, request).await
+            }
         });
         let token = accepted(reply.await);
         match self.ended(None, token, Action::Update).await {
@@ -159,14 +177,20 @@ impl User {
     }
 
     async fn bind(&mut self, binding: &BindingId, plan: &str) -> Option<String> {
+        let (id, service) = (self.instance.clone(), self.service_id());
+        let plan = self.plan(plan);
         let request: BindRequest = serde_json::from_value(json!({
-            "service_id": "s", "plan_id": plan, "parameters": {"password": "planted-binding"},
+            "service_id": self.service, "plan_id": plan,
+            "parameters": {"password": "planted-binding"},
         }))
         .unwrap();
-        let id = self.instance.clone();
         let reply = self.insist("bind", |engine| {
             let (id, binding, request) = (id.clone(), binding.clone(), request.clone());
-            async move { engine.bind(&call(), &id, &binding, request).await }
+            let (service, plan) = (service.clone(), plan.clone());
+            async move {
+                is_offered(&engine, &service, &plan)?;
+                engine.bind(&call(), &id, &binding, request).await
+            }
         });
         accepted(reply.await)
     }
@@ -192,7 +216,7 @@ impl User {
 
     async fn unbind(&mut self, binding: &BindingId, plan: &str) {
         let id = self.instance.clone();
-        let request = UnbindRequest { service_id: service(), plan_id: plan_id(plan) };
+        let request = UnbindRequest { service_id: self.service_id(), plan_id: self.plan(plan) };
         loop {
             let reply = self.insist("unbind", |engine| {
                 let (id, binding, request) = (id.clone(), binding.clone(), request.clone());
@@ -214,7 +238,8 @@ impl User {
         if self.by_hand && self.random.below(2) == 0 {
             return self.delete_resource().await;
         }
-        let request = DeprovisionRequest { service_id: service(), plan_id: plan_id("small") };
+        let request =
+            DeprovisionRequest { service_id: self.service_id(), plan_id: self.plan("small") };
         let id = self.instance.clone();
         loop {
             let reply = self.insist("deprovision", |engine| {
@@ -257,6 +282,22 @@ impl User {
         }
     }
 
+    fn service_id(&self) -> ServiceId {
+        ServiceId::new(self.service).unwrap()
+    }
+
+    fn plan(&self, name: &str) -> PlanId {
+        match self.world.sells.several {
+            true => PlanId::new(format!("{}-{name}", self.service)).unwrap(),
+            false => PlanId::new(name).unwrap(),
+        }
+    }
+
+    /// Of several brokers one may not sell now what it is going to sell again.
+    fn is_not_sold(&self, error: &Error) -> bool {
+        self.world.sells.several && error.kind == ErrorKind::BadRequest
+    }
+
     /// Repeats a request until somebody answers it, as a platform does that heard nothing.
     async fn insist<T, F>(&mut self, what: &str, request: impl Fn(Engine) -> F) -> Result<T, Error>
     where
@@ -273,7 +314,7 @@ impl User {
             };
             let mut answer = handle.spawn(request(engine));
             match timeout(PATIENCE, &mut answer).await {
-                Ok(Ok(Err(error))) if again(&error) => {
+                Ok(Ok(Err(error))) if again(&error) || self.is_not_sold(&error) => {
                     last = Some(error);
                     sleep(Duration::from_millis(100)).await;
                 }
@@ -285,7 +326,7 @@ impl User {
     }
 
     /// Waits for the end of an operation; whether it ended well. What it says has to be true.
-    async fn ended(
+    pub(crate) async fn ended(
         &mut self,
         binding: Option<&BindingId>,
         token: Option<String>,
@@ -297,16 +338,18 @@ impl User {
         loop {
             let last = self.last_operation(binding, &token).await;
             let last = last.unwrap_or_else(|error| panic!("{token} was acknowledged: {error:?}"));
+            let ledger = self.world.kubelet.ledger();
             if last.state != OperationState::InProgress {
                 self.show_if_unknown(binding, &token).await;
-                truth::check(
-                    &self.world.kubelet.ledger(),
-                    &self.world.taken(),
-                    &token,
-                    action,
-                    &last,
-                );
-                return last.state == OperationState::Succeeded;
+                let (taken, withdrawn) = (self.world.taken(), self.service == "goes");
+                truth::check(&ledger, &taken, withdrawn, &token, action, &last);
+                let well = last.state == OperationState::Succeeded;
+                well.then(|| self.world.ended_well(&token));
+                return well;
+            }
+            let said = last.description.as_deref().unwrap_or_default();
+            if truth::is_told(&ledger, &token, said) {
+                self.told.insert(token.clone());
             }
             assert!(begun.elapsed() < STUCK, "{token} of {} is stuck: {last:?}", self.instance);
             sleep(Duration::from_millis(50)).await;
@@ -352,6 +395,14 @@ impl User {
     }
 }
 
+/// As the server sees to it before it passes an order on.
+fn is_offered(engine: &Engine, service: &ServiceId, plan: &PlanId) -> Result<(), Error> {
+    let unavailable = || Error::new(ErrorKind::Unavailable, "there is no catalog yet");
+    let catalog = engine.catalog().ok_or_else(unavailable)?;
+    let unknown = || Error::bad_request("it is not in the catalog");
+    catalog.plan(service, plan).map(drop).ok_or_else(unknown)
+}
+
 /// Whether a platform asks again.
 fn again(error: &Error) -> bool {
     use ErrorKind::{ConcurrencyError, TooManyRequests, Unavailable};
@@ -368,20 +419,4 @@ fn accepted<T: std::fmt::Debug>(reply: Result<Reply<T>, Error>) -> Option<String
 
 fn call() -> Call {
     Call { accepts_incomplete: true, ..Call::default() }
-}
-
-fn provision(plan: &str, parameters: &Value) -> ProvisionRequest {
-    serde_json::from_value(json!({
-        "service_id": "s", "plan_id": plan, "organization_guid": "o", "space_guid": "s",
-        "parameters": parameters,
-    }))
-    .unwrap()
-}
-
-fn service() -> ServiceId {
-    ServiceId::new("s").unwrap()
-}
-
-fn plan_id(text: &str) -> PlanId {
-    PlanId::new(text).unwrap()
 }

@@ -8,18 +8,22 @@ use async_trait::async_trait;
 use engine::ports::Clock;
 use engine::record::Timestamp;
 use engine::{Engine, Policy, Ports, SystemClock};
+use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::{
     Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, Settings, control,
 };
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::world::{BROKER, World, offer};
+use crate::world::{BROKER, Sells, World};
 
 /// How long the Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);
 /// How long a replica may take to open.
 const OPENING: Duration = Duration::from_secs(90);
+/// How long a question for a catalog may take, and how long until a pod begins: what nobody waits for any more is to go
+/// while the test looks.
+const CATALOG: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 
 /// What a replica is like.
 #[derive(Debug, Clone)]
@@ -69,10 +73,12 @@ impl Replica {
     /// Starts one.
     pub(crate) async fn open(world: &World, character: Character) -> Result<Self, Unopened> {
         let proxy = Proxy::start(world.client.clone(), character.plan.clone()).await.unwrap();
+        proxy.know_logs(world.kubelet.logs());
         let proxy = Arc::new(proxy);
         let kubeconfig = world.file(&proxy.kubeconfig());
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let opening = runtime.spawn(engine(kubeconfig, world.namespace.clone(), character));
+        let opening = engine(kubeconfig, world.namespace.clone(), world.sells, character);
+        let opening = runtime.spawn(opening);
         let opened = async {
             tokio::select! {
                 () = proxy.died() => Err(Unopened::Died),
@@ -108,6 +114,7 @@ impl Drop for Replica {
 async fn engine(
     kubeconfig: std::path::PathBuf,
     namespace: String,
+    sells: Sells,
     character: Character,
 ) -> Option<Engine> {
     let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
@@ -117,18 +124,35 @@ async fn engine(
     jobs.grace = Duration::from_secs(1);
     jobs.keep_failed = character.keep_failed;
     jobs.linger = character.linger;
-    let runner = JobRunner::open(client.clone(), jobs).await.ok()?;
+    let (runner, group) = match sells.several {
+        false => (JobRunner::open(client.clone(), jobs).await.ok()?, None),
+        true => {
+            (jobs.catalog_timeout, jobs.start_timeout) = CATALOG;
+            let brokers = Brokers::new(jobs, Vec::new());
+            let runner = JobRunner::open_group(client.clone(), Arc::clone(&brokers)).await.ok()?;
+            let registry = Registry::open(client.clone(), &namespace).await.ok()?;
+            (runner, Some((brokers, registry)))
+        }
+    };
     runner.belongs_to(&store);
     let ports = Ports {
         store: Arc::clone(&store) as _,
-        runner: Arc::new(runner),
+        runner: Arc::new(runner.clone()),
         clock: Arc::new(Skewed(character.skew)),
         observer: Arc::new(Events::new(Arc::clone(&store), Arc::new(()))),
     };
     let engine = Engine::new(character.policy, ports);
     engine.set_driving(false);
-    if !engine.load_catalog().await.ok()? {
-        engine.set_offer(offer()).await.ok()?;
+    let is_known = engine.load_catalog().await.ok()?;
+    match group {
+        Some((brokers, registry)) => {
+            let (share, refresh) = (Share::All, Duration::ZERO);
+            let engine = engine.clone();
+            let keeper = Keeper { engine, runner, brokers, registry, share, refresh };
+            tokio::spawn(keeper.keep());
+        }
+        None if is_known => {}
+        None => drop(engine.set_offer(sells.offer()).await.ok()?),
     }
     let identity = format!("replica-{}", kubeconfig.display());
     let lead = Arc::new(Lead::new(client, &namespace, &character.lease, &identity).lasting(LEASE));

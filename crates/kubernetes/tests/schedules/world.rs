@@ -13,7 +13,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
-use testkit::kubelet::{Kubelet, Script};
+use testkit::kubelet::{Kubelet, Offers, Script};
 use testkit::plane::ControlPlane;
 
 use crate::attempts::Attempts;
@@ -27,18 +27,62 @@ pub(crate) struct World {
     pub(crate) kubelet: Kubelet,
     /// The runs whose pods somebody took away.
     taken: Mutex<BTreeSet<String>>,
+    /// The operations that a platform saw end well.
+    well: Mutex<BTreeSet<String>>,
     pub(crate) attempts: Attempts,
+    pub(crate) sells: Sells,
     folder: PathBuf,
+}
+
+/// Whose runs there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sells {
+    /// Brokers that leave work to others, and have state.
+    pub(crate) extended: bool,
+    /// Brokers that tell how far they are while their runs go on.
+    pub(crate) progress: bool,
+    /// Those of `Broker` resources.
+    pub(crate) several: bool,
+}
+
+impl Sells {
+    fn capabilities(self) -> Vec<Capability> {
+        use Capability::{LastOperation, Progress, RequestFile, State, Update};
+        let mut all = vec![Update, RequestFile];
+        all.extend(self.extended.then_some([State, LastOperation]).into_iter().flatten());
+        all.extend(self.progress.then_some(Progress));
+        all
+    }
+
+    /// What the one broker offers.
+    pub(crate) fn offer(self) -> Offer {
+        Offer { catalog: catalog(), capabilities: self.capabilities(), ..Offer::default() }
+    }
+
+    /// Of several brokers the one that changes is as all are that know the first contract alone.
+    fn offers(self) -> Offers {
+        Arc::new(move |image| match self.several {
+            true if image.starts_with("changes") => {
+                offer_of(image, Sells::default().capabilities())
+            }
+            true => offer_of(image, self.capabilities()),
+            false => self.offer(),
+        })
+    }
 }
 
 impl World {
     pub(crate) async fn new(plane: &Place, name: &str, script: Script) -> Self {
+        Self::selling(plane, name, Sells::default(), script).await
+    }
+
+    pub(crate) async fn selling(plane: &Place, name: &str, sells: Sells, script: Script) -> Self {
         let client = kubernetes::client(Some(&plane.kubeconfig)).await.unwrap();
         let namespace: Namespace =
             serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         let namespaces = Api::<Namespace>::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
+        let kubelet = Kubelet::start_offering(client.clone(), name, sells.offers(), script);
         let attempts = Attempts::watch(&client, name);
         Self {
             client,
@@ -46,12 +90,22 @@ impl World {
             kubelet,
             taken: Mutex::default(),
             attempts,
+            sells,
+            well: Mutex::default(),
             folder: plane.folder.clone(),
         }
     }
 
     pub(crate) fn taken(&self) -> BTreeSet<String> {
         self.taken.lock().unwrap().clone()
+    }
+
+    pub(crate) fn well(&self) -> BTreeSet<String> {
+        self.well.lock().unwrap().clone()
+    }
+
+    pub(crate) fn ended_well(&self, operation: &str) {
+        self.well.lock().unwrap().insert(operation.to_owned());
     }
 
     /// Somebody is about to take its pod away.
@@ -93,7 +147,21 @@ pub(crate) fn policy() -> Policy {
     }
 }
 
-pub(crate) fn catalog() -> Value {
+/// What is in an image: `changes:2` is the second of the broker `changes`.
+fn offer_of(image: &str, capabilities: Vec<Capability>) -> Offer {
+    let (name, version) = image.split_once(':').unwrap_or((image, "2"));
+    let plans = ["small", "large"].into_iter().filter(|&plan| version == "2" || plan == "small");
+    let plans: Vec<Value> = plans
+        .map(|plan| json!({"id": format!("{name}-{plan}"), "name": plan, "description": "d"}))
+        .collect();
+    let catalog = json!({"services": [{
+        "id": name, "name": format!("{name}-name"), "description": "a database", "bindable": true,
+        "plan_updateable": true, "plans": plans,
+    }]});
+    Offer { catalog, capabilities, ..Offer::default() }
+}
+
+fn catalog() -> Value {
     json!({ "services": [{
         "id": "s", "name": "db", "description": "a database", "bindable": true,
         "plan_updateable": true,
@@ -102,11 +170,6 @@ pub(crate) fn catalog() -> Value {
             { "id": "large", "name": "large", "description": "large" },
         ],
     }]})
-}
-
-pub(crate) fn offer() -> Offer {
-    let capabilities = vec![Capability::Update, Capability::RequestFile];
-    Offer { catalog: catalog(), capabilities, ..Offer::default() }
 }
 
 /// A script that is well for all.

@@ -12,6 +12,10 @@ pub(crate) trait Sum: Debug + Default {
     fn add(&mut self, other: &Self);
     /// How many processes were killed.
     fn deaths(&self) -> u64;
+    /// Whether there was at least one of each thing that is to be tested.
+    fn is_of_everything(&self) -> bool {
+        true
+    }
 }
 
 /// How many schedules run when nobody says otherwise, and how many at once: they wait most of the time.
@@ -66,6 +70,7 @@ where
     assert!(failed.is_empty(), "these seeds failed: {failed:?}");
     let many = seeds.end - seeds.start >= 10;
     assert!(!many || sum.deaths() > 0, "nobody died: the schedules test nothing");
+    assert!(!many || sum.is_of_everything(), "something never happened, and was not tested");
 }
 
 /// With `MANCIPLE_LOG` set everything is said.

@@ -1,0 +1,129 @@
+//! What the schedules meet by chance, each by itself: a leader that is held up, and work that goes on elsewhere.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::Order;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
+use osb::InstanceId;
+use testkit::kubelet::{Act, End, Script, progress};
+use testkit::plane::ControlPlane;
+use testkit::proxy::Plan;
+use testkit::random::Random;
+use tokio::time::{Instant, sleep};
+
+use crate::platform::{Fleet, User};
+use crate::replica::{Character, Replica, delivery};
+use crate::script::question;
+use crate::world::{Place, Sells, World, policy, well};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn character(lease: &str, linger: Duration) -> Character {
+    Character {
+        plan: Plan::calm(),
+        skew: 0,
+        lease: lease.to_owned(),
+        policy: policy(),
+        delivery: delivery(true),
+        keep_failed: Duration::ZERO,
+        linger,
+    }
+}
+
+fn user(world: &Arc<World>, fleet: &Fleet) -> User {
+    User {
+        world: Arc::clone(world),
+        fleet: fleet.clone(),
+        random: Random::new(1),
+        instance: InstanceId::new("i").unwrap(),
+        acknowledged: Vec::new(),
+        by_hand: false,
+        service: "s",
+        told: BTreeSet::new(),
+    }
+}
+
+fn serve(fleet: &Fleet, replica: &Replica) {
+    fleet.set(0, Some((replica.engine.clone(), replica.handle())));
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Whether a call makes a Job.
+fn makes_a_job(call: &str) -> bool {
+    call.starts_with("POST ") && call.ends_with("/jobs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_held_up_finds_the_name_of_its_job_taken_and_runs_nothing_again() {
+    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let world = World::new(&Place::of(&plane), "held-up", well(Duration::from_millis(100))).await;
+    let (world, fleet) = (Arc::new(world), Fleet::default());
+    let linger = Duration::from_secs(8);
+
+    // Two lead: each has a Lease of its own.
+    let late = Replica::open(&world, character("late", linger)).await.unwrap();
+    late.proxy.hold_up(makes_a_job);
+    serve(&fleet, &late);
+    let mut user = user(&world, &fleet);
+    let token = user.provision("small", 0).await;
+    until("it never comes to make the Job", async || {
+        late.proxy.made().iter().any(|call| makes_a_job(call))
+    })
+    .await;
+    let other = Replica::open(&world, character("other", linger)).await.unwrap();
+    serve(&fleet, &other);
+    assert!(user.ended(None, token, osb::Action::Provision).await, "the other makes it");
+
+    let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
+    let all = ListParams::default();
+    assert_eq!(jobs.list(&all).await.unwrap().items.len(), 1, "its name is taken");
+    late.proxy.hold_up(|_| false);
+    until("nothing is left of it in the end", async || {
+        jobs.list(&all).await.unwrap().items.is_empty()
+    })
+    .await;
+    // Whoever was late has been heard by now.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(jobs.list(&all).await.unwrap().items.len(), 0, "it was made again");
+    world.attempts.assert_one_job_each(|_| true);
+    let ledger = world.kubelet.ledger();
+    assert!(ledger.values().all(|entry| entry.begun.len() == 1), "{ledger:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_elsewhere_that_says_how_far_it_is_is_told_to_the_platform_and_makes_no_warning() {
+    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let script: Script = Arc::new(|order: &Order| {
+        let is_over = question(&order.run).is_some_and(|(_, number)| number > 2);
+        let end = if is_over { End::Well } else { End::Elsewhere(progress(&order.run)) };
+        Act { begins: Duration::from_millis(20), lasts: Duration::from_millis(300), end }
+    });
+    let sells = Sells { extended: true, ..Sells::default() };
+    let world = World::selling(&Place::of(&plane), "elsewhere", sells, script).await;
+    let (world, fleet) = (Arc::new(world), Fleet::default());
+    let replica = Replica::open(&world, character("it", Duration::ZERO)).await.unwrap();
+    serve(&fleet, &replica);
+    let mut user = user(&world, &fleet);
+    let token = user.provision("small", 0).await;
+    assert!(user.ended(None, token, osb::Action::Provision).await);
+    assert_eq!(user.told.len(), 1, "nobody was told how far it was");
+    let ledger = world.kubelet.ledger();
+    assert_eq!(ledger.keys().filter(|run| question(run).is_some()).count(), 3, "{ledger:?}");
+    // Events are written by the way.
+    sleep(Duration::from_secs(1)).await;
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    let warnings = ListParams::default().fields("type=Warning");
+    let told: Vec<_> = events.list(&warnings).await.unwrap().items;
+    assert!(told.is_empty(), "{told:#?}");
+}

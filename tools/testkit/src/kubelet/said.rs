@@ -1,0 +1,95 @@
+//! What brokers and agents say that the kubelet plays: reports, progress, and what can be held against them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agent::{Answer, Content, Gathered, Gathering, Line, Message, Order, Report};
+use engine::ports::{Offer, RunFailure};
+use engine::record::Reason;
+use osb::jobs::contract::Capability;
+use osb::{Action, BindingBody, Failure, FailureKind, Output};
+use serde_json::{Value, json};
+
+use super::End;
+
+/// What a broker says of its progress that may, while its run goes on.
+pub fn progress(run: &str) -> String {
+    format!("{run} is on its way")
+}
+
+/// How it calls the work that goes on elsewhere.
+pub fn elsewhere(run: &str) -> String {
+    format!("the work of {run}")
+}
+
+/// The state that it leaves, if it may and does not fail.
+pub fn left(run: &str) -> Value {
+    json!({"left by": run})
+}
+
+/// What the pods of brokers have written into their logs.
+#[derive(Clone, Default)]
+pub struct Logs(Arc<Mutex<HashMap<String, String>>>);
+
+impl Logs {
+    /// Of a pod, by its name.
+    pub fn of(&self, pod: &str) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pod).cloned()
+    }
+
+    pub(super) fn write(&self, pod: &str, line: &Line) {
+        let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.insert(pod.to_owned(), format!("{line}\n"));
+    }
+}
+
+/// The termination message of an agent that has found this in every file.
+pub(super) fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
+    let found = |file: &String| (file.clone(), Content::Text(output.to_owned()));
+    let outputs = gathering
+        .outputs
+        .iter()
+        .map(|(container, outputs)| (container.clone(), outputs.files.iter().map(found).collect()));
+    let gathered = Gathered { run: gathering.run.clone(), outputs: outputs.collect() };
+    Some(Message::of(&gathered.seal(&gathering.key).ok()?).to_string())
+}
+
+/// The termination message; `None` if there is none. Without an end, somebody ended it.
+pub(super) fn report(order: &Order, end: Option<&End>, offer: &Offer) -> Option<String> {
+    let failed = |reason, kind, words: &str| {
+        Err(RunFailure { reason, failure: Failure::new(kind, words.to_owned()) })
+    };
+    let answer = match end {
+        Some(End::Killed) => return None,
+        Some(End::Well) => Ok(None),
+        Some(End::Elsewhere(far)) => Ok(Some(far)),
+        Some(End::Fails(words)) => failed(Reason::ExitStatus, FailureKind::Failed, words),
+        Some(End::Transient(words)) => failed(Reason::Reported, FailureKind::Transient, words),
+        None => failed(Reason::Halted, FailureKind::Failed, "it was told to end"),
+    };
+    let answer = match order.action {
+        None => Answer::Offer(answer.map(|_| offer.clone())),
+        Some(action) => Answer::Work(answer.map(|far| output(order, action, far))),
+    };
+    let report = Report { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() };
+    Some(Message::of(&report.seal(&order.key).ok()?).to_string())
+}
+
+/// What the broker has made, or how far its work is.
+fn output(order: &Order, action: Action, far: Option<&String>) -> Output {
+    let mut output = Output::default();
+    if order.can(Capability::State) {
+        output.state = Some(left(&order.run).into());
+    }
+    if let Some(far) = far {
+        output.description = Some(far.clone());
+        let name = order.external.clone().unwrap_or_else(|| elsewhere(&order.run));
+        output.external_operation = Some(name);
+    } else if action == Action::Bind {
+        let operation = order.work.get("operation_id").and_then(Value::as_str).unwrap_or_default();
+        let credentials = json!({"password": format!("secret-of-{operation}")});
+        let credentials = credentials.as_object().cloned().map(Into::into);
+        output.binding = Some(BindingBody { credentials, ..BindingBody::default() });
+    }
+    output
+}
