@@ -5,31 +5,44 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use engine::SystemClock;
 use engine::ports::Clock;
 use engine::record::Timestamp;
 use http::HeaderMap;
 use kube::Client;
 use kube::client::Body;
 
-/// How far our clock is behind the API server's, in milliseconds.
-#[derive(Debug, Default)]
-pub(crate) struct ServerTime(AtomicI64);
+/// Our clock, and how far it is behind the API server's.
+pub(crate) struct ServerTime {
+    clock: Arc<dyn Clock>,
+    /// In milliseconds.
+    behind: AtomicI64,
+}
 
 impl ServerTime {
     /// A client that learns from each answer what time it is.
     pub(crate) fn of(client: &Client, namespace: &str) -> (Client, Arc<Self>) {
-        let time = Arc::new(Self::default());
+        Self::by(Arc::new(SystemClock), client, namespace)
+    }
+
+    /// The same, where this is our clock.
+    pub(crate) fn by(
+        clock: Arc<dyn Clock>,
+        client: &Client,
+        namespace: &str,
+    ) -> (Client, Arc<Self>) {
+        let time = Arc::new(Self { clock, behind: AtomicI64::default() });
         let (base, learns) = (client.clone(), Arc::clone(&time));
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (base, learns) = (base.clone(), Arc::clone(&learns));
             async move {
-                let sent = ours();
+                let sent = learns.ours();
                 let answer = base.send(request).await;
                 if let Ok(answer) = &answer {
-                    learns.hear(answer.headers(), sent, ours());
+                    learns.hear(answer.headers(), sent, learns.ours());
                 }
                 answer
             }
@@ -39,17 +52,21 @@ impl ServerTime {
 
     /// Milliseconds since 1970.
     pub(crate) fn now(&self) -> i64 {
-        ours().saturating_add(self.0.load(Ordering::Relaxed))
+        self.ours().saturating_add(self.behind.load(Ordering::Relaxed))
+    }
+
+    fn ours(&self) -> i64 {
+        i64::try_from(self.clock.now().0).unwrap_or(i64::MAX)
     }
 
     fn hear(&self, headers: &HeaderMap, sent: i64, received: i64) {
         let said = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
         let said = said.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
         let Some(said) = said.map(|date| date.timestamp().as_millisecond()) else { return };
-        let known = self.0.load(Ordering::Relaxed);
+        let known = self.behind.load(Ordering::Relaxed);
         let behind = corrected(known, said, sent, received);
         if behind != known {
-            self.0.store(behind, Ordering::Relaxed);
+            self.behind.store(behind, Ordering::Relaxed);
             tracing::warn!(
                 milliseconds = behind,
                 "our clock is not the API server's: it is corrected"
@@ -65,7 +82,7 @@ impl Clock for ServerTime {
     }
 
     async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+        self.clock.sleep(duration).await;
     }
 }
 
@@ -75,11 +92,6 @@ fn corrected(known: i64, said: i64, sent: i64, received: i64) -> i64 {
     let least = said.saturating_sub(received);
     let most = said.saturating_add(999).saturating_sub(sent).max(least);
     known.clamp(least, most)
-}
-
-fn ours() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -102,14 +114,19 @@ mod tests {
 
     #[test]
     fn an_answer_says_when_it_was_given() {
-        let time = ServerTime::default();
+        let clock = Arc::new(SystemClock);
+        let time = ServerTime { clock, behind: AtomicI64::default() };
         let mut headers = HeaderMap::new();
         headers.insert("date", "Sat, 21 Nov 2026 19:38:45 GMT".parse().unwrap());
         let said = 1_795_289_925_000;
         time.hear(&headers, said + 600_000, said + 600_010);
-        assert_eq!(time.0.load(Ordering::Relaxed), 999 - 600_000);
+        assert_eq!(time.behind.load(Ordering::Relaxed), 999 - 600_000);
         headers.insert("date", "yesterday".parse().unwrap());
         time.hear(&headers, 0, 0);
-        assert_eq!(time.0.load(Ordering::Relaxed), 999 - 600_000, "what is no date says nothing");
+        assert_eq!(
+            time.behind.load(Ordering::Relaxed),
+            999 - 600_000,
+            "what is no date says nothing"
+        );
     }
 }

@@ -24,15 +24,18 @@ use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::said::{Logs, elsewhere, left, progress};
 use self::said::{gathered, report};
 
 /// The label of pods that are runs of brokers.
 const RUN: &str = "manciple.dev/run";
-/// The label of pods of QuarksJobs.
-const QUARKS_JOB: &str = "quarks.cloudfoundry.org/qjob-name";
+/// The label of pods of Jobs.
+const JOB: &str = "job-name";
+/// The sidecar of a QuarksJob's pod, and the annotation that tells it that the others have ended.
+const SIDECAR: &str = "output-persist";
+const ENDED: &str = "manciple.dev/ended";
 /// The container that runs the broker.
 const CONTAINER: &str = "broker";
 /// The node that its pods are on, if anybody makes one of that name.
@@ -131,6 +134,10 @@ pub struct Entry {
     pub end: Option<End>,
     /// Its pod was told to go while its broker went on, or before it began.
     pub halted: bool,
+    /// Of a QuarksJob's: when its first pod began to run, and when its last one ended.
+    pub ran: Option<(Instant, Instant)>,
+    /// Its sidecar was told that the others had ended, while they went on.
+    pub told_early: bool,
 }
 
 /// What happened, by run.
@@ -192,6 +199,15 @@ impl Kubelet {
     }
 }
 
+/// What a pod is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Word {
+    /// It is to go.
+    goes: bool,
+    /// Its sidecar: the others have ended.
+    ended: bool,
+}
+
 struct Node {
     pods: Api<Pod>,
     secrets: Api<Secret>,
@@ -203,12 +219,12 @@ struct Node {
 
 impl Node {
     async fn follow(self: Arc<Self>) {
-        let mut pods: HashMap<String, watch::Sender<bool>> = HashMap::new();
+        let mut pods: HashMap<String, watch::Sender<Word>> = HashMap::new();
         let mut lives = JoinSet::new();
         // Asked again at once when the API server is back.
         let label = match &self.plays {
             Plays::Brokers { .. } => RUN,
-            Plays::Jobs(_) => QUARKS_JOB,
+            Plays::Jobs(_) => JOB,
         };
         let events = watcher(self.pods.clone(), watcher::Config::default().labels(label));
         pin_mut!(events);
@@ -223,9 +239,13 @@ impl Node {
                 }
             };
             let Some(uid) = pod.metadata.uid.clone() else { continue };
-            let goes = pod.metadata.deletion_timestamp.is_some();
+            let annotations = pod.metadata.annotations.as_ref();
+            let word = Word {
+                goes: pod.metadata.deletion_timestamp.is_some(),
+                ended: annotations.is_some_and(|all| all.contains_key(ENDED)),
+            };
             let told = pods.entry(uid).or_insert_with(|| {
-                let (told, going) = watch::channel(false);
+                let (told, going) = watch::channel(Word::default());
                 let node = Arc::clone(&self);
                 lives.spawn(async move {
                     match &node.plays {
@@ -237,7 +257,10 @@ impl Node {
                 });
                 told
             });
-            told.send_if_modified(|was| std::mem::replace(was, goes || *was) != (goes || *was));
+            told.send_if_modified(|was| {
+                let now = Word { goes: was.goes || word.goes, ended: was.ended || word.ended };
+                std::mem::replace(was, now) != now
+            });
         }
     }
 
@@ -247,7 +270,7 @@ impl Node {
         pod: &Pod,
         offers: &Offers,
         script: &Script,
-        mut going: watch::Receiver<bool>,
+        mut going: watch::Receiver<Word>,
     ) -> Option<()> {
         let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
         let order = order(pod)?;
@@ -293,12 +316,12 @@ impl Node {
         let state = json!({"terminated": {"exitCode": code, "reason": reason, "message": message}});
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         self.say(name, CONTAINER, phase, &state).await;
-        let _ = going.wait_for(|going| *going).await;
+        let _ = going.wait_for(|word| word.goes).await;
         self.remove(name).await
     }
 
     /// Waits for the agent that the pod mounts, if it mounts one; whether it came before the pod was told to go.
-    async fn mounts(&self, pod: &Pod, going: &mut watch::Receiver<bool>) -> bool {
+    async fn mounts(&self, pod: &Pod, going: &mut watch::Receiver<Word>) -> bool {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         let named = volumes.filter_map(|volume| Some(&volume.config_map.as_ref()?.name));
         for agent in named.filter(|name| name.starts_with("agent-")) {
@@ -316,19 +339,30 @@ impl Node {
         &self,
         pod: &Pod,
         script: &JobScript,
-        mut going: watch::Receiver<bool>,
+        mut going: watch::Receiver<Word>,
     ) -> Option<()> {
         let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
         let job = &pod.metadata.owner_references.as_ref()?.first()?.name;
-        let container = &pod.spec.as_ref()?.containers.first()?.name;
+        let containers = &pod.spec.as_ref()?.containers;
+        let work = &containers.iter().find(|container| container.name != SIDECAR)?.name;
+        let sidecar = containers.iter().any(|container| container.name == SIDECAR);
         let act = script(job);
         self.bind(name).await;
         if told(&mut going, act.begins).await {
             self.write(job, |entry| entry.halted = true);
             return self.remove(name).await;
         }
-        self.write(job, |entry| entry.begun.push(uid.to_owned()));
-        self.say(name, container, "Running", &json!({"running": {}})).await;
+        let began = Instant::now();
+        self.write(job, |entry| {
+            entry.begun.push(uid.to_owned());
+            entry.ran.get_or_insert((began, began));
+        });
+        let beside = |state: &Value| sidecar.then(|| (SIDECAR, state.clone()));
+        let running = json!({"running": {}});
+        let states = |state: &Value, other: &Value| {
+            [(work.as_str(), state.clone())].into_iter().chain(beside(other)).collect::<Vec<_>>()
+        };
+        self.say_of(name, "Running", &states(&running, &running)).await;
         let halted = told(&mut going, act.lasts).await;
         let code = if halted { 137 } else { act.code };
         let message = gathering(pod).and_then(|gathering| gathered(&gathering, &act.output));
@@ -336,14 +370,19 @@ impl Node {
         self.write(job, |entry| {
             entry.halted |= halted;
             entry.end = (!halted).then_some(end).or(entry.end.take());
+            entry.ran = entry.ran.map(|(began, _)| (began, Instant::now()));
+            entry.told_early |= going.borrow().ended;
         });
-        let state = json!({"terminated": {
-            "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
-            "message": message, "finishedAt": pod.metadata.creation_timestamp,
-        }});
+        let message = message.unwrap_or_default();
+        let own = if sidecar { "" } else { &message };
+        let worked = terminated(code, own, pod);
+        if sidecar && !halted {
+            self.say_of(name, "Running", &states(&worked, &running)).await;
+            let _ = going.wait_for(|word| word.goes || word.ended).await;
+        }
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        self.say(name, container, phase, &state).await;
-        let _ = going.wait_for(|going| *going).await;
+        self.say_of(name, phase, &states(&worked, &terminated(0, &message, pod))).await;
+        let _ = going.wait_for(|word| word.goes).await;
         self.remove(name).await
     }
 
@@ -374,7 +413,7 @@ impl Node {
     async fn given(
         &self,
         run: &str,
-        going: &mut watch::Receiver<bool>,
+        going: &mut watch::Receiver<Word>,
     ) -> Option<(Value, Option<Value>)> {
         loop {
             let found = self.secrets.get_opt(run).await.ok().flatten();
@@ -401,17 +440,27 @@ impl Node {
     }
 
     async fn say(&self, pod: &str, container: &str, phase: &str, state: &Value) {
-        let running = state.get("running").is_some();
+        self.say_of(pod, phase, &[(container, state.clone())]).await;
+    }
+
+    /// Of all containers of a pod.
+    async fn say_of(&self, pod: &str, phase: &str, states: &[(&str, Value)]) {
+        let is_running = |state: &Value| state.get("running").is_some();
+        let running = states.iter().all(|(_, state)| is_running(state));
         let is_ready = if running { "True" } else { "False" };
         let conditions =
             ["Ready", "ContainersReady"].map(|type_| json!({"type": type_, "status": is_ready}));
+        let of = |(container, state): &(&str, Value)| {
+            json!({
+                "name": container, "image": "none", "imageID": "none", "restartCount": 0,
+                "ready": is_running(state), "started": is_running(state), "state": state,
+            })
+        };
+        let statuses: Vec<Value> = states.iter().map(of).collect();
         let status = Patch::Merge(json!({"status": {
             "phase": phase,
             "conditions": conditions,
-            "containerStatuses": [{
-                "name": container, "image": "none", "imageID": "none", "restartCount": 0,
-                "ready": running, "started": running, "state": state,
-            }],
+            "containerStatuses": statuses,
         }}));
         loop {
             match self.pods.patch_status(pod, &PatchParams::default(), &status).await {
@@ -435,8 +484,8 @@ impl Node {
 }
 
 /// Waits so long; whether the pod was told to go.
-async fn told(going: &mut watch::Receiver<bool>, within: Duration) -> bool {
-    matches!(timeout(within, going.wait_for(|going| *going)).await, Ok(Ok(_)))
+async fn told(going: &mut watch::Receiver<Word>, within: Duration) -> bool {
+    matches!(timeout(within, going.wait_for(|word| word.goes)).await, Ok(Ok(_)))
 }
 
 fn image(pod: &Pod) -> Option<&str> {
@@ -456,4 +505,13 @@ fn variable<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
     let containers = &pod.spec.as_ref()?.containers;
     let mut variables = containers.iter().flat_map(|container| container.env.iter().flatten());
     variables.find(|variable| variable.name == name)?.value.as_deref()
+}
+
+/// How a container ended; a message of no length is none.
+fn terminated(code: i32, message: &str, pod: &Pod) -> Value {
+    json!({"terminated": {
+        "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
+        "message": Some(message).filter(|message| !message.is_empty()),
+        "finishedAt": pod.metadata.creation_timestamp,
+    }})
 }

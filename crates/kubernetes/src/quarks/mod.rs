@@ -52,6 +52,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use engine::SystemClock;
+use engine::ports::Clock;
 use kube::Client;
 use kube::api::Api;
 use tokio::sync::Notify;
@@ -180,7 +182,19 @@ impl Controller {
     /// # Errors
     /// If the API server does not answer, or does not let us.
     pub async fn open(client: Client, settings: Settings) -> Result<Arc<Self>, QuarksError> {
-        let (client, time) = ServerTime::of(&client, &settings.namespace);
+        Self::open_by(Arc::new(SystemClock), client, settings).await
+    }
+
+    /// The same, where this is the machine's clock: it may be wrong.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub async fn open_by(
+        clock: Arc<dyn Clock>,
+        client: Client,
+        settings: Settings,
+    ) -> Result<Arc<Self>, QuarksError> {
+        let (client, time) = ServerTime::by(clock, &client, &settings.namespace);
         let keys = Keys::open(client.clone(), &settings.namespace, &settings.name).await?;
         let version = client.apiserver_version().await;
         let version = version.map_err(|error| QuarksError::Version(error.to_string()))?;

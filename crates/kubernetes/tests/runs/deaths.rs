@@ -14,7 +14,8 @@ use testkit::random::Random;
 use tokio::runtime::Builder;
 
 use crate::seeds;
-use crate::town::{Place, Tally, Town, check, controller};
+use crate::town::{Place, Town, controller};
+use crate::truth::{Tally, check};
 use crate::users::User;
 
 /// So many calls are tried beside each other.

@@ -84,8 +84,9 @@ async fn a_job_that_is_made_after_its_run_was_carried_out_goes_with_its_pod_and_
     assert_eq!(object.data["status"]["history"].as_array().map(Vec::len), Some(1), "{object:?}");
     let secrets: Api<Secret> = Api::namespaced(town.client.clone(), &town.namespace);
     let secrets = sure(|| secrets.list(&all)).await.items;
-    let versions =
-        secrets.iter().filter(|it| it.metadata.name.as_ref().unwrap().starts_with("out-errand-v"));
+    let versions = secrets
+        .iter()
+        .filter(|it| it.metadata.name.as_ref().unwrap().starts_with("out-errand-0-v"));
     assert_eq!(versions.count(), 1);
     slow.die();
     calm.die();

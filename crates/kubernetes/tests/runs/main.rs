@@ -1,7 +1,8 @@
-//! Seeded schedules of QuarksJobs on a real API server: users trigger them and change what they refer to
-//! while controllers are killed at their n-th call, calls fail, get lost or are late, watches lag and break,
-//! and two lead at once. Then every trigger has had its run, each run one Job, and its output one Secret; no
-//! run was for nothing, and nothing is left behind.
+//! Seeded schedules of QuarksJobs and ExtendedJobs on a real API server: users trigger them, change what they refer
+//! to, and have them follow others and the clock, while controllers are killed at their n-th call, calls fail, get
+//! lost or are late, watches lag and break, two lead at once, Leases are stolen and clocks are wrong. Then every
+//! trigger has had its run, as its policy says, each run one Job, and its output is kept as it was asked for; no run
+//! was for nothing, and nothing is left behind.
 //!
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one, `MANCIPLE_AT_ONCE=4` so many at once;
 //! `MANCIPLE_LOG=1` shows what the controllers say.
@@ -12,16 +13,20 @@ mod attempts;
 #[path = "../support/seeds.rs"]
 mod seeds;
 
+mod chaos;
 mod deaths;
 mod late;
 mod nodes;
 mod outages;
+mod shape;
 mod town;
+mod truth;
 mod users;
 
+use chaos::schedule;
 use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
-use town::{Place, schedule};
+use town::Place;
 
 const USUAL: Usual = Usual { schedules: 500, at_once: 24 };
 

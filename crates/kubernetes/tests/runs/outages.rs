@@ -5,8 +5,9 @@ use std::time::Duration;
 use testkit::plane::ControlPlane;
 use tokio::runtime::Builder;
 
+use crate::chaos::schedule;
 use crate::seeds::number;
-use crate::town::{Place, schedule};
+use crate::town::Place;
 
 /// After this long a schedule is in the middle of its runs.
 const MIDDLE: Duration = Duration::from_millis(2500);

@@ -1,10 +1,10 @@
 //! What users do, through a client that nothing goes wrong with but that the API server may be away: each trigger
 //! is one that it has taken, and none is said again before the one before was taken up.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
+use crate::shape::{Causes, Policy, Shape};
 use crate::town::Town;
 
 const LOOK: Duration = Duration::from_millis(500);
@@ -45,67 +46,138 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: imp
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+pub(crate) enum Manner {
     /// Told to run, again and again.
     Errand,
     /// Changes what it refers to, again and again.
     Follower,
-    /// The same, and somebody takes Jobs and pods away by hand.
+    /// As an errand, and somebody takes Jobs and pods away by hand.
     Robbed,
     /// Runs once, for something that comes late.
     Late,
+    /// Runs when another has succeeded, once or each time.
+    Dependent { follows: bool },
+    /// Runs at each full minute.
+    Timed,
 }
 
 pub(crate) struct User {
     town: Arc<Town>,
     random: Random,
-    manner: Manner,
+    pub(crate) manner: Manner,
+    pub(crate) shape: Shape,
     pub(crate) name: String,
-    /// How many runs there have to be.
+    /// How many runs there have to be; of one that depends on another that other's say it.
     pub(crate) triggers: u64,
+    /// How many triggers were passed over, for they met a run.
+    pub(crate) passed_over: u64,
+    /// The full minutes at which it had to run, in seconds since 1970.
+    pub(crate) minutes: Vec<i64>,
+    /// What one depends on.
+    pub(crate) upstream: Option<String>,
 }
 
-pub(crate) fn resources(town: &Town) -> Api<DynamicObject> {
-    let resource = Dialect::QuarksJob.resource();
-    Api::namespaced_with(town.client.clone(), &town.namespace, &resource)
+/// What the names of ExtendedJobs begin with.
+pub(crate) const EXTENDED: &str = "x-";
+/// A full minute that is no longer away than this is waited for, in seconds.
+const SOON: i64 = 20;
+/// How near to a full minute nothing is judged by it, in seconds: it is just looked at.
+const NEAR: i64 = 1;
+
+pub(crate) fn resources(town: &Town, dialect: Dialect) -> Api<DynamicObject> {
+    Api::namespaced_with(town.client.clone(), &town.namespace, &dialect.resource())
+}
+
+/// What is recorded of runs.
+pub(crate) fn record(object: &DynamicObject) -> Value {
+    let record = object.metadata.annotations.as_ref().and_then(|all| all.get("manciple.dev/runs"));
+    serde_json::from_str(record.map_or("{}", String::as_str)).unwrap()
 }
 
 /// The number of the last run that is recorded.
 fn recorded(object: &DynamicObject) -> u64 {
-    let record = object.metadata.annotations.as_ref().and_then(|all| all.get("manciple.dev/runs"));
-    let record: Value = serde_json::from_str(record.map_or("{}", String::as_str)).unwrap();
-    record["last"].as_u64().unwrap_or_default()
+    record(object)["last"].as_u64().unwrap_or_default()
+}
+
+/// The runs that have ended, the newest first.
+pub(crate) fn history(object: &DynamicObject) -> Vec<Value> {
+    object.data["status"]["history"].as_array().cloned().unwrap_or_default()
+}
+
+/// The runs that have not ended.
+pub(crate) fn open(object: &DynamicObject) -> Vec<Value> {
+    let history = history(object);
+    let mut open = record(object)["open"].as_array().cloned().unwrap_or_default();
+    open.retain(|run| history.iter().all(|ended| ended["id"] != run["id"]));
+    open
+}
+
+/// When a run was recorded, or has ended, in seconds since 1970.
+pub(crate) fn at(run: &Value, member: &str) -> i64 {
+    let at: Timestamp = run[member].as_str().unwrap().parse().unwrap();
+    at.as_second()
 }
 
 impl User {
-    pub(crate) fn all(town: &Arc<Town>, random: &Random, robs: bool) -> Vec<Self> {
-        let of = |(number, manner)| Self {
-            town: Arc::clone(town),
-            random: random.part(number),
-            manner,
-            name: format!("{manner:?}-{number}").to_lowercase(),
-            triggers: 0,
+    pub(crate) fn all(town: &Arc<Town>, random: &Random, seed: u64) -> Vec<Self> {
+        let second = if seed.is_multiple_of(3) { Manner::Robbed } else { Manner::Errand };
+        let fourth = match seed / 2 % 4 {
+            0 => Manner::Late,
+            1 => Manner::Timed,
+            2 => Manner::Dependent { follows: false },
+            _ => Manner::Dependent { follows: true },
         };
-        let second = if robs { Manner::Robbed } else { Manner::Errand };
-        let manners = [Manner::Errand, second, Manner::Follower, Manner::Late];
-        (0..).zip(manners).map(of).collect()
+        let manners = [Manner::Errand, second, Manner::Follower, fourth];
+        let of = |(number, manner)| {
+            let mut shapes = random.part(200 + number);
+            let shape = match manner {
+                Manner::Robbed => Shape::of_one_robbed(&mut shapes),
+                _ => Shape::any(&mut shapes),
+            };
+            Self::new(town, random.part(number), manner, shape, number)
+        };
+        let mut all: Vec<Self> = (0..).zip(manners).map(of).collect();
+        // Of the same kind, or it could not be named.
+        if let Manner::Dependent { .. } = fourth {
+            let shape = Shape::of(all[0].shape.dialect, &mut random.part(300));
+            let other = all[0].name.clone();
+            all[3] = Self::new(town, random.part(3), fourth, shape, 3);
+            all[3].upstream = Some(other);
+        }
+        all
+    }
+
+    fn new(town: &Arc<Town>, random: Random, manner: Manner, shape: Shape, number: u64) -> Self {
+        let prefix = if shape.dialect == Dialect::ExtendedJob { EXTENDED } else { "" };
+        let word = match manner {
+            Manner::Errand => "errand",
+            Manner::Follower => "follower",
+            Manner::Robbed => "robbed",
+            Manner::Late => "late",
+            Manner::Dependent { .. } => "dependent",
+            Manner::Timed => "timed",
+        };
+        Self {
+            town: Arc::clone(town),
+            random,
+            manner,
+            shape,
+            name: format!("{prefix}{word}-{number}"),
+            triggers: 0,
+            passed_over: 0,
+            minutes: Vec::new(),
+            upstream: None,
+        }
     }
 
     /// One whose QuarksJob runs for what changes, again and again.
     pub(crate) fn who_changes_things(town: &Arc<Town>, random: Random) -> Self {
-        Self {
-            town: Arc::clone(town),
-            random,
-            manner: Manner::Follower,
-            name: "follower".to_owned(),
-            triggers: 0,
-        }
+        Self::new(town, random, Manner::Follower, Shape::usual(), 0)
     }
 
     /// One who tells a QuarksJob to run.
     pub(crate) fn who_tells(town: &Arc<Town>) -> Self {
-        let (manner, random) = (Manner::Errand, Random::new(0));
-        Self { town: Arc::clone(town), random, manner, name: "errand".to_owned(), triggers: 0 }
+        Self::new(town, Random::new(0), Manner::Errand, Shape::usual(), 0)
     }
 
     pub(crate) async fn run(mut self) -> Self {
@@ -114,6 +186,8 @@ impl User {
             Manner::Errand | Manner::Robbed => self.errand().await,
             Manner::Follower => self.follower().await,
             Manner::Late => self.late().await,
+            Manner::Dependent { follows } => self.dependent(follows).await,
+            Manner::Timed => self.timed().await,
         }
         self
     }
@@ -122,32 +196,27 @@ impl User {
         sleep(Duration::from_millis(self.random.below(most))).await;
     }
 
-    pub(crate) async fn create(&self, strategy: &str, follows: bool) {
-        let mut container = json!({"name": "c", "image": "none", "command": ["none"]});
-        if !matches!(self.manner, Manner::Errand | Manner::Robbed) {
-            container["envFrom"] = json!([{"configMapRef": {"name": self.name}}]);
-        }
-        let pod = json!({"restartPolicy": "Never", "containers": [container]});
-        let options = json!({"name": format!("out-{}", self.name), "versioned": true});
-        let object = json!({
-            "apiVersion": Dialect::QuarksJob.api_version(), "kind": Dialect::QuarksJob.kind(),
-            "metadata": {"name": self.name},
-            "spec": {
-                "trigger": {"strategy": strategy},
-                "updateOnConfigChange": follows,
-                "template": {"spec": {"backoffLimit": 0, "template": {"spec": pod}}},
-                "output": {"outputMap": {"c": {"o.json": options}}},
-            },
-        });
+    pub(crate) async fn create(&self, strategy: &'static str, follows: bool) {
+        let refers = matches!(self.manner, Manner::Follower | Manner::Late);
+        let causes = Causes { strategy, follows, refers, ..Causes::default() };
+        self.create_for(&causes).await;
+    }
+
+    async fn create_for(&self, causes: &Causes) {
+        let object = self.shape.manifest(&self.name, causes);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let made = || async {
             let params = PostParams::default();
-            match resources(&self.town).create(&params, &object).await {
+            match self.resources().create(&params, &object).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
                 made => made.map(drop),
             }
         };
         sure(made).await;
+    }
+
+    pub(crate) fn resources(&self) -> Api<DynamicObject> {
+        resources(&self.town, self.shape.dialect)
     }
 
     async fn config(&self, value: u64) {
@@ -161,7 +230,7 @@ impl User {
     }
 
     pub(crate) async fn get(&self) -> DynamicObject {
-        let resources = resources(&self.town);
+        let resources = self.resources();
         sure(|| resources.get(&self.name)).await
     }
 
@@ -177,40 +246,62 @@ impl User {
         }
     }
 
+    async fn until_manual(&self) -> DynamicObject {
+        self.until("manual", |it| it["spec"]["trigger"]["strategy"] == "manual").await
+    }
+
     async fn errand(&mut self) {
         self.create("manual", false).await;
         for _ in 0..ROUNDS {
-            loop {
-                let object =
-                    self.until("manual", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
-                let patch = json!({
-                    "metadata": {"resourceVersion": object.metadata.resource_version},
-                    "spec": {"trigger": {"strategy": "now"}},
-                });
-                let params = PatchParams::default();
-                let patched =
-                    resources(&self.town).patch(&self.name, &params, &Patch::Merge(patch)).await;
-                match patched {
-                    Ok(_) => break,
-                    Err(kube::Error::Api(status)) if status.is_conflict() => {}
-                    // The API server went with the answer: it may have taken it.
-                    Err(_) => {
-                        let now = self.get().await;
-                        let is_said = now.data["spec"]["trigger"]["strategy"] == "now";
-                        if is_said || recorded(&now) > recorded(&object) {
-                            break;
-                        }
-                    }
-                }
+            let before = self.tell().await;
+            match self.shape.policy {
+                Policy::Forbid => self.judge(&before).await,
+                _ => self.triggers += 1,
             }
-            self.triggers += 1;
             if self.manner == Manner::Robbed {
                 self.pause(600).await;
                 self.rob().await;
             }
-            self.pause(1200).await;
+            // Those that meet a run are what a policy is for.
+            self.pause(if self.shape.policy == Policy::Allow { 1200 } else { 300 }).await;
         }
-        self.until("manual", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
+        self.until_manual().await;
+    }
+
+    /// Says `now`; how it was just before.
+    async fn tell(&self) -> DynamicObject {
+        loop {
+            let object = self.until_manual().await;
+            let patch = json!({
+                "metadata": {"resourceVersion": object.metadata.resource_version},
+                "spec": {"trigger": {"strategy": "now"}},
+            });
+            let params = PatchParams::default();
+            let patched = self.resources().patch(&self.name, &params, &Patch::Merge(patch)).await;
+            match patched {
+                Ok(_) => return object,
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                // The API server went with the answer: it may have taken it.
+                Err(_) => {
+                    let now = self.get().await;
+                    let is_said = now.data["spec"]["trigger"]["strategy"] == "now";
+                    if is_said || recorded(&now) > recorded(&object) {
+                        return object;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the trigger was taken, which it was if it met no run: it was said of what it was then.
+    async fn judge(&mut self, before: &DynamicObject) {
+        let after = self.until_manual().await;
+        let runs = recorded(&after) - recorded(before);
+        assert!(runs <= 1, "{}: {runs} runs for one trigger, {after:#?}", self.name);
+        let met = open(before);
+        assert!(runs == 1 || !met.is_empty(), "{}: passed over for nothing, {after:#?}", self.name);
+        self.triggers += runs;
+        self.passed_over += 1 - runs;
     }
 
     /// Deletes its Jobs with their pods, or its pods.
@@ -235,16 +326,6 @@ impl User {
 
     pub(crate) fn is_robbed(&self) -> bool {
         self.manner == Manner::Robbed
-    }
-
-    /// Whether each run has one Job with one pod. Of one that is robbed, one that was taken while no controller
-    /// ran is begun again, and one that was taken at once has none. Whoever makes pods of Jobs makes another, if an
-    /// `outage` kept the answer to the first.
-    pub(crate) fn may_have(&self, pods: &BTreeMap<&str, usize>, runs: usize, outage: bool) -> bool {
-        match self.manner {
-            Manner::Robbed => pods.len() <= runs,
-            _ => pods.len() == runs && (outage || pods.values().all(|pods| *pods == 1)),
-        }
     }
 
     async fn follower(&mut self) {
@@ -276,5 +357,50 @@ impl User {
         self.pause(3000).await;
         self.config(0).await;
         self.until("done", |it| it["spec"]["trigger"]["strategy"] == "done").await;
+    }
+
+    async fn dependent(&mut self, follows: bool) {
+        let depends_on = self.upstream.clone();
+        let causes = Causes { strategy: "once", follows, depends_on, ..Causes::default() };
+        self.create_for(&causes).await;
+    }
+
+    /// Ends when all minutes until then have had their run, and takes its schedule away.
+    async fn timed(&mut self) {
+        let schedule = Some("* * * * *");
+        self.create_for(&Causes { strategy: "manual", schedule, ..Causes::default() }).await;
+        let created = self.get().await.metadata.creation_timestamp.unwrap().0.as_second();
+        self.pause(6000).await;
+        let now = Timestamp::now().as_second();
+        if 60 - now % 60 <= SOON {
+            sleep(Duration::from_secs(u64::try_from(60 - now % 60 + 1 + NEAR).unwrap())).await;
+        }
+        let begun = Instant::now();
+        loop {
+            let object = self.get().await;
+            assert!(begun.elapsed() < PATIENCE, "{} misses its time: {object:#?}", self.name);
+            let now = Timestamp::now().as_second();
+            let is_near = (now + NEAR) % 60 <= 2 * NEAR;
+            let minute = now - now % 60;
+            let runs: Vec<i64> = open(&object).iter().map(|run| at(run, "at")).collect();
+            let ended = history(&object);
+            let ended = ended.iter().map(|run| at(run, "startedAt"));
+            let has_run = runs.into_iter().chain(ended).any(|at| at >= minute - NEAR);
+            let patch = json!({
+                "metadata": {"resourceVersion": object.metadata.resource_version},
+                "spec": {"trigger": {"schedule": null}},
+            });
+            let is_gone = object.data["spec"]["trigger"]["schedule"].is_null();
+            if !is_gone && !is_near && (has_run || minute <= created) {
+                self.triggers = recorded(&object);
+                self.minutes = (created / 60 + 1..=now / 60).map(|minute| minute * 60).collect();
+                let params = PatchParams::default();
+                let _ = self.resources().patch(&self.name, &params, &Patch::Merge(patch)).await;
+            } else if is_gone {
+                return;
+            } else {
+                sleep(LOOK).await;
+            }
+        }
     }
 }

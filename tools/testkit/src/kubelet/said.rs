@@ -1,6 +1,6 @@
 //! What brokers and agents say that the kubelet plays: reports, progress, and what can be held against them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent::{Answer, Content, Gathered, Gathering, Line, Message, Order, Report};
@@ -43,13 +43,16 @@ impl Logs {
     }
 }
 
-/// The termination message of an agent that has found this in every file.
+/// The termination message of an agent that has found this in every file; where it takes what is printed, this was
+/// printed, and no file written.
 pub(super) fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
-    let found = |file: &String| (file.clone(), Content::Text(output.to_owned()));
-    let outputs = gathering
-        .outputs
-        .iter()
-        .map(|(container, outputs)| (container.clone(), outputs.files.iter().map(found).collect()));
+    let text = || Content::Text(output.to_owned());
+    let found = |outputs: &agent::Outputs| match &outputs.stdout {
+        Some(printed) => BTreeMap::from([(printed.clone(), text())]),
+        None => outputs.files.iter().map(|file| (file.clone(), text())).collect(),
+    };
+    let outputs = gathering.outputs.iter();
+    let outputs = outputs.map(|(container, outputs)| (container.clone(), found(outputs)));
     let gathered = Gathered { run: gathering.run.clone(), outputs: outputs.collect() };
     Some(Message::of(&gathered.seal(&gathering.key).ok()?).to_string())
 }

@@ -1,0 +1,394 @@
+//! What has to hold at the end of a schedule.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use engine::trigger::{LOST, REPLACED};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{Api, DynamicObject, ListParams, ObjectMeta};
+use kubernetes::quarks::Dialect;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::seeds::Sum;
+use crate::shape::{Kept, Policy};
+use crate::town::Town;
+use crate::users::{Manner, User, at, history, open, resources, sure};
+
+/// How long what is left over may take to go, once all is well.
+const CLEAN: Duration = Duration::from_secs(60);
+/// The Job controller awaits the pods that it made by the name of their Job: where one was taken away by hand and made
+/// again at once, it may leave the new one alone until it has forgotten the old one, after five minutes.
+const FORGOTTEN: Duration = Duration::from_secs(330);
+/// In which a run for nothing would begin.
+const QUIET: Duration = Duration::from_secs(2);
+/// How far two clocks that were put right by answers differ at most, cut to seconds.
+const CLOCKS: i64 = 2;
+
+/// What happened.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) deaths: u64,
+    pub(crate) calls: u64,
+    pub(crate) stolen: u64,
+    pub(crate) runs: usize,
+    versions: usize,
+    /// Secrets and ConfigMaps that were written over.
+    plain: usize,
+    extended: usize,
+    sidecars: usize,
+    passed_over: u64,
+    replaced: usize,
+    timed: usize,
+    dependent: usize,
+}
+
+impl Sum for Tally {
+    fn add(&mut self, other: &Self) {
+        self.deaths += other.deaths;
+        self.calls += other.calls;
+        self.stolen += other.stolen;
+        self.runs += other.runs;
+        self.versions += other.versions;
+        self.plain += other.plain;
+        self.extended += other.extended;
+        self.sidecars += other.sidecars;
+        self.passed_over += other.passed_over;
+        self.replaced += other.replaced;
+        self.timed += other.timed;
+        self.dependent += other.dependent;
+    }
+
+    fn deaths(&self) -> u64 {
+        self.deaths
+    }
+}
+
+impl Tally {
+    fn count(&mut self, user: &User, history: &[Value], kept: usize) {
+        let runs = history.len();
+        self.runs += runs;
+        match user.shape.kept {
+            Kept::Versions => self.versions += kept,
+            Kept::Secret { .. } | Kept::ConfigMap { .. } => self.plain += kept,
+        }
+        self.extended += if user.shape.dialect == Dialect::ExtendedJob { runs } else { 0 };
+        self.sidecars += if user.shape.sidecar { runs } else { 0 };
+        self.passed_over += user.passed_over;
+        self.replaced += history.iter().filter(|run| run["reason"] == REPLACED).count();
+        match user.manner {
+            Manner::Timed => self.timed += runs,
+            Manner::Dependent { .. } => self.dependent += runs,
+            _ => {}
+        }
+    }
+}
+
+/// All ended as was triggered, and nothing is left behind.
+pub(crate) async fn check(town: &Town, users: &[User], outage: bool, tally: &mut Tally) {
+    // The last run of all has its outcome; then nothing may follow.
+    let begun = Instant::now();
+    loop {
+        while !left(town, users).await.is_empty() {
+            let waited = begun.elapsed();
+            if waited >= FORGOTTEN || waited >= CLEAN && !any_not_looked_at(town).await {
+                panic!("left behind: {:#?}", [left(town, users).await, seen(town).await]);
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+        sleep(QUIET).await;
+        if left(town, users).await.is_empty() {
+            break;
+        }
+    }
+    let is_robbed =
+        |job: &str| users.iter().any(|user| user.is_robbed() && job.starts_with(&user.name));
+    town.attempts.assert_one_job_each(|job| !is_robbed(job));
+    let mut kept = BTreeSet::new();
+    for user in users {
+        let object = user.get().await;
+        let history = history(&object);
+        let ids: Vec<u64> = history.iter().rev().filter_map(|run| run["id"].as_u64()).collect();
+        let triggers = triggers(users, user, &history).await;
+        let expected: Vec<u64> = (1..=triggers).collect();
+        assert_eq!(ids, expected, "{}: {triggers} triggers, {object:#?}", user.name);
+        pods(town, user, &history, outage);
+        times(user, &history);
+        let last = history.first().map(|run| run["succeeded"] == true).unwrap_or_default();
+        let completed = object.data["status"]["completed"] == true;
+        assert_eq!(completed, last, "{}: {object:#?}", user.name);
+        let of_user = outputs(town, user, &object, &history).await;
+        tally.count(user, &history, of_user.len());
+        kept.extend(of_user);
+    }
+    let all: BTreeSet<String> = all_outputs(town).await.into_iter().collect();
+    assert_eq!(all, kept, "kept of nobody");
+}
+
+/// How many runs there have to be.
+async fn triggers(users: &[User], user: &User, history: &[Value]) -> u64 {
+    let Manner::Dependent { follows } = user.manner else { return user.triggers };
+    let successes = successes_upstream(users, user).await;
+    let most = if follows { successes.len() } else { successes.len().min(1) };
+    // Successes that came while one was waited for are one.
+    assert!(history.len() <= most, "{}: {history:#?} for {successes:#?}", user.name);
+    let first = successes.iter().map(|run| at(run, "endedAt")).min();
+    let is_early = |run: &&Value| first.is_none_or(|first| at(run, "startedAt") + CLOCKS < first);
+    let early: Vec<&Value> = history.iter().filter(is_early).collect();
+    assert!(early.is_empty(), "{} ran before {successes:#?}: {early:#?}", user.name);
+    history.len() as u64
+}
+
+/// The runs that succeeded of the one that it depends on, the newest first.
+async fn successes_upstream(users: &[User], user: &User) -> Vec<Value> {
+    let mut runs = upstream(users, user).await;
+    runs.retain(|run| run["succeeded"] == true);
+    runs
+}
+
+async fn upstream(users: &[User], user: &User) -> Vec<Value> {
+    let name = user.upstream.as_ref().unwrap();
+    let other = users.iter().find(|other| other.name == *name).unwrap();
+    history(&other.get().await)
+}
+
+/// Whether it has not run yet for the success of another that is the newest of its runs.
+async fn is_behind(users: &[User], user: &User) -> bool {
+    let Manner::Dependent { follows } = user.manner else { return false };
+    let runs = upstream(users, user).await;
+    let Some(newest) = runs.first().filter(|run| run["succeeded"] == true) else { return false };
+    let ended = at(newest, "endedAt");
+    let history = history(&user.get().await);
+    let mut runs = history.iter().map(|run| at(run, "startedAt") + CLOCKS);
+    !runs.any(|at| !follows || at >= ended)
+}
+
+/// Whether each run has one Job with one pod, and there is none beside these. A run that was replaced may have come
+/// to none. Of one that is robbed, one that was taken while no controller ran is begun again, and one that was taken at
+/// once has none. Whoever makes pods of Jobs makes another, if an `outage` kept the answer to the first.
+fn pods(town: &Town, user: &User, history: &[Value], outage: bool) {
+    let ledger = town.ledger();
+    let of_user = |job: &str| job.starts_with(&format!("{}-", user.name));
+    let entries: BTreeMap<&str, _> =
+        ledger.iter().filter(|(job, _)| of_user(job)).map(|(job, it)| (job.as_str(), it)).collect();
+    let mut known = BTreeSet::new();
+    for run in history {
+        let job = run["job"].as_str().unwrap();
+        known.insert(job);
+        let pods = entries.get(job).map_or(0, |entry| entry.begun.len());
+        let may_be = match () {
+            () if user.is_robbed() => true,
+            () if run["reason"] == REPLACED => pods <= 1 || outage,
+            () if outage => pods >= 1,
+            () => pods == 1,
+        };
+        assert!(may_be, "{}: {pods} pods of {run:#}", user.name);
+    }
+    let stray: Vec<_> = entries.keys().filter(|job| !known.contains(*job)).collect();
+    assert!(stray.is_empty() || user.is_robbed(), "{}: pods of no run, {stray:?}", user.name);
+    let early: Vec<_> = entries.iter().filter(|(_, entry)| entry.told_early).collect();
+    assert!(early.is_empty(), "sidecars were told while others went on: {early:?}");
+    if user.is_robbed() || outage || !matches!(user.shape.policy, Policy::Forbid | Policy::Queue) {
+        return;
+    }
+    let mut spans: Vec<(Instant, Instant)> = entries.values().filter_map(|it| it.ran).collect();
+    spans.sort();
+    let is_apart = spans.windows(2).all(|two| two[0].1 <= two[1].0);
+    assert!(is_apart, "{}: two at once under {:?}, {spans:?}", user.name, user.shape.policy);
+}
+
+/// Whether each full minute has had its run, and no run was without one: several that came while nobody looked are one.
+fn times(user: &User, history: &[Value]) {
+    if user.manner != Manner::Timed {
+        return;
+    }
+    let mut runs: Vec<i64> = history.iter().map(|run| at(run, "startedAt") + CLOCKS).collect();
+    runs.sort_unstable();
+    let first_after = |minute: &i64| runs.iter().position(|at| at >= minute);
+    let covered: Vec<Option<usize>> = user.minutes.iter().map(first_after).collect();
+    let missed = covered.iter().any(Option::is_none);
+    let used: BTreeSet<usize> = covered.into_iter().flatten().collect();
+    assert!(
+        !missed && used.len() == runs.len(),
+        "{}: {:?} had {history:#?}",
+        user.name,
+        user.minutes
+    );
+    let strange = history.iter().any(|run| run["trigger"] != "schedule");
+    assert!(!strange, "{}: {history:#?}", user.name);
+}
+
+/// What a user's runs are kept in, by name: what those have left that succeeded, and nothing else.
+async fn outputs(
+    town: &Town,
+    user: &User,
+    object: &DynamicObject,
+    history: &[Value],
+) -> Vec<String> {
+    let base = user.shape.kept_as(&user.name);
+    let of_user = |name: &str| match user.shape.kept {
+        Kept::Versions => name.starts_with(&format!("{base}-v")),
+        _ => name == base,
+    };
+    let found: Vec<Output> = match user.shape.kept {
+        Kept::ConfigMap { .. } => config_maps(town).await,
+        _ => secrets(town).await,
+    };
+    let found: Vec<Output> = found.into_iter().filter(|it| of_user(&it.name)).collect();
+    let owned = match user.shape.kept {
+        Kept::Versions => true,
+        Kept::Secret { owned } | Kept::ConfigMap { owned } => owned,
+    };
+    for output in &found {
+        let expected: Vec<String> =
+            object.metadata.uid.clone().filter(|_| owned).into_iter().collect();
+        assert_eq!(output.owners, expected, "the owner of {}", output.name);
+    }
+    let jobs: Vec<&str> = found.iter().map(|it| it.job.as_str()).collect();
+    match user.shape.kept {
+        Kept::Versions => versions(user, history, jobs),
+        _ => plain(user, history, &jobs),
+    }
+    found.into_iter().map(|it| it.name).collect()
+}
+
+/// Whether what a run has left may be there though it is said to have come to nothing: it was kept before that run was
+/// taken, by hand or by another, and before anybody could say so. So outputs are there before `completed`.
+fn may_be_kept(run: &Value) -> bool {
+    [LOST, REPLACED].iter().any(|reason| run["reason"] == *reason)
+}
+
+/// One for each run that succeeded, with what that run has left.
+fn versions(user: &User, history: &[Value], mut kept: Vec<&str>) {
+    let good = history.iter().filter(|run| run["succeeded"] == true);
+    let mut expected: Vec<&str> = good.filter_map(|run| run["job"].as_str()).collect();
+    let taken = |job: &str| history.iter().any(|run| run["job"] == *job && may_be_kept(run));
+    kept.retain(|job| !taken(job));
+    kept.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(kept, expected, "{}: {history:#?}", user.name);
+}
+
+/// That of the last run that succeeded. Where runs go on beside each other, the last to end was written last: any may
+/// be that.
+fn plain(user: &User, history: &[Value], kept: &[&str]) {
+    let good: Vec<&Value> = history.iter().filter(|run| run["succeeded"] == true).collect();
+    let last = good.first().map(|run| run["id"].clone());
+    let overlap = user.shape.policy == Policy::Allow;
+    let is_right = |run: &&Value| match run["succeeded"] == true {
+        true => overlap || Some(&run["id"]) == last.as_ref(),
+        false => {
+            let is_later = overlap || run["id"].as_u64() > last.as_ref().and_then(Value::as_u64);
+            may_be_kept(run) && is_later
+        }
+    };
+    let right: Vec<&str> =
+        history.iter().filter(is_right).filter_map(|run| run["job"].as_str()).collect();
+    let holds = match kept {
+        [] => good.is_empty(),
+        [job] => right.contains(job),
+        _ => false,
+    };
+    assert!(holds, "{}: {kept:?} is kept of {history:#?}", user.name);
+}
+
+/// A Secret or a ConfigMap that a run has left.
+struct Output {
+    name: String,
+    /// What it holds: the name of the Job.
+    job: String,
+    /// The uids of what it goes with.
+    owners: Vec<String>,
+}
+
+impl Output {
+    fn of(metadata: ObjectMeta, job: String) -> Self {
+        let owners = metadata.owner_references.unwrap_or_default();
+        let owners = owners.into_iter().map(|owner| owner.uid).collect();
+        Self { name: metadata.name.unwrap_or_default(), job, owners }
+    }
+}
+
+async fn secrets(town: &Town) -> Vec<Output> {
+    let of = |secret: Secret| {
+        let job = secret.data.unwrap_or_default().remove("job")?;
+        Some(Output::of(secret.metadata, String::from_utf8(job.0).ok()?))
+    };
+    list(town).await.into_iter().filter_map(of).collect()
+}
+
+async fn config_maps(town: &Town) -> Vec<Output> {
+    let of = |map: ConfigMap| {
+        let job = map.data.unwrap_or_default().remove("job")?;
+        Some(Output::of(map.metadata, job))
+    };
+    list(town).await.into_iter().filter_map(of).collect()
+}
+
+/// The names of all that anybody has left.
+async fn all_outputs(town: &Town) -> Vec<String> {
+    let secrets = list::<Secret>(town).await.into_iter().map(|it| it.metadata);
+    let maps = list::<ConfigMap>(town).await.into_iter().map(|it| it.metadata);
+    let names = secrets.chain(maps).filter_map(|it| it.name);
+    names.filter(|name| name.starts_with("out-")).collect()
+}
+
+async fn list<K>(town: &Town) -> Vec<K>
+where
+    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(town.client.clone(), &town.namespace);
+    let all = ListParams::default();
+    sure(|| api.list(&all)).await.items
+}
+
+/// Whether the Job controller has not looked at a Job yet.
+async fn any_not_looked_at(town: &Town) -> bool {
+    let jobs: Vec<Job> = list(town).await;
+    jobs.iter().any(|job| job.status.as_ref().is_none_or(|status| status.start_time.is_none()))
+}
+
+/// How all stands, for whoever looks for the cause.
+async fn seen(town: &Town) -> Vec<String> {
+    let jobs = list::<Job>(town).await.into_iter();
+    let jobs = jobs.map(|job| format!("{:?}: {:?}", job.metadata.name, job.status));
+    let pods = list::<Pod>(town).await.into_iter();
+    jobs.chain(pods.map(|pod| format!("{:?}: {:?}", pod.metadata, pod.status))).collect()
+}
+
+/// Runs that have not ended or not begun, Jobs of others but those that failed, which stay, and pods that go on; by name.
+async fn left(town: &Town, users: &[User]) -> Vec<String> {
+    let jobs = list::<Job>(town).await.into_iter();
+    let mut jobs: BTreeSet<String> = jobs.filter_map(|it| it.metadata.name).collect();
+    let mut left = Vec::new();
+    let all = ListParams::default();
+    for dialect in Dialect::ALL {
+        let resources = resources(town, dialect);
+        for object in sure(|| resources.list(&all)).await {
+            // A run fails without its Job too, if its output is lost.
+            let stays = |run: &&Value| run["succeeded"] == false && !may_be_kept(run);
+            for run in history(&object).iter().filter(stays) {
+                jobs.remove(run["job"].as_str().unwrap());
+            }
+            let open = open(&object);
+            left.extend(open.iter().map(|run| format!("{:?}: {run}", object.metadata.name)));
+        }
+    }
+    left.extend(jobs);
+    for pod in list::<Pod>(town).await {
+        let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+        if phase != "Succeeded" && phase != "Failed" {
+            left.push(format!("{:?} goes on", pod.metadata.name));
+        }
+    }
+    for user in users {
+        if is_behind(users, user).await {
+            left.push(format!("{} has to run", user.name));
+        }
+    }
+    left
+}
