@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::town::{Place, Town, controller_whose_clock_is};
 use crate::truth::{Tally, check};
-use crate::users::{EXTENDED, User};
+use crate::users::{EXTENDED, HANGING, User};
 
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
@@ -32,16 +32,20 @@ enum Stage {
 }
 
 /// What pods do, by the seed: one in nine fails, but of ExtendedJobs, which Kubernetes would try again for a minute.
-/// One in five goes on for longer, for triggers to meet it.
+/// One in five goes on for longer, for triggers to meet it, or for ever, for one to replace it.
 fn script(seed: u64) -> JobScript {
     Arc::new(move |job: &str| {
         let add = |sum: u64, byte: u8| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
         let turn = job.bytes().fold(seed, add);
         let fails = turn.is_multiple_of(9) && !job.starts_with(EXTENDED);
-        let most = if turn.is_multiple_of(5) { 1500 } else { 400 };
+        let lasts = match turn.is_multiple_of(5) {
+            true if job.contains(HANGING) => 600_000,
+            true => turn % 1500,
+            false => turn % 400,
+        };
         JobAct {
             begins: Duration::from_millis(turn % 60),
-            lasts: Duration::from_millis(turn % most),
+            lasts: Duration::from_millis(lasts),
             code: i32::from(fails),
             output: json!({"job": job}).to_string(),
         }

@@ -117,6 +117,7 @@ pub(crate) async fn check(town: &Town, users: &[User], outage: bool, tally: &mut
         assert_eq!(ids, expected, "{}: {triggers} triggers, {object:#?}", user.name);
         pods(town, user, &history, outage);
         times(user, &history);
+        failures(town, user, &history).await;
         let last = history.first().map(|run| run["succeeded"] == true).unwrap_or_default();
         let completed = object.data["status"]["completed"] == true;
         assert_eq!(completed, last, "{}: {object:#?}", user.name);
@@ -219,6 +220,15 @@ fn times(user: &User, history: &[Value]) {
     );
     let strange = history.iter().any(|run| run["trigger"] != "schedule");
     assert!(!strange, "{}: {history:#?}", user.name);
+}
+
+/// Whether the Jobs of runs that failed are there, for whoever looks for the cause.
+async fn failures(town: &Town, user: &User, history: &[Value]) {
+    let jobs = list::<Job>(town).await.into_iter();
+    let jobs: BTreeSet<String> = jobs.filter_map(|it| it.metadata.name).collect();
+    let failed = history.iter().filter(|run| run["succeeded"] == false && !may_be_kept(run));
+    let mut named = failed.filter_map(|run| run["job"].as_str());
+    assert!(user.is_robbed() || named.all(|job| jobs.contains(job)), "{history:#?} of {jobs:?}");
 }
 
 /// What a user's runs are kept in, by name: what those have left that succeeded, and nothing else.

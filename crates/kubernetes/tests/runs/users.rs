@@ -79,6 +79,10 @@ pub(crate) struct User {
 
 /// What the names of ExtendedJobs begin with.
 pub(crate) const EXTENDED: &str = "x-";
+/// What those are named by whose runs may go on until another takes their place.
+pub(crate) const HANGING: &str = "hanging";
+/// After so long a run that goes on is told to give its place to another.
+const HANGS: Duration = Duration::from_secs(5);
 /// A full minute that is no longer away than this is waited for, in seconds.
 const SOON: i64 = 20;
 /// How near to a full minute nothing is judged by it, in seconds: it is just looked at.
@@ -150,6 +154,7 @@ impl User {
     fn new(town: &Arc<Town>, random: Random, manner: Manner, shape: Shape, number: u64) -> Self {
         let prefix = if shape.dialect == Dialect::ExtendedJob { EXTENDED } else { "" };
         let word = match manner {
+            Manner::Errand if shape.policy == Policy::Replace => HANGING,
             Manner::Errand => "errand",
             Manner::Follower => "follower",
             Manner::Robbed => "robbed",
@@ -231,7 +236,12 @@ impl User {
 
     pub(crate) async fn get(&self) -> DynamicObject {
         let resources = self.resources();
-        sure(|| resources.get(&self.name)).await
+        let object = sure(|| resources.get(&self.name)).await;
+        // As it was when the last run was recorded.
+        let open = record(&object)["open"].as_array().map_or(0, Vec::len);
+        let overlap = self.shape.policy == Policy::Allow;
+        assert!(overlap || open <= 1, "{}: {open} runs at once, {object:#?}", self.name);
+        object
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> DynamicObject {
@@ -265,7 +275,27 @@ impl User {
             // Those that meet a run are what a policy is for.
             self.pause(if self.shape.policy == Policy::Allow { 1200 } else { 300 }).await;
         }
+        while self.manner == Manner::Errand
+            && self.shape.policy == Policy::Replace
+            && self.hangs().await
+        {
+            self.tell().await;
+            self.triggers += 1;
+        }
         self.until_manual().await;
+    }
+
+    /// Whether its last run does not end.
+    async fn hangs(&self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < HANGS {
+            let object = self.until_manual().await;
+            if open(&object).is_empty() {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+        true
     }
 
     /// Says `now`; how it was just before.
