@@ -71,10 +71,16 @@ impl Controller {
                 let verbatim = self.settings.verbatim_prefixes;
                 kept(resource.dialect, &spec, verbatim, &merged(reports))
             }
-            None => {
-                let why = "no pod that ended is there any more: its output went with it".to_owned();
-                Kept { faults: vec![("OutputLost", why)], ..Kept::default() }
-            }
+            None => match self.kept_before(resource, &spec, job) {
+                Some(names) => {
+                    outcome.made = names;
+                    Kept::default()
+                }
+                None => {
+                    let why = "no pod that ended is there any more: its output went with it";
+                    Kept { faults: vec![("OutputLost", why.to_owned())], ..Kept::default() }
+                }
+            },
         };
         for wanted in std::mem::take(&mut kept.wanted) {
             match self.write(resource, job, &wanted).await? {
@@ -97,6 +103,15 @@ impl Controller {
             }
         }
         Ok(outcome)
+    }
+
+    /// What another has kept of this run while its pod was there, if that is all of it: a version says whose it is, and
+    /// nothing else does.
+    fn kept_before(&self, resource: &Resource, spec: &Value, job: &SeenJob) -> Option<Vec<String>> {
+        let map = OutputMap::named(resource.dialect, spec, self.settings.verbatim_prefixes);
+        let table = self.table();
+        let written = |base: &str| table.objects.written_by(&resource.namespace, base, &job.name);
+        map.targets().map(|(_, base)| Some(written(&base)?.to_string())).collect()
     }
 
     /// The spec that a run was begun by: somebody may have changed it since then.

@@ -74,7 +74,7 @@ impl OutputMap {
     }
 
     /// The same, with prefixes that have one dash after them, or are `verbatim`.
-    fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
+    pub(super) fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
         let output = &spec["output"];
         match dialect {
             // The first releases of its operator had a prefix, and one file.

@@ -221,6 +221,12 @@ impl Resource {
         self.status.history.iter().find(|run| run.id == id)
     }
 
+    /// Whether a run has ended, be it so long ago that the history is without it.
+    pub(super) fn is_over(&self, id: u64) -> bool {
+        let oldest = self.status.history.last().map_or(0, |run| run.id);
+        self.ended(id).is_some() || id < oldest && !self.is_open(id)
+    }
+
     /// A run that is recorded and not settled.
     pub(super) fn is_open(&self, id: u64) -> bool {
         self.record.open.iter().any(|run: &Run| run.id == id) && self.ended(id).is_none()

@@ -31,7 +31,8 @@ enum Step {
     /// It is there.
     Nothing,
     Create(Value),
-    Replace(Value),
+    /// One of this version.
+    Replace(Value, u64),
 }
 
 impl Controller {
@@ -51,6 +52,9 @@ impl Controller {
                 Ok(step) => step,
                 Err(refusal) => return Ok(Err(refusal)),
             };
+            if let Step::Replace(_, version) = &step {
+                self.assert_open(resource, job, *version).await?;
+            }
             let written = match wanted.kind {
                 Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
                 _ => self.put(resource, &name, step, Object::of_secret).await,
@@ -81,6 +85,30 @@ impl Controller {
         Err(CallError::Conflict)
     }
 
+    /// Fails if the run of a Job has ended, where an object of this version is to be written over that is newer than what
+    /// is known of the run: another leader may have kept it, and a later run. Asked once the version is known, so that
+    /// what is written after the answer is a conflict.
+    ///
+    /// Versions of one kind are compared with those of another here, which is so as long as they have one etcd. If they
+    /// had not, this would ask too often, or not at all.
+    async fn assert_open(
+        &self,
+        resource: &Resource,
+        job: &SeenJob,
+        version: u64,
+    ) -> Result<(), CallError> {
+        if version <= resource.version {
+            return Ok(());
+        }
+        let key = resource.key();
+        self.refresh(&key).await?;
+        let known = self.table().get(&key).and_then(|entry| entry.resource.clone());
+        match known.is_some_and(|it| it.uid == resource.uid && !it.is_over(job.run)) {
+            true => Ok(()),
+            false => Err(CallError::Conflict),
+        }
+    }
+
     /// What it is then; `None`: as it was.
     async fn put<K>(
         &self,
@@ -102,7 +130,7 @@ impl Controller {
         let written: K = match step {
             Step::Nothing => return Ok(None),
             Step::Create(object) => call(api.create(&params, &read(object)?)).await?,
-            Step::Replace(object) => call(api.replace(name, &params, &read(object)?)).await?,
+            Step::Replace(object, _) => call(api.replace(name, &params, &read(object)?)).await?,
         };
         Ok(seen(&written))
     }
@@ -173,8 +201,9 @@ impl Controller {
         }
         // As it was judged: it may have become another's since then.
         let mut object = object;
-        object["metadata"]["resourceVersion"] = json!(known.version().to_string());
-        Ok((name, Step::Replace(object)))
+        let version = known.version();
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        Ok((name, Step::Replace(object, version)))
     }
 
     fn next_version(&self, resource: &Resource, job: &SeenJob, wanted: &Wanted) -> (String, Step) {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::town::{Place, Town, controller_whose_clock_is};
-use crate::truth::{Tally, check};
+use crate::truth::{Conditions, Tally, check};
 use crate::users::{EXTENDED, HANGING, User};
 
 /// For how long things go wrong.
@@ -57,8 +57,8 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     let town = Arc::new(Town::new(&place, &format!("runs-{seed}"), script(seed)).await);
     let stage = watch::Sender::new(Stage::Wrong);
     let mut slots = JoinSet::new();
+    let two_lead = seed % 5 == 4;
     for number in 0..REPLICAS {
-        let two_leaders = seed % 5 == 4;
         let mut part = random.part(100 + number as u64);
         let skew = match seed % 6 == 1 {
             true => i64::try_from(part.below(2 * SKEW)).unwrap() - i64::try_from(SKEW).unwrap(),
@@ -68,7 +68,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
             town: Arc::clone(&town),
             stage: stage.subscribe(),
             random: part,
-            lease: if two_leaders { format!("lease-{number}") } else { "lease".to_owned() },
+            lease: if two_lead { format!("lease-{number}") } else { "lease".to_owned() },
             skew,
             seed,
         };
@@ -103,7 +103,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     stage.send_replace(Stage::Calm);
     let mut tally = Tally::default();
     tally.stolen = stolen.load(Ordering::Relaxed);
-    check(&town, &ended, outage, &mut tally).await;
+    check(&town, &ended, Conditions { outage, two_lead }, &mut tally).await;
     stage.send_replace(Stage::Over);
     while let Some(slot) = slots.join_next().await {
         let (deaths, calls) = slot.unwrap();

@@ -13,6 +13,7 @@ mod attempts;
 #[path = "../support/seeds.rs"]
 mod seeds;
 
+mod behind;
 mod chaos;
 mod deaths;
 mod late;

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
+use testkit::kubelet::Entry;
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
@@ -81,8 +82,8 @@ pub(crate) struct User {
 pub(crate) const EXTENDED: &str = "x-";
 /// What those are named by whose runs may go on until another takes their place.
 pub(crate) const HANGING: &str = "hanging";
-/// After so long a run that goes on is told to give its place to another.
-const HANGS: Duration = Duration::from_secs(5);
+/// A pod that has not ended after this long never does.
+const HANGS: Duration = Duration::from_secs(2);
 /// A full minute that is no longer away than this is waited for, in seconds.
 const SOON: i64 = 20;
 /// How near to a full minute nothing is judged by it, in seconds: it is just looked at.
@@ -173,6 +174,11 @@ impl User {
             minutes: Vec::new(),
             upstream: None,
         }
+    }
+
+    /// The same user of one that is like this.
+    pub(crate) fn of_one_like(self, shape: Shape) -> Self {
+        Self { shape, ..self }
     }
 
     /// One whose QuarksJob runs for what changes, again and again.
@@ -285,17 +291,23 @@ impl User {
         self.until_manual().await;
     }
 
-    /// Whether its last run does not end.
+    /// Whether its last run does not end, however long it is waited for.
     async fn hangs(&self) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < HANGS {
+        loop {
             let object = self.until_manual().await;
             if open(&object).is_empty() {
                 return false;
             }
+            let ledger = self.town.ledger();
+            let of_user = ledger.iter().filter(|(job, _)| job.starts_with(&self.name));
+            let goes_on = |entry: &Entry| entry.end.is_none() && !entry.halted;
+            let mut since =
+                of_user.filter(|(_, entry)| goes_on(entry)).filter_map(|(_, it)| it.ran);
+            if since.any(|(began, _)| began.elapsed() > HANGS) {
+                return true;
+            }
             sleep(LOOK).await;
         }
-        true
     }
 
     /// Says `now`; how it was just before.

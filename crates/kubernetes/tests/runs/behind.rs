@@ -1,0 +1,111 @@
+//! Leaders of whom one is behind the other: a call that keeps what a run has left is held up on its way, until another
+//! has kept it, and what a later run has left; and what one has kept, and not said so, is found by the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use testkit::kubelet::{JobAct, JobScript};
+use testkit::plane::ControlPlane;
+use testkit::proxy::{Plan, Proxy};
+use tokio::time::sleep;
+
+use crate::seeds;
+use crate::shape::{Kept, Shape};
+use crate::town::{Place, Town, controller};
+use crate::users::{User, history, sure, until};
+
+/// In which whoever was held up would write.
+const QUIET: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_behind_does_not_write_over_what_a_later_run_has_left() {
+    seeds::log();
+    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let town = Arc::new(Town::new(&Place::of(&plane), "behind", script()).await);
+    let shape = Shape { kept: Kept::Secret { owned: false }, ..Shape::usual() };
+    let user = User::who_tells(&town).of_one_like(shape);
+    let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
+    let first = controller(&town, &slow, "lease");
+    let leases: Api<Lease> = Api::namespaced(town.client.clone(), &town.namespace);
+    let all = ListParams::default();
+    let held = || async {
+        let lease = sure(|| leases.list(&all)).await.items.pop()?;
+        lease.spec?.holder_identity
+    };
+    until("a leader", held).await;
+    slow.hold_up(|call| call.contains("/leases/") || is_output(call));
+    user.create("once", false).await;
+    until("begun", || async { (town.begun() == 1).then_some(()) }).await;
+    let calm = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
+    let second = controller(&town, &calm, "lease");
+    let ended = |runs: usize| {
+        let user = &user;
+        move || async move { (history(&user.get().await).len() == runs).then_some(()) }
+    };
+    until("kept by another", ended(1)).await;
+    let now = Patch::Merge(json!({"spec": {"trigger": {"strategy": "now"}}}));
+    sure(|| async { user.resources().patch(&user.name, &PatchParams::default(), &now).await })
+        .await;
+    until("run again", ended(2)).await;
+    slow.hold_up(|call| call.contains("/leases/"));
+    sleep(QUIET).await;
+    let secrets: Api<Secret> = Api::namespaced(town.client.clone(), &town.namespace);
+    let secret = sure(|| secrets.get("out-errand-0")).await;
+    let kept = String::from_utf8(secret.data.unwrap()["job"].0.clone()).unwrap();
+    let runs = history(&user.get().await);
+    assert_eq!(kept, runs[0]["job"].as_str().unwrap(), "{runs:#?}");
+    slow.die();
+    calm.die();
+    first.shutdown_background();
+    second.shutdown_background();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_before_its_pod_was_taken_is_not_lost_to_whoever_comes_after() {
+    seeds::log();
+    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let town = Arc::new(Town::new(&Place::of(&plane), "kept", script()).await);
+    let user = User::who_tells(&town);
+    let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
+    let first = controller(&town, &slow, "lease");
+    slow.hold_up(|call| call.ends_with("/status"));
+    user.create("once", false).await;
+    let secrets: Api<Secret> = Api::namespaced(town.client.clone(), &town.namespace);
+    let is_kept = || async { sure(|| secrets.get_opt("out-errand-0-v1")).await };
+    until("kept", is_kept).await;
+    slow.die();
+    first.shutdown_background();
+    let pods: Api<Pod> = Api::namespaced(town.client.clone(), &town.namespace);
+    let now = DeleteParams::default().grace_period(0);
+    let all = ListParams::default();
+    for pod in sure(|| pods.list(&all)).await {
+        let name = pod.metadata.name.unwrap();
+        sure(|| async { pods.delete(&name, &now).await.map(drop) }).await;
+    }
+    let calm = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
+    let second = controller(&town, &calm, "lease");
+    let ended = || async { history(&user.get().await).pop() };
+    let run = until("ended", ended).await;
+    assert_eq!(run["reason"], "Completed", "{run:#}");
+    assert_eq!(run["made"], json!(["out-errand-0-v1"]));
+    calm.die();
+    second.shutdown_background();
+}
+
+/// Each pod ends at once.
+fn script() -> JobScript {
+    Arc::new(|job: &str| JobAct {
+        begins: Duration::ZERO,
+        lasts: Duration::from_millis(30),
+        code: 0,
+        output: json!({"job": job}).to_string(),
+    })
+}
+
+fn is_output(call: &str) -> bool {
+    call.starts_with("POST ") && call.ends_with("/secrets")
+}
