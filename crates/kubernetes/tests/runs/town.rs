@@ -22,6 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::attempts::Attempts;
+use crate::users::sure;
 
 /// How long a Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);
@@ -58,7 +59,15 @@ impl Town {
         let namespace = json!({"metadata": {"name": name, "labels": labels}});
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
         let namespaces = Api::<Namespace>::all(client.clone());
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let params = PostParams::default();
+        // A server that 24 schedules begin at may not answer at once.
+        sure(|| async {
+            match namespaces.create(&params, &namespace).await {
+                Err(kube::Error::Api(said)) if said.is_already_exists() => Ok(()),
+                made => made.map(drop),
+            }
+        })
+        .await;
         let kubelet = Kubelet::start_jobs(client.clone(), name, script);
         let attempts = Attempts::watch(&client, name);
         let (namespace, folder) = (name.to_owned(), place.folder.clone());
