@@ -80,20 +80,23 @@ impl Dialect {
         Self::ALL.into_iter().find(|it| it.kind() == kind && group == Some(it.group()))
     }
 
+    /// Whether a spec's template is a Job's, and not a pod's: that of ExtendedJobs was one in the last releases
+    /// that had them, under the same version, and no pod has a template.
+    pub(super) fn is_of_job(self, spec: &Value) -> bool {
+        let template = &spec["template"]["spec"];
+        self == Self::QuarksJob
+            || template["template"].is_object() && template["containers"].is_null()
+    }
+
     /// The pod that a spec describes.
     pub(super) fn pod_spec(self, spec: &Value) -> &Value {
-        match self {
-            Self::QuarksJob => &spec["template"]["spec"]["template"]["spec"],
-            Self::ExtendedJob => &spec["template"]["spec"],
-        }
+        let template = &spec["template"]["spec"];
+        if self.is_of_job(spec) { &template["template"]["spec"] } else { template }
     }
 
     /// Where that stands, for people.
-    pub(super) fn pod_path(self) -> &'static str {
-        match self {
-            Self::QuarksJob => "spec.template.spec.template.spec",
-            Self::ExtendedJob => "spec.template.spec",
-        }
+    pub(super) fn pod_path(self, spec: &Value) -> &'static str {
+        if self.is_of_job(spec) { "spec.template.spec.template.spec" } else { "spec.template.spec" }
     }
 
     /// What an annotation says of where a version comes from, as the originals said it.

@@ -182,11 +182,12 @@ impl Lint {
         if template.is_null() {
             return self.say("spec.template", "is missing: there is nothing to run");
         }
-        match dialect {
-            Dialect::QuarksJob => self.typed::<JobTemplateSpec>(dialect, template),
-            Dialect::ExtendedJob => self.typed::<PodTemplateSpec>(dialect, template),
+        if dialect.is_of_job(spec) {
+            self.typed::<JobTemplateSpec>(dialect, spec);
+        } else {
+            self.typed::<PodTemplateSpec>(dialect, spec);
         }
-        let (path, pod) = (dialect.pod_path(), dialect.pod_spec(spec));
+        let (path, pod) = (dialect.pod_path(spec), dialect.pod_spec(spec));
         if pod["containers"].as_array().is_none_or(Vec::is_empty) {
             self.say(&format!("{path}.containers"), "is missing: there is nothing to run");
         }
@@ -197,10 +198,10 @@ impl Lint {
     }
 
     /// As the API server's own types have it.
-    fn typed<T: DeserializeOwned>(&mut self, dialect: Dialect, template: &Value) {
+    fn typed<T: DeserializeOwned>(&mut self, dialect: Dialect, spec: &Value) {
         let mut ignored = Vec::new();
         let mut track = serde_path_to_error::Track::new();
-        let values = serde_path_to_error::Deserializer::new(template, &mut track);
+        let values = serde_path_to_error::Deserializer::new(&spec["template"], &mut track);
         let read: Result<T, _> =
             serde_ignored::deserialize(values, |path| ignored.push(path.to_string()));
         if let Err(error) = read {
@@ -211,7 +212,7 @@ impl Lint {
             let path = bracketed(&path);
             let name = path.rsplit('.').next().unwrap_or_default();
             let full = format!("spec.template.{path}");
-            match belongs(dialect, name).filter(|right| *right != full) {
+            match belongs(dialect, spec, name).filter(|right| *right != full) {
                 Some(right) => self.say(&full, format!("does nothing here: it belongs to {right}")),
                 None => self.say(&full, "is not known, and does nothing: remove it"),
             }
@@ -302,13 +303,13 @@ impl Lint {
 }
 
 /// Where a member of a Job's or a pod's spec belongs, that stands somewhere else.
-fn belongs(dialect: Dialect, name: &str) -> Option<String> {
-    let of_job = dialect == Dialect::QuarksJob && knows::<JobSpec>(json!({"template": {}}), name);
+fn belongs(dialect: Dialect, spec: &Value, name: &str) -> Option<String> {
+    let of_job = dialect.is_of_job(spec) && knows::<JobSpec>(json!({"template": {}}), name);
     if of_job {
         return Some(format!("spec.template.spec.{name}"));
     }
     let of_pod = knows::<PodSpec>(json!({"containers": []}), name);
-    of_pod.then(|| format!("{}.{name}", dialect.pod_path()))
+    of_pod.then(|| format!("{}.{name}", dialect.pod_path(spec)))
 }
 
 fn knows<T: DeserializeOwned>(mut object: Value, name: &str) -> bool {

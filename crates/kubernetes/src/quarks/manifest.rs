@@ -36,13 +36,10 @@ pub(super) fn of_run(
         let what = format!("{path}: {what}; mend it, then trigger again");
         return Err(Outcome::failed("TemplateInvalid", what));
     }
-    let (mut job, mut metadata) = match dialect {
-        Dialect::QuarksJob => {
-            (spec["template"]["spec"].clone(), spec["template"]["metadata"].clone())
-        }
-        Dialect::ExtendedJob => {
-            (json!({"backoffLimit": BACKOFF, "template": spec["template"]}), Value::Null)
-        }
+    let (mut job, mut metadata) = if dialect.is_of_job(&spec) {
+        (spec["template"]["spec"].clone(), spec["template"]["metadata"].clone())
+    } else {
+        (json!({"backoffLimit": BACKOFF, "template": spec["template"]}), Value::Null)
     };
     // It goes when its run is settled, not before.
     job.as_object_mut().and_then(|job| job.remove(TTL));

@@ -166,7 +166,7 @@ impl Resource {
                 .filter(|_| dialect == Dialect::ExtendedJob)
                 .map(|read| read.map(Box::new)),
             limits: Limits::of(spec),
-            ttl: spec["template"]["spec"][TTL].as_u64().filter(|_| dialect == Dialect::QuarksJob),
+            ttl: spec["template"]["spec"][TTL].as_u64().filter(|_| dialect.is_of_job(spec)),
             record,
             status,
             was_anothers,

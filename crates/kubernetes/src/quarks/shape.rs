@@ -11,7 +11,8 @@ use super::manifest::TTL;
 pub(super) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {
     let template = ("spec.template".to_owned(), &spec["template"]);
     let mut objects = vec![template];
-    if dialect == Dialect::QuarksJob {
+    let is_of_job = dialect.is_of_job(spec);
+    if is_of_job {
         objects.push(member(&objects[0], "metadata"));
         objects.push(member(&objects[0], "spec"));
         objects.push(member(&objects[2], "template"));
@@ -23,7 +24,7 @@ pub(super) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static 
     let pod = objects.last()?.clone();
     is_object(objects).or_else(|| of_pod(&pod)).or_else(|| {
         let ttl = &spec["template"]["spec"][TTL];
-        let is_wrong = dialect == Dialect::QuarksJob && !ttl.is_null() && !ttl.is_u64();
+        let is_wrong = is_of_job && !ttl.is_null() && !ttl.is_u64();
         let path = || format!("spec.template.spec.{TTL}");
         is_wrong.then(|| (path(), "has to be a whole number of seconds"))
     })
@@ -155,5 +156,26 @@ mod tests {
             fault(Dialect::ExtendedJob, &json!(null)).unwrap().0,
             "spec.template.spec.containers"
         );
+    }
+
+    #[test]
+    fn an_extended_job_of_the_last_releases_has_a_job_at_its_template() {
+        assert_eq!(fault(Dialect::ExtendedJob, &job()), None);
+        for (pointer, value, path) in [
+            (
+                "/template/spec/template/spec",
+                json!({}),
+                "spec.template.spec.template.spec.containers",
+            ),
+            (
+                "/template/spec",
+                json!({"template": {}, "containers": []}),
+                "spec.template.spec.containers",
+            ),
+        ] {
+            let mut spec = job();
+            *spec.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(fault(Dialect::ExtendedJob, &spec).unwrap().0, path);
+        }
     }
 }

@@ -164,3 +164,29 @@ async fn both_kinds_may_have_the_same_name() {
     town.dialect = Dialect::ExtendedJob;
     assert_eq!(town.ended("a", 1).await["made"], json!(["foo-c"]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_the_last_releases_has_a_job_at_its_template() {
+    let town = town("ejob-of-job").await;
+    let mut pods = pod("echo '{\"k\": \"v\"}' >> /mnt/quarks/output.json");
+    pods["containers"][0]["name"] = json!("json");
+    let spec = json!({
+        "trigger": {"strategy": "once"},
+        // As its examples had it, a number at the wrong level among it.
+        "template": {"backoffLimit": 2, "spec": {
+            "backoffLimit": 1, "template": {"metadata": {"labels": {"ours": "kept"}}, "spec": pods},
+        }},
+        "output": {"namePrefix": "foo-", "secretLabels": {"key": "value"}},
+        "successfulJobsHistoryLimit": 1,
+    });
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["foo-json"])), "{run}");
+    let job = town.batch_jobs().await.remove(0);
+    assert_eq!(job.metadata.labels.unwrap()["fissile.cloudfoundry.org/extendedjob"], "true");
+    let spec = job.spec.unwrap();
+    assert_eq!(spec.backoff_limit, Some(1), "what the Job's template says");
+    let labels = spec.template.metadata.unwrap().labels.unwrap();
+    assert_eq!(labels["fissile.cloudfoundry.org/ejob-name"], "a");
+    assert_eq!(labels["ours"], "kept");
+}

@@ -37,6 +37,12 @@ fn what_is_as_it_should_be_has_no_fault() {
         },
     });
     assert_eq!(faults(&extended), [""; 0]);
+    let mut of_job = extended;
+    of_job["spec"]["template"] = good()["spec"]["template"].clone();
+    assert_eq!(faults(&of_job), [""; 0], "as in their last releases");
+    of_job["spec"]["template"]["backoffLimit"] = json!(2);
+    let words = "spec.template.backoffLimit: does nothing here: it belongs to spec.template.spec.backoffLimit";
+    assert_eq!(faults(&of_job), [words]);
 }
 
 #[test]
