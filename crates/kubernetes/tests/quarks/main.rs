@@ -13,6 +13,7 @@ mod extended;
 mod forged;
 mod harness;
 mod output;
+mod planted;
 mod podstate;
 mod triggers;
 mod upgrade;
