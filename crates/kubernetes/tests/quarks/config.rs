@@ -185,3 +185,35 @@ async fn d7_d8_d10_what_happens_while_nobody_looks_is_not_lost() {
     town.no_jobs().await;
     assert_eq!(town.pods().await.len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_projected_volume_brings_is_waited_for_and_followed() {
+    let town = Town::new("projected").await;
+    let mut pod = pod("cat /in/map /in/secret");
+    pod["volumes"] = json!([{"name": "in", "projected": {"sources": [
+        {"configMap": {"name": "config", "items": [{"key": "key", "path": "map"}]}},
+        {"secret": {"name": "secret", "items": [{"key": "key", "path": "secret"}]}},
+        {"configMap": {"name": "absent", "optional": true}},
+    ]}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "in", "mountPath": "/in"}]);
+    let mut spec = spec("once", &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    town.create("a", spec).await;
+    let waits = |object: &Value| {
+        let conditions = object["status"]["conditions"].to_string();
+        conditions.contains("it waits for configmap/config, secret/secret")
+    };
+    town.until("a", "waiting", waits).await;
+    town.config_map("config", "1").await;
+    town.make_secret(secret("secret", "1")).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    town.config_map("config", "2").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+    town.make_secret(secret("secret", "2")).await;
+    assert_eq!(town.ended("a", 3).await["succeeded"], true);
+    // What may be absent counts when it comes.
+    town.config_map("absent", "1").await;
+    assert_eq!(town.ended("a", 4).await["trigger"], "config-change");
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(town.runs("a").await, 4);
+}
