@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kubernetes::quarks::Monitored;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -344,4 +344,43 @@ async fn what_says_now_or_once_starts_at_once() {
         println!("{strategy}: {took:?}");
         assert!(took < Duration::from_secs(5), "{strategy}: {took:?}");
     }
+}
+
+/// What is there goes with the namespace, and the controller gets on with the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_deleted_under_a_run_takes_it_along_and_nothing_else() {
+    let town = Town::new("leaves").await;
+    let name = format!("{}-leaves", town.cluster.namespace);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {
+        "quarks.cloudfoundry.org/monitored": town.cluster.namespace,
+        "quarks.cloudfoundry.org/qjob-service-account": "default",
+    }}});
+    let namespaces = Api::<Namespace>::all(town.cluster.client.clone());
+    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let mut long = spec("once", &pod("sleep 600"));
+    long["output"] = json!({"outputMap": {"c": {"o.json": {"name": "made"}}}});
+    let object = json!({
+        "apiVersion": town.dialect.api_version(), "kind": town.dialect.kind(),
+        "metadata": {"name": "a"}, "spec": long,
+    });
+    let resource = town.dialect.resource();
+    let there =
+        Api::<DynamicObject>::namespaced_with(town.cluster.client.clone(), &name, &resource);
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    there.create(&PostParams::default(), &object).await.unwrap();
+    let pods = Api::<Pod>::namespaced(town.cluster.client.clone(), &name);
+    let runs =
+        |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
+    while !pods.list(&ListParams::default()).await.unwrap().iter().any(runs) {
+        sleep(Duration::from_millis(200)).await;
+    }
+    namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
+    town.create("b", spec("once", &pod("true"))).await;
+    assert_eq!(town.ended("b", 1).await["succeeded"], true, "while the other namespace goes");
+    while namespaces.get_opt(&name).await.unwrap().is_some() {
+        sleep(Duration::from_millis(500)).await;
+    }
+    town.create("c", spec("once", &pod("true"))).await;
+    assert_eq!(town.ended("c", 1).await["succeeded"], true, "after it went");
 }
