@@ -141,3 +141,28 @@ async fn one_that_says_no_pods_is_told_so() {
     town.patch("a", when).await;
     town.until("a", "told", |it| says(it, "spec.trigger.podstate.when: has to be")).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_pod_that_comes_to_be_has_a_run_for_notready_and_those_of_jobs_have_none() {
+    let mut town = town("pod-notready").await;
+    town.start().await;
+    town.create("a", runs_when("notready")).await;
+    settle().await;
+    // No node takes it: it is never more than not ready.
+    let pods = town.cluster.api::<Pod>();
+    let pod = |name: &str, labels: Value| {
+        let mut spec = pod("sleep 600");
+        spec["nodeSelector"] = json!({"there": "is-none"});
+        let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
+        serde_json::from_value::<Pod>(pod).unwrap()
+    };
+    let of_a_job = pod("of-a-job", json!({"app": "web", "job-name": "somebody-s"}));
+    pods.create(&PostParams::default(), &of_a_job).await.unwrap();
+    let by_itself = pod("by-itself", json!({"app": "web"}));
+    let made = pods.create(&PostParams::default(), &by_itself).await.unwrap();
+    let run = town.ended("a", 1).await;
+    assert!(run["job"].as_str().unwrap().starts_with("a-by-itself-"), "{run}");
+    settle().await;
+    assert_eq!(town.runs("a").await, 1, "a Job's pod is no trigger");
+    assert_eq!(triggers(&town).await, [made.metadata.uid.unwrap()]);
+}
