@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use kubernetes::quarks::Dialect;
 use tokio::time::sleep;
 
 use super::calls::Calls;
@@ -74,5 +75,102 @@ async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing
             ];
             assert_eq!(calls.take(), expected);
         }
+    }
+}
+
+/// What a run of this costs that begins by itself, in the order of its calls.
+async fn cost(town: &Town, calls: &Calls, name: &str, run: u64) -> Vec<String> {
+    town.ended(name, run).await;
+    sleep(Duration::from_secs(2)).await;
+    calls.take()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_by_a_change_costs_what_one_by_a_trigger_does() {
+    let mut town = Town::still("qjob-budget-change").await;
+    let calls = Calls::default();
+    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
+    town.start_with(client).await;
+    town.config_map("config", "1").await;
+    let mut pod = pod("true");
+    pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "config"}}]);
+    let mut spec = spec("once", &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    town.create("a", spec).await;
+    cost(&town, &calls, "a", 1).await;
+    town.config_map("config", "2").await;
+    let expected = [
+        "PATCH quarksjobs/status",
+        "PATCH quarksjobs",
+        "POST jobs",
+        "PATCH quarksjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(cost(&town, &calls, "a", 2).await, expected);
+}
+
+/// What only the first run of a controller costs is behind it.
+async fn has_run(test: &str, calls: &Calls) -> Town {
+    let mut town = Town::still(test).await;
+    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
+    town.start_with(client).await;
+    town.create("first", spec("once", &pod("true"))).await;
+    cost(&town, calls, "first", 1).await;
+    town
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_fails_costs_an_event_and_no_deletion() {
+    let calls = Calls::default();
+    let town = has_run("qjob-budget-fails", &calls).await;
+    town.create("a", spec("once", &pod("exit 1"))).await;
+    let expected = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "POST events"];
+    assert_eq!(cost(&town, &calls, "a", 1).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retention_costs_a_deletion_for_what_is_beyond_the_limit() {
+    let calls = Calls::default();
+    let town = has_run("qjob-budget-keeps", &calls).await;
+    let mut spec = spec("once", &pod("true"));
+    spec["successfulJobsHistoryLimit"] = json!(1);
+    town.create("a", spec).await;
+    let first = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status"];
+    assert_eq!(cost(&town, &calls, "a", 1).await, first);
+    town.trigger("a", "now").await;
+    let second = [
+        "PATCH quarksjobs/status",
+        "PATCH quarksjobs",
+        "POST jobs",
+        "PATCH quarksjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(cost(&town, &calls, "a", 2).await, second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
+    let mut town = Town::still("ejob-budget").await;
+    town.dialect = Dialect::ExtendedJob;
+    let calls = Calls::default();
+    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
+    town.start_with(client).await;
+    for name in ["first", "second"] {
+        // The first has the agent brought into the namespace.
+        calls.take();
+        let spec = json!({
+            "trigger": {"strategy": "once"}, "output": {"namePrefix": name},
+            "template": {"spec": pod("echo '{\"k\": \"v\"}'")},
+        });
+        town.create(name, spec).await;
+        let found = cost(&town, &calls, name, 1).await;
+        let expected = [
+            "PATCH extendedjobs",
+            "POST jobs",
+            "POST secrets",
+            "PATCH extendedjobs/status",
+            "DELETE jobs",
+        ];
+        assert!(name == "first" || found == expected, "{found:?}");
     }
 }
