@@ -221,3 +221,27 @@ async fn d18_nothing_in_a_pod_may_read_or_write_secrets_and_no_token_is_put_ther
         assert_eq!(town.ended("a", 1).await["made"], json!(["made"]), "wrapped: {wraps}");
     }
 }
+
+/// Killed from without, as a machine that has no memory left does, and not by an exit code that looks like it.
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_output_of_a_container_that_was_killed_is_kept() {
+    for (test, wraps, killed) in [
+        // Around it the agent is the first process of the container, and the command can be killed.
+        ("d6-killed", true, "sh -c 'kill -9 $PPID'; sleep 9"),
+        // Beside it the command is the first, which only the kernel can kill.
+        ("d6-killed-sidecar", false, "exec tail /dev/zero"),
+    ] {
+        let mut town = Town::still(test).await;
+        town.settings.wraps = wraps;
+        town.start().await;
+        let mut pod = pod(&format!("{WELL}; {killed}"));
+        pod["containers"][0]["resources"] = json!({"limits": {"memory": "24Mi"}});
+        let mut spec = makes(&pod);
+        spec["output"]["writeOnFailure"] = json!(true);
+        town.create("a", spec).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!(["made"])), "{run}");
+        assert!(run["message"].as_str().unwrap().contains("137"), "{test}: {run}");
+        assert_eq!(town.data("made").await["k"], "v");
+    }
+}
