@@ -232,3 +232,45 @@ impl ControllerArgs {
         .filter_map(|(flag, given)| given.as_ref().map(|_| flag))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ControllerArgs,
+    }
+
+    #[test]
+    fn each_flag_of_the_original_is_taken_as_its_deployment_gives_it() {
+        let passed_over = |words: &str| {
+            let line = Line::try_parse_from(["controller"].into_iter().chain(words.split(' ')));
+            let line = line.unwrap_or_else(|error| panic!("{words}: {error}"));
+            line.args.check().unwrap();
+            line.args.passed_over().collect::<Vec<_>>()
+        };
+        for (words, expected) in [
+            ("--ctx-timeout 300", "ctx-timeout"),
+            ("--docker-image-org cfcontainerization", "docker-image-org"),
+            ("-o cfcontainerization", "docker-image-org"),
+            ("--docker-image-repository quarks-job", "docker-image-repository"),
+            ("-r quarks-job", "docker-image-repository"),
+            ("--docker-image-tag v1.0.219", "docker-image-tag"),
+            ("-t v1.0.219", "docker-image-tag"),
+            ("--docker-image-pull-policy IfNotPresent", "docker-image-pull-policy"),
+            ("--meltdown-duration 60", "meltdown-duration"),
+            ("--meltdown-requeue-after=30", "meltdown-requeue-after"),
+        ] {
+            assert_eq!(passed_over(words), [expected], "{words}");
+        }
+        for words in
+            ["--monitored-id staging", "--max-workers 1", "-l debug", "-c /k", "--apply-crd"]
+        {
+            assert_eq!(passed_over(words), [""; 0], "{words} means something");
+        }
+    }
+}
