@@ -16,6 +16,8 @@ const SETTLES: u32 = 10;
 pub enum Action {
     /// Say that it is not completed: another run comes, or goes on.
     Reopen,
+    /// Say again how the last run ended: none goes on, and what was to be run for is not there any more.
+    Close,
     /// Write this record, and this strategy if it is another, in one write: it is what makes the run.
     Record {
         /// What is recorded from now on.
@@ -73,6 +75,7 @@ pub fn decide(state: &State, now: &str) -> Decision {
     }
     let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
     decision.actions.extend(left.map(|id| Action::Remove(*id)));
+    let is_idle = open.is_empty();
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, open, trigger, now, &mut decision),
         Some(Triggered::Baseline) => {
@@ -83,6 +86,11 @@ pub fn decide(state: &State, now: &str) -> Decision {
         }
         Some(Triggered::Not(wait)) => decision.wait = Some(wait),
         None => {}
+    }
+    // Whoever said that another run comes may have found no trigger for it then, or not have lived to record it.
+    let comes = decision.actions.iter().any(|action| matches!(action, Action::Record { .. }));
+    if state.reopened && is_idle && !comes {
+        decision.actions.push(Action::Close);
     }
     decision
 }

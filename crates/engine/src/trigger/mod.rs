@@ -218,6 +218,8 @@ pub struct State {
     pub settled: BTreeSet<u64>,
     /// Whether it says that it is completed.
     pub completed: bool,
+    /// Whether it says that a run goes on.
+    pub reopened: bool,
     /// What is seen of runs, by number; a run of which nothing is seen has not begun.
     pub runs: BTreeMap<u64, Work>,
     /// What the work of a run says of its begin: what it was for, and when. A run that no record names is known by it.

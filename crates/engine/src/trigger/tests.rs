@@ -150,6 +150,25 @@ fn completed_is_taken_back_before_the_trigger_is_consumed() {
 }
 
 #[test]
+fn what_was_taken_back_is_said_again_if_no_run_comes() {
+    let (last, reopened) = (BTreeSet::from([1]), true);
+    let record = Record { last: 1, ..Record::default() };
+    let idle = State { record, settled: last, reopened, ..State::default() };
+    let open = Record { last: 2, open: vec![run(2, Trigger::Now)], ..Record::default() };
+    let missing = vec!["secret/late".to_owned()];
+    for (name, state, closes) in [
+        ("its trigger went", idle.clone(), true),
+        ("its trigger waits", State { strategy: Strategy::Now, missing, ..idle.clone() }, true),
+        ("its trigger is there", State { strategy: Strategy::Now, ..idle.clone() }, false),
+        ("its run goes on", State { record: open, ..idle.clone() }, false),
+        ("nobody took it back", State { reopened: false, ..idle }, false),
+    ] {
+        let actions = decide(&state, NOW).actions;
+        assert_eq!(actions.contains(&Action::Close), closes, "{name}: {actions:?}");
+    }
+}
+
+#[test]
 fn a_trigger_waits_for_what_is_missing() {
     let missing = vec!["secret/late".to_owned()];
     for strategy in [Strategy::Now, Strategy::Once] {

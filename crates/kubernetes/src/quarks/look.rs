@@ -126,6 +126,7 @@ impl Table {
             record,
             settled: resource.settled(),
             completed: resource.status.completed,
+            reopened: resource.status.says_running(),
             runs,
             begun,
             left,

@@ -102,6 +102,13 @@ pub(super) struct Status {
     pub(super) waiting: Option<Said>,
 }
 
+impl Status {
+    /// Whether it says that a run goes on.
+    pub(super) fn says_running(&self) -> bool {
+        self.succeeded.as_ref().is_some_and(Said::is_unknown)
+    }
+}
+
 /// A run that has ended, as the status shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -50,6 +50,11 @@ impl Holds {
 }
 
 impl Said {
+    /// Whether it is neither so nor not.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.holds == Holds::Unknown
+    }
+
     /// Of a status, as it is there.
     pub(super) fn of(status: &Value, kind: &str) -> Option<Self> {
         let said = status["conditions"].as_array()?.iter().find(|it| it["type"] == kind)?;
@@ -148,12 +153,21 @@ pub(super) fn reopened(resource: &Resource, now: u64) -> Value {
     json!({"completed": false, "conditions": [running(resource, now), waits]})
 }
 
+/// None comes after all: it is as the last run left it. One that was completed before we knew it has no history.
+pub(super) fn closed(resource: &Resource, now: u64) -> Value {
+    let newest = resource.status.history.first().map(|run| &run.outcome);
+    let waits = waiting(resource, resource.status.waits.as_deref(), now);
+    let succeeded = newest.map(|newest| succeeded(resource, newest, now));
+    let conditions: Vec<Value> = succeeded.into_iter().chain([waits]).collect();
+    json!({
+        "completed": newest.is_none_or(|newest| newest.succeeded), "conditions": conditions,
+    })
+}
+
 /// A trigger waits for something, or for nothing any more.
 pub(super) fn waits(resource: &Resource, waits: Option<&str>, now: u64) -> Value {
     let last = resource.status.history.first().map(|run| &run.outcome);
-    let is_running =
-        resource.status.succeeded.as_ref().is_some_and(|it| it.holds == Holds::Unknown);
-    let last = last.map(|outcome| match is_running {
+    let last = last.map(|outcome| match resource.status.says_running() {
         true => running(resource, now),
         false => succeeded(resource, outcome, now),
     });
@@ -259,6 +273,7 @@ mod tests {
         beside.status.history.clear();
         for (name, patch, succeeded, waiting) in [
             ("a run begins", reopened(&done, NOW), ("Unknown", THEN), ("False", BEFORE)),
+            ("none begins after all", closed(&again, NOW), ("True", THEN), ("False", BEFORE)),
             ("it waits", waits(&again, Some("w"), NOW), ("Unknown", BEFORE), ("True", THEN)),
             ("it succeeds", settled(&again, well.clone()), ("True", THEN), ("False", BEFORE)),
             ("it fails", settled(&again, badly.clone()), ("False", THEN), ("False", BEFORE)),

@@ -49,8 +49,10 @@ impl Controller {
                 if !self.leads() {
                     return Ok(None);
                 }
-                let writes_it =
-                    matches!(action, Action::Reopen | Action::Record { .. } | Action::Settle(..));
+                let writes_it = matches!(
+                    action,
+                    Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
+                );
                 match self.execute(key, &resource, action).await {
                     // What follows is decided by what it is now.
                     Ok(()) if writes_it => break,
@@ -195,6 +197,10 @@ impl Controller {
             Action::Reopen => {
                 let reopened = status::reopened(resource, self.now());
                 self.patch_status(key, resource, reopened).await
+            }
+            Action::Close => {
+                let closed = status::closed(resource, self.now());
+                self.patch_status(key, resource, closed).await
             }
             Action::Record { record, strategy, passed_over } => {
                 self.record(key, resource, &record, strategy).await?;

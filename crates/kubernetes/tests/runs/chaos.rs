@@ -21,6 +21,8 @@ use crate::users::{EXTENDED, HANGING, User};
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
 const REPLICAS: usize = 2;
+/// How many go on for ever at most.
+const HUNG: u64 = 2;
 /// How far a clock is wrong at most, in milliseconds, either way.
 const SKEW: u64 = 3_600_000;
 
@@ -32,14 +34,16 @@ enum Stage {
 }
 
 /// What pods do, by the seed: one in nine fails, but of ExtendedJobs, which Kubernetes would try again for a minute.
-/// One in five goes on for longer, for triggers to meet it, or for ever, for one to replace it.
+/// One in five goes on for longer, for triggers to meet it, or for ever, for one to replace it: not many of these, for a
+/// status shows no more than ten runs.
 fn script(seed: u64) -> JobScript {
+    let hung = AtomicU64::default();
     Arc::new(move |job: &str| {
         let add = |sum: u64, byte: u8| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
         let turn = job.bytes().fold(seed, add);
         let fails = turn.is_multiple_of(9) && !job.starts_with(EXTENDED);
         let lasts = match turn.is_multiple_of(5) {
-            true if job.contains(HANGING) => 600_000,
+            true if job.contains(HANGING) && hung.fetch_add(1, Ordering::Relaxed) < HUNG => 600_000,
             true => turn % 1500,
             false => turn % 400,
         };

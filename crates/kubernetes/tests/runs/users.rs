@@ -83,7 +83,7 @@ pub(crate) const EXTENDED: &str = "x-";
 /// What those are named by whose runs may go on until another takes their place.
 pub(crate) const HANGING: &str = "hanging";
 /// A pod that has not ended after this long never does.
-const HANGS: Duration = Duration::from_secs(2);
+const HANGS: Duration = Duration::from_secs(5);
 /// A full minute that is no longer away than this is waited for, in seconds.
 const SOON: i64 = 20;
 /// How near to a full minute nothing is judged by it, in seconds: it is just looked at.

@@ -7,6 +7,7 @@
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one, `MANCIPLE_AT_ONCE=4` so many at
 //! once; `MANCIPLE_LOG=1` shows what the replicas say.
 
+#[allow(dead_code, reason = "shared with the schedules of QuarksJobs")]
 #[path = "../support/attempts.rs"]
 mod attempts;
 #[path = "../support/seeds.rs"]

@@ -36,6 +36,11 @@ impl Attempts {
         assert!(again.is_empty(), "made again: {again:?}");
     }
 
+    /// How many of one name there were at most.
+    pub(crate) fn most(&self) -> usize {
+        self.seen.lock().unwrap().values().map(BTreeSet::len).max().unwrap_or_default()
+    }
+
     /// The names of all.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         self.seen.lock().unwrap().keys().cloned().collect()
