@@ -7,13 +7,17 @@ use super::calls::Calls;
 use super::harness::{Town, pod, spec};
 use serde_json::json;
 
-/// The Lease has a client of its own.
+/// Starts the controller, whose calls are counted. The Lease has a client of its own.
+async fn counted(town: &mut Town) -> Calls {
+    let calls = Calls::default();
+    town.start_with(calls.of(&town.cluster.client, &town.cluster.namespace)).await;
+    calls
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_costs_five_writes_and_no_read() {
     let mut town = Town::still("qjob-budget").await;
-    let calls = Calls::default();
-    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
-    town.start_with(client).await;
+    let calls = counted(&mut town).await;
     // The first has the agent brought into the namespace.
     let mut spec = spec("once", &pod(r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#));
     spec["output"] = json!({"outputMap": {"c": {"o.json": {"name": "first"}}}});
@@ -52,9 +56,7 @@ async fn a_run_costs_five_writes_and_no_read() {
 async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing() {
     let mut town = Town::still("qjob-budget-sidecar").await;
     town.settings.wraps = false;
-    let calls = Calls::default();
-    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
-    town.start_with(client).await;
+    let calls = counted(&mut town).await;
     let mut spec = spec("once", &pod(r#"sleep 2; echo '{"k": "v"}' > /mnt/quarks/o.json"#));
     for name in ["first", "second"] {
         spec["output"] = json!({"outputMap": {"c": {"o.json": {"name": name}}}});
@@ -88,9 +90,7 @@ async fn cost(town: &Town, calls: &Calls, name: &str, run: u64) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_by_a_change_costs_what_one_by_a_trigger_does() {
     let mut town = Town::still("qjob-budget-change").await;
-    let calls = Calls::default();
-    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
-    town.start_with(client).await;
+    let calls = counted(&mut town).await;
     town.config_map("config", "1").await;
     let mut pod = pod("true");
     pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "config"}}]);
@@ -110,19 +110,17 @@ async fn a_run_by_a_change_costs_what_one_by_a_trigger_does() {
 }
 
 /// What only the first run of a controller costs is behind it.
-async fn has_run(test: &str, calls: &Calls) -> Town {
+async fn has_run(test: &str) -> (Town, Calls) {
     let mut town = Town::still(test).await;
-    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
-    town.start_with(client).await;
+    let calls = counted(&mut town).await;
     town.create("first", spec("once", &pod("true"))).await;
-    cost(&town, calls, "first", 1).await;
-    town
+    cost(&town, &calls, "first", 1).await;
+    (town, calls)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_fails_costs_an_event_and_no_deletion() {
-    let calls = Calls::default();
-    let town = has_run("qjob-budget-fails", &calls).await;
+    let (town, calls) = has_run("qjob-budget-fails").await;
     town.create("a", spec("once", &pod("exit 1"))).await;
     let expected = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "POST events"];
     assert_eq!(cost(&town, &calls, "a", 1).await, expected);
@@ -130,8 +128,7 @@ async fn a_run_that_fails_costs_an_event_and_no_deletion() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retention_costs_a_deletion_for_what_is_beyond_the_limit() {
-    let calls = Calls::default();
-    let town = has_run("qjob-budget-keeps", &calls).await;
+    let (town, calls) = has_run("qjob-budget-keeps").await;
     let mut spec = spec("once", &pod("true"));
     spec["successfulJobsHistoryLimit"] = json!(1);
     town.create("a", spec).await;
@@ -152,9 +149,7 @@ async fn retention_costs_a_deletion_for_what_is_beyond_the_limit() {
 async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
     let mut town = Town::still("ejob-budget").await;
     town.dialect = Dialect::ExtendedJob;
-    let calls = Calls::default();
-    let client = calls.of(&town.cluster.client, &town.cluster.namespace);
-    town.start_with(client).await;
+    let calls = counted(&mut town).await;
     for name in ["first", "second"] {
         // The first has the agent brought into the namespace.
         calls.take();

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::Api;
 use serde_json::json;
 use testkit::kubelet::{JobAct, JobScript};
 use testkit::proxy::{Plan, Proxy};
@@ -14,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::thief::thief;
 use crate::town::{Place, Town, controller_whose_clock_is};
 use crate::truth::{Conditions, Tally, check};
 use crate::users::{EXTENDED, HANGING, User};
@@ -81,7 +81,8 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     let mut chaos = JoinSet::new();
     let stolen: Arc<AtomicU64> = Arc::default();
     if [2, 5].contains(&(seed % 7)) {
-        chaos.spawn(thief(Arc::clone(&town), random.part(8), Arc::clone(&stolen)));
+        let leases = Api::namespaced(town.client.clone(), &town.namespace);
+        chaos.spawn(thief(leases, random.part(8), Arc::clone(&stolen)));
     }
     let mut users = JoinSet::new();
     for user in User::all(&town, &random, seed) {
@@ -173,20 +174,4 @@ async fn until_over(stage: &mut watch::Receiver<Stage>, calm: impl Fn()) {
     let _ = stage.wait_for(|stage| *stage >= Stage::Calm).await;
     calm();
     let _ = stage.wait_for(|stage| *stage == Stage::Over).await;
-}
-
-/// Takes the Lease away from whoever has it, and does nothing with it.
-async fn thief(town: Arc<Town>, mut random: Random, stolen: Arc<AtomicU64>) {
-    let leases: Api<Lease> = Api::namespaced(town.client.clone(), &town.namespace);
-    loop {
-        sleep(Duration::from_millis(500 + random.below(2000))).await;
-        for lease in leases.list(&ListParams::default()).await.into_iter().flatten() {
-            let patch = Patch::Merge(json!({
-                "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 1},
-            }));
-            let name = lease.metadata.name.unwrap_or_default();
-            let patched = leases.patch(&name, &PatchParams::default(), &patch).await;
-            stolen.fetch_add(u64::from(patched.is_ok()), Ordering::Relaxed);
-        }
-    }
 }

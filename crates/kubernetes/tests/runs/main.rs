@@ -12,6 +12,10 @@
 mod attempts;
 #[path = "../support/seeds.rs"]
 mod seeds;
+#[path = "../support/skewed.rs"]
+mod skewed;
+#[path = "../support/thief.rs"]
+mod thief;
 
 mod behind;
 mod chaos;

@@ -5,10 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use engine::SystemClock;
-use engine::ports::Clock;
-use engine::record::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, PostParams};
@@ -22,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::attempts::Attempts;
+use crate::skewed::Skewed;
 use crate::users::sure;
 
 /// How long a Lease lasts, so that not much is waited for.
@@ -138,18 +135,4 @@ pub(crate) fn controller_whose_clock_is(
         controller.run(lead).await;
     });
     runtime
-}
-
-/// A clock that is wrong, by milliseconds.
-struct Skewed(i64);
-
-#[async_trait]
-impl Clock for Skewed {
-    fn now(&self) -> Timestamp {
-        Timestamp(SystemClock.now().0.saturating_add_signed(self.0))
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        SystemClock.sleep(duration).await;
-    }
 }

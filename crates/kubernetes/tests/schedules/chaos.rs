@@ -1,20 +1,19 @@
 //! One schedule: what goes wrong, and what has to hold at the end.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::Policy;
 use engine::policy::{OnLost, PerAction};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kubernetes::names;
 use kubernetes::resources::Kind;
 use osb::{InstanceId, OperationState};
-use serde_json::json;
 use testkit::kubelet::End;
 use testkit::proxy::Plan;
 use testkit::random::Random;
@@ -27,6 +26,7 @@ use crate::kept;
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica, Unopened, delivery};
 use crate::script::{question, script};
+use crate::thief::thief;
 use crate::world::{BROKER, Place, Sells, World, policy};
 
 use crate::seeds::Sum;
@@ -213,12 +213,13 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
         slots.spawn(slot.keep());
     }
     let mut chaos = JoinSet::new();
-    let stolen: Arc<Mutex<u64>> = Arc::default();
+    let stolen: Arc<AtomicU64> = Arc::default();
     if manner.hand {
         chaos.spawn(hand(Arc::clone(&world), random.part(7)));
     }
     if manner.thief {
-        chaos.spawn(thief(Arc::clone(&world), random.part(8), Arc::clone(&stolen)));
+        let leases = Api::namespaced(world.client.clone(), &world.namespace);
+        chaos.spawn(thief(leases, random.part(8), Arc::clone(&stolen)));
     }
     let operator = manner.sells.several.then(|| {
         let operate = brokers::operate(Arc::clone(&world), random.part(9), stage.subscribe());
@@ -255,7 +256,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
     tally.told = ended.iter().map(|user| user.told.len()).sum();
     tally.operations = ended.iter().map(|user| user.acknowledged.len()).sum();
     tally.pods_taken = taken.len();
-    tally.leases_stolen = *stolen.lock().unwrap();
+    tally.leases_stolen = stolen.load(Ordering::Relaxed);
     check(&world, &fleet, ended, policy).await;
     world.attempts.assert_one_job_each(|_| true);
     check_runs(&world, &manner, &mut tally);
@@ -388,22 +389,6 @@ async fn hand(world: Arc<World>, mut random: Random) {
         let run = pod.metadata.labels.as_ref().and_then(|labels| labels.get("manciple.dev/run"));
         world.take(run);
         let _ = pods.delete(pod.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await;
-    }
-}
-
-/// Takes the Lease away from whoever has it, and does nothing with it.
-async fn thief(world: Arc<World>, mut random: Random, stolen: Arc<Mutex<u64>>) {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.namespace);
-    loop {
-        sleep(Duration::from_millis(500 + random.below(2000))).await;
-        for lease in leases.list(&ListParams::default()).await.unwrap() {
-            let patch = Patch::Merge(json!({
-                "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 1},
-            }));
-            let name = lease.metadata.name.unwrap();
-            let _ = leases.patch(&name, &PatchParams::default(), &patch).await;
-            *stolen.lock().unwrap() += 1;
-        }
     }
 }
 

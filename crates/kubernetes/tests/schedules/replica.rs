@@ -4,10 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use engine::ports::Clock;
-use engine::record::Timestamp;
-use engine::{Engine, Policy, Ports, SystemClock};
+use engine::{Engine, Policy, Ports};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::{
     Delivery, Events, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, Settings, control,
@@ -15,6 +12,7 @@ use kubernetes::{
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::skewed::Skewed;
 use crate::world::{BROKER, Sells, World};
 
 /// How long the Lease lasts, so that not much is waited for.
@@ -159,18 +157,4 @@ async fn engine(
     tokio::spawn(control(engine.clone(), store, Arc::clone(&lead)));
     tokio::spawn(async move { lead.keep().await });
     Some(engine)
-}
-
-/// A clock that is wrong, by milliseconds.
-struct Skewed(i64);
-
-#[async_trait]
-impl Clock for Skewed {
-    fn now(&self) -> Timestamp {
-        Timestamp(SystemClock.now().0.saturating_add_signed(self.0))
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        SystemClock.sleep(duration).await;
-    }
 }
