@@ -2,6 +2,9 @@
 //!
 //! Each answer says when it was given. Our clock is right as long as it agrees with that; where it does not,
 //! it is corrected by as little as needed. So replicas whose clocks are wrong decide as the others do.
+//!
+//! What Kubernetes was given a while for cannot be held against it while its API server answered nobody: since when
+//! that answers again is remembered, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,11 +18,25 @@ use http::HeaderMap;
 use kube::Client;
 use kube::client::Body;
 
+/// The API server was away if it answered none of our calls for so long, in milliseconds.
+const AWAY: i64 = 5_000;
+
 /// Our clock, and how far it is behind the API server's.
 pub(crate) struct ServerTime {
     clock: Arc<dyn Clock>,
     /// In milliseconds.
     behind: AtomicI64,
+    /// Since when no call was answered, by our clock; 0: the last one was.
+    silent: AtomicI64,
+    /// Since when it is there again after it was away, in milliseconds since 1970 by its own time; 0: ever.
+    back: AtomicI64,
+}
+
+/// A call that has no answer yet. Whoever waited for long, and waits no more, had none.
+struct Asked {
+    time: Arc<ServerTime>,
+    sent: i64,
+    is_answered: bool,
 }
 
 impl ServerTime {
@@ -34,20 +51,55 @@ impl ServerTime {
         client: &Client,
         namespace: &str,
     ) -> (Client, Arc<Self>) {
-        let time = Arc::new(Self { clock, behind: AtomicI64::default() });
+        let time = Arc::new(Self::new(clock));
         let (base, learns) = (client.clone(), Arc::clone(&time));
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (base, learns) = (base.clone(), Arc::clone(&learns));
+            let base = base.clone();
+            let (sent, time) = (learns.ours(), Arc::clone(&learns));
             async move {
-                let sent = learns.ours();
+                let mut asked = Asked { time, sent, is_answered: false };
                 let answer = base.send(request).await;
-                if let Ok(answer) = &answer {
-                    learns.hear(answer.headers(), sent, learns.ours());
+                asked.is_answered = true;
+                let (time, received) = (&asked.time, asked.time.ours());
+                match &answer {
+                    Ok(answer) => {
+                        time.hear(answer.headers(), asked.sent, received);
+                        time.answered(answer.status(), asked.sent, received);
+                    }
+                    Err(_) => time.unanswered(asked.sent),
                 }
                 answer
             }
         });
         (Client::new(service, namespace), time)
+    }
+
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let [behind, silent, back] = std::array::from_fn(|_| AtomicI64::default());
+        Self { clock, behind, silent, back }
+    }
+
+    /// Since when the API server answers, in milliseconds since 1970; 0 if it was never away for longer than
+    /// [`AWAY`]. What is noticed by those alone whose calls had no answer.
+    pub(crate) fn back(&self) -> i64 {
+        self.back.load(Ordering::Relaxed)
+    }
+
+    /// An API server whose store is away answers with 500 and above.
+    fn answered(&self, status: http::StatusCode, sent: i64, received: i64) {
+        if status.is_server_error() {
+            return self.unanswered(sent);
+        }
+        let silent = self.silent.swap(0, Ordering::Relaxed);
+        if silent != 0 && received.saturating_sub(silent) >= AWAY {
+            let behind = self.behind.load(Ordering::Relaxed);
+            self.back.store(received.saturating_add(behind), Ordering::Relaxed);
+        }
+    }
+
+    fn unanswered(&self, sent: i64) {
+        // As it was, if another was not answered before.
+        let _ = self.silent.compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Milliseconds since 1970.
@@ -71,6 +123,15 @@ impl ServerTime {
                 milliseconds = behind,
                 "our clock is not the API server's: it is corrected"
             );
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let waited = self.time.ours().saturating_sub(self.sent);
+        if !self.is_answered && waited >= AWAY {
+            self.time.unanswered(self.sent);
         }
     }
 }
@@ -114,8 +175,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_when_it_was_given() {
-        let clock = Arc::new(SystemClock);
-        let time = ServerTime { clock, behind: AtomicI64::default() };
+        let time = ServerTime::new(Arc::new(SystemClock));
         let mut headers = HeaderMap::new();
         headers.insert("date", "Sat, 21 Nov 2026 19:38:45 GMT".parse().unwrap());
         let said = 1_795_289_925_000;
@@ -128,5 +188,49 @@ mod tests {
             999 - 600_000,
             "what is no date says nothing"
         );
+    }
+    #[test]
+    fn it_is_remembered_since_when_it_answers_again() {
+        use http::StatusCode;
+        let (ok, down) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
+        // When calls were sent and their answers received, and what was said.
+        let cases: [(&str, &[(i64, i64, Option<StatusCode>)], i64); 7] = [
+            ("always there", &[(1_000, 1_010, Some(ok)), (90_000, 90_001, Some(ok))], 0),
+            ("one call failed", &[(1_000, 1_010, None), (1_500, 1_510, Some(ok))], 0),
+            ("away", &[(1_000, 1_010, None), (3_000, 3_010, None), (6_500, 6_510, Some(ok))], 6_510),
+            ("its store away", &[(1_000, 1_010, Some(down)), (31_000, 31_010, Some(ok))], 31_010),
+            ("404 is an answer", &[(1_000, 1_010, None), (9_000, 9_010, Some(StatusCode::NOT_FOUND))], 9_010),
+            ("still away", &[(1_000, 1_010, None), (90_000, 90_010, None)], 0),
+            (
+                "failing now and then",
+                &[
+                    (1_000, 1_010, None),
+                    (2_000, 2_010, Some(ok)),
+                    (8_000, 8_010, None),
+                    (9_000, 9_010, Some(ok)),
+                ],
+                0,
+            ),
+        ];
+        for (name, calls, expected) in cases {
+            let time = ServerTime::new(Arc::new(SystemClock));
+            for &(sent, received, status) in calls {
+                match status {
+                    Some(status) => time.answered(status, sent, received),
+                    None => time.unanswered(sent),
+                }
+            }
+            assert_eq!(time.back(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn who_waits_no_more_had_no_answer_if_they_waited_for_long() {
+        for (waited, expected) in [(10, false), (AWAY, true)] {
+            let time = Arc::new(ServerTime::new(Arc::new(SystemClock)));
+            let sent = time.ours() - waited;
+            drop(Asked { time: Arc::clone(&time), sent, is_answered: false });
+            assert_eq!(time.silent.load(Ordering::Relaxed) != 0, expected, "{waited} ms");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Who has which service, and what each broker last said: plain state, changed by what is seen.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub struct Brokers {
     table: Mutex<BTreeMap<String, Entry>>,
     /// When a resource was last heard of.
     heard: Mutex<Instant>,
+    /// Whether whose services are whose is known by their catalogs, and not by statuses alone, which are behind.
+    is_merged: AtomicBool,
     changed: watch::Sender<u64>,
 }
 
@@ -64,7 +67,8 @@ impl Brokers {
     pub fn new(base: JobSettings, further: Vec<String>) -> Arc<Self> {
         let changed = watch::Sender::new(0);
         let heard = Mutex::new(Instant::now());
-        Arc::new(Self { base, further, table: Mutex::default(), heard, changed })
+        let is_merged = AtomicBool::new(false);
+        Arc::new(Self { base, further, table: Mutex::default(), heard, is_merged, changed })
     }
 
     pub(crate) fn base(&self) -> &JobSettings {
@@ -169,8 +173,20 @@ impl Brokers {
     /// Whether a service that nobody has now will be nobody's in a moment too.
     pub(crate) fn are_settled(&self) -> bool {
         let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let answered = |entry: &Entry| entry.answer.is_some() || self.spec(entry).is_err();
-        heard.elapsed() > SETTLED && self.lock().values().all(answered)
+        heard.elapsed() > SETTLED && self.are_known()
+    }
+
+    /// Whether it is known of each service whose it is.
+    pub(super) fn are_known(&self) -> bool {
+        // What one has that has never answered is in its status, if that was ever written.
+        let answered = |entry: &Entry| match entry.answer {
+            Some((_, Answer::Good)) => true,
+            Some((_, Answer::Bad { .. })) => entry.part.is_some() || !entry.services.is_empty(),
+            None => false,
+        };
+        let known = |entry: &Entry| answered(entry) || self.spec(entry).is_err();
+        let merged = self.is_merged.load(Ordering::Relaxed);
+        merged && self.lock().values().all(known)
     }
 
     /// Takes the catalogs of those who were not asked yet from what is in force.
@@ -189,6 +205,7 @@ impl Brokers {
 
     /// Forgets what was answered: from now on another asks.
     pub(super) fn stand_down(&self) {
+        self.is_merged.store(false, Ordering::Relaxed);
         for entry in self.lock().values_mut() {
             (entry.answer, entry.asking) = (None, None);
         }
@@ -255,6 +272,7 @@ impl Brokers {
             entry.sells(&sold, &all);
         }
         drop(table);
+        self.is_merged.store(true, Ordering::Relaxed);
         self.tell();
         merged.offer
     }

@@ -408,7 +408,8 @@ impl Shared {
 
     fn standing(&self, seen: &Seen) -> Standing {
         let kept = self.kept(seen.job.as_ref());
-        standing(seen, Duration::from_secs(kept.start_timeout), self.now())
+        let start_timeout = Duration::from_secs(kept.start_timeout);
+        standing(seen, start_timeout, self.now(), self.time.back() / 1000)
     }
 
     /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two

@@ -34,8 +34,9 @@ pub(super) enum Standing {
     Lost(String),
 }
 
-/// Decides; `now` is in seconds since 1970.
-pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64) -> Standing {
+/// Decides; `now` is in seconds since 1970, as is `back`: since when the API server answers. Before that nobody could
+/// make a pod, or say that one had begun.
+pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64) -> Standing {
     let Seen { job, pods, warning } = seen;
     let Some(job) = job.as_ref().filter(|job| job.released.is_none()) else {
         return Standing::Absent;
@@ -61,9 +62,10 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64) -> Standi
             (false, None) => Standing::TimedOut(said.to_owned()),
         };
     }
-    let late = now.saturating_sub(job.created) > seconds(start_timeout);
+    let late = now.saturating_sub(job.created.max(back)) > seconds(start_timeout);
     let Some(pod) = pods.first() else {
-        return without_pod(job, warning.as_ref(), start_timeout, now);
+        let hopeless = late.then_some(start_timeout);
+        return without_pod(job, warning.as_ref(), hopeless, now);
     };
     match &pod.stage {
         _ if pod.gone && job.goes_over_time(now) => Standing::TimedOut(OVER_TIME.to_owned()),
@@ -159,10 +161,11 @@ fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
     }
 }
 
+/// `hopeless`: after so long.
 fn without_pod(
     job: &SeenJob,
     warning: Option<&Warning>,
-    start_timeout: Duration,
+    hopeless: Option<Duration>,
     now: i64,
 ) -> Standing {
     if job.failed.is_some() || job.complete || job.going || job.deleted {
@@ -170,9 +173,8 @@ fn without_pod(
     }
     let age = now.saturating_sub(job.created);
     let warning = warning.and_then(|warning| warning.of(&job.uid)).map(|waits| waits.why);
-    if age > seconds(start_timeout) {
-        let words =
-            || format!("Kubernetes made no pod for it within {} s", start_timeout.as_secs());
+    if let Some(after) = hopeless {
+        let words = || format!("Kubernetes made no pod for it within {} s", after.as_secs());
         return Standing::ToEnd(Ended::Hopeless(warning.unwrap_or_else(words)));
     }
     let slow = (age > PATIENCE).then(|| "Kubernetes has made no pod for it yet".to_owned());

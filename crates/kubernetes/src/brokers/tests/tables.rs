@@ -48,6 +48,10 @@ fn offer(text: &str) -> Result<Offer, RunFailure> {
     Ok(Offer { catalog, ..Offer::default() })
 }
 
+fn failed() -> Result<Offer, RunFailure> {
+    Err(RunFailure { reason: Reason::NotStarted, failure: Failure::failed("no such image") })
+}
+
 /// The one that [`resource`] makes.
 fn edition(name: &str, generation: i64) -> Edition {
     Edition { uid: format!("uid-{name}"), generation }
@@ -144,9 +148,6 @@ fn a_restart_knows_whose_services_are_whose() {
 
 #[test]
 fn one_that_is_not_good_keeps_what_it_had() {
-    let failed = || {
-        Err(RunFailure { reason: Reason::NotStarted, failure: Failure::failed("no such image") })
-    };
     let brokers = brokers();
     brokers.learn(&all(&[plain("a")]), true);
     assert!(said(&brokers).is_empty(), "nothing is known");
@@ -173,6 +174,37 @@ fn one_that_is_not_good_keeps_what_it_had() {
     answered(&brokers, "a", offer("x:x p"));
     assert_eq!(brokers.merged().catalog, offer("s:s p").unwrap().catalog);
     assert_eq!(image(&brokers, "s"), "a:2");
+}
+
+/// Otherwise an operation would fail for good, of a service whose `Broker` is there.
+#[test]
+fn nobody_is_said_to_have_a_service_before_it_is_known_who_has_what() {
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("a")]), true);
+    assert!(!brokers.are_known(), "nobody was asked");
+    answered(&brokers, "a", failed());
+    let _ = brokers.merged();
+    assert!(!brokers.are_known(), "it did not answer, and no status says what it has");
+    answered(&brokers, "a", offer("s:s p"));
+    put_in_force(&brokers);
+    assert!(brokers.are_known());
+    answered(&brokers, "a", failed());
+    assert!(brokers.are_known(), "it has what it had");
+    // Another led: its statuses are read, and these were never written. What was asked before is not answered.
+    brokers.stand_down();
+    brokers.learn(&all(&[plain("a")]), false);
+    answered(&brokers, "a", failed());
+    assert!(image(&brokers, "s").contains("create the Broker again"));
+    assert!(!brokers.are_known(), "statuses are behind");
+    put_in_force(&brokers);
+    assert_eq!(image(&brokers, "s"), "a:1");
+    assert!(brokers.are_known());
+    let status = json!({"services": [{"id": "t", "name": "t", "sold": true}]});
+    brokers.learn(&all(&[resource("b", 1, &json!({"image": "b:1"}), &status)]), false);
+    answered(&brokers, "b", failed());
+    assert!(brokers.are_known(), "its status says what it has");
+    brokers.learn(&all(&[]), true);
+    assert!(brokers.are_known(), "nobody is there");
 }
 
 #[test]

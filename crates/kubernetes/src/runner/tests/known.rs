@@ -35,7 +35,7 @@ fn known() -> Known {
 }
 
 fn stands(known: &Known) -> Standing {
-    standing(&known.get(&run()), Duration::from_secs(300), MADE + 20)
+    standing(&known.get(&run()), Duration::from_secs(300), MADE + 20, 0)
 }
 
 #[test]

@@ -15,7 +15,12 @@ const START: Duration = Duration::from_secs(300);
 
 /// In a word, and what is said of it.
 fn stands(seen: &Seen, age: i64) -> (&'static str, String) {
-    match standing(seen, START, MADE + age) {
+    stands_since(seen, age, 0)
+}
+
+/// The same, where the API server was away until this time.
+fn stands_since(seen: &Seen, age: i64, back: i64) -> (&'static str, String) {
+    match standing(seen, START, MADE + age, back) {
         Standing::Absent => ("absent", String::new()),
         Standing::Going { said, broker: false } => ("goes on", said.unwrap_or_default()),
         Standing::Going { said, broker: true } => ("runs", said.unwrap_or_default()),
@@ -161,6 +166,24 @@ fn before_its_broker_begins() {
             "its pod failed: OutOfcpu",
         ),
     ]);
+}
+
+#[test]
+fn while_the_api_server_was_away_nobody_could_begin() {
+    let unheard = || vec![pod("a", &installing())];
+    let cases: [(&str, Vec<SeenPod>, i64, i64, &str); 7] = [
+        ("no pod, back just now", vec![], 400, 390, "goes on"),
+        ("no pod, back for long", vec![], 691, 390, "fence: hopeless"),
+        ("no pod, away before it was made", vec![], 301, -500, "fence: hopeless"),
+        ("no pod, was never away", vec![], 301, -MADE, "fence: hopeless"),
+        ("a pod, back just now", unheard(), 400, 390, "goes on"),
+        ("a pod, back for long", unheard(), 691, 390, "fence: hopeless"),
+        ("a pod whose kubelet says that it runs", vec![pod("a", &running())], 400, 390, "runs"),
+    ];
+    for (name, pods, age, back, expected) in cases {
+        let seen = Seen { job: Some(made()), pods, warning: None };
+        assert_eq!(stands_since(&seen, age, MADE + back).0, expected, "{name}");
+    }
 }
 
 #[test]
