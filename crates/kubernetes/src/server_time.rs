@@ -79,10 +79,12 @@ impl ServerTime {
         Self { clock, behind, silent, back }
     }
 
-    /// Since when the API server answers, in milliseconds since 1970; 0 if it was never away for longer than
-    /// [`AWAY`]. What is noticed by those alone whose calls had no answer.
+    /// Since when the API server answers, in milliseconds since 1970: now while it is away, and 0 if it never was, for
+    /// longer than [`AWAY`]. What is noticed by those alone whose calls had no answer.
     pub(crate) fn back(&self) -> i64 {
-        self.back.load(Ordering::Relaxed)
+        let silent = self.silent.load(Ordering::Relaxed);
+        let is_away = silent != 0 && self.ours().saturating_sub(silent) >= AWAY;
+        if is_away { self.now() } else { self.back.load(Ordering::Relaxed) }
     }
 
     /// An API server whose store is away answers with 500 and above.
@@ -94,6 +96,8 @@ impl ServerTime {
         if silent != 0 && received.saturating_sub(silent) >= AWAY {
             let behind = self.behind.load(Ordering::Relaxed);
             self.back.store(received.saturating_add(behind), Ordering::Relaxed);
+            let seconds = received.saturating_sub(silent) / 1000;
+            tracing::info!(seconds, "the API server answers again");
         }
     }
 
@@ -194,13 +198,12 @@ mod tests {
         use http::StatusCode;
         let (ok, down) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
         // When calls were sent and their answers received, and what was said.
-        let cases: [(&str, &[(i64, i64, Option<StatusCode>)], i64); 7] = [
+        let cases: [(&str, &[(i64, i64, Option<StatusCode>)], i64); 6] = [
             ("always there", &[(1_000, 1_010, Some(ok)), (90_000, 90_001, Some(ok))], 0),
             ("one call failed", &[(1_000, 1_010, None), (1_500, 1_510, Some(ok))], 0),
             ("away", &[(1_000, 1_010, None), (3_000, 3_010, None), (6_500, 6_510, Some(ok))], 6_510),
             ("its store away", &[(1_000, 1_010, Some(down)), (31_000, 31_010, Some(ok))], 31_010),
             ("404 is an answer", &[(1_000, 1_010, None), (9_000, 9_010, Some(StatusCode::NOT_FOUND))], 9_010),
-            ("still away", &[(1_000, 1_010, None), (90_000, 90_010, None)], 0),
             (
                 "failing now and then",
                 &[
@@ -222,6 +225,17 @@ mod tests {
             }
             assert_eq!(time.back(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn while_it_is_away_it_is_back_now() {
+        let time = ServerTime::new(Arc::new(SystemClock));
+        let now = time.ours();
+        time.unanswered(now - 1_000);
+        assert_eq!(time.back(), 0, "one call, just now");
+        time.answered(http::StatusCode::OK, now, now);
+        time.unanswered(now - AWAY);
+        assert!(time.back() >= now, "{}", time.back());
     }
 
     #[test]

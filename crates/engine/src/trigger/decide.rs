@@ -1,6 +1,5 @@
 //! The rules.
 
-use super::references::{differ, remembered};
 use super::{Concurrency, Outcome, Passed, PodRef, Record, Run, State, Strategy, Trigger, Work};
 
 /// Why a run was ended whose place another takes.
@@ -164,8 +163,8 @@ fn scheduled(state: &State) -> Option<Trigger> {
 }
 
 fn changed(state: &State) -> Option<Trigger> {
-    let before = state.record.references.as_ref().filter(|_| follows(state))?;
-    differ(before, &state.references).then_some(Trigger::ConfigChange)
+    let differs = follows(state) && state.record.differs(&state.references, &state.versions);
+    differs.then_some(Trigger::ConfigChange)
 }
 
 /// Errands run when they are told to.
@@ -235,9 +234,11 @@ fn spent(state: &State) -> Strategy {
 
 /// What is recorded when this trigger is taken, or none.
 fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now: &str) -> Record {
-    let references = match state.follows_config {
-        true => Some(remembered(state.record.references.as_ref(), &state.references)),
-        false => state.record.references.clone(),
+    let (seen, at) = (&state.references, &state.versions);
+    let (references, versions) = match (state.follows_config, state.record.before()) {
+        (true, Some(before)) => (Some(before.remembered(seen, at)), before.newest(seen, at)),
+        (true, None) => (Some(seen.clone()), at.clone()),
+        (false, _) => (state.record.references.clone(), state.record.versions.clone()),
     };
     // What was once is not again.
     let once = state.record.once || open.iter().any(|run| run.trigger == Trigger::Once);
@@ -251,5 +252,5 @@ fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now:
     let before = state.record.pods.as_ref();
     let pods = state.pods.as_ref().map(|pods| pods.known(before, taken.as_ref()));
     let pods = pods.or_else(|| before.filter(|_| state.strategy == Strategy::PodState).cloned());
-    Record { last, once, open, references, schedule, pods }
+    Record { last, once, open, references, versions, schedule, pods }
 }

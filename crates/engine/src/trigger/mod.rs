@@ -23,9 +23,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::references::Before;
+
 pub use self::decide::{Action, Decision, LOST, REPLACED, Wait, decide};
 pub use self::pods::{Followed, Known, Pod, PodRef};
-pub use self::references::{Held, References, differ};
+pub use self::references::{Held, References, Versions};
 
 /// When a job is to run: `spec.trigger.strategy`. A schedule comes in addition to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,12 +105,27 @@ pub struct Record {
     /// What the last run, or the first look, found; `None`: nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub references: Option<References>,
+    /// How new that was: another who is behind takes no older one for a change.
+    #[serde(default, skip_serializing_if = "Versions::is_empty")]
+    pub versions: Versions,
     /// Which times are behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Passed>,
     /// Which pods were seen, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Known>,
+}
+
+impl Record {
+    /// Whether what is referred to is other than it was, and not older: a change, once it has settled.
+    pub fn differs(&self, now: &References, versions: &Versions) -> bool {
+        self.before().is_some_and(|before| before.differs(now, versions))
+    }
+
+    fn before(&self) -> Option<Before<'_>> {
+        let versions = &self.versions;
+        self.references.as_ref().map(|references| Before { references, versions })
+    }
 }
 
 /// How far a schedule has come.
@@ -206,6 +223,8 @@ pub struct State {
     pub missing: Vec<String>,
     /// What it refers to, as it is now.
     pub references: References,
+    /// How new that is.
+    pub versions: Versions,
     /// For how long that has not changed, as far as this process has seen.
     pub unchanged: Duration,
     /// For how long it has been other than what is recorded, as far as this process has seen.

@@ -214,6 +214,7 @@ fn a_record_is_read_as_it_was_written() {
         once: true,
         open: vec![run(7, Trigger::ConfigChange)],
         references: Some(references(&held)),
+        versions: Versions::from([("secret/a".to_owned(), 7)]),
         schedule: Some(Passed { of: "0 3 * * *".to_owned(), since: NOW.to_owned() }),
         pods: Some(Known { of: "ready".to_owned(), pods: pods(&[("u", true)]) }),
     };

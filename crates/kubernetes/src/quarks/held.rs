@@ -291,22 +291,29 @@ impl Objects {
         names.find(is_its).cloned()
     }
 
-    /// How a reference is remembered, and what it holds; nothing if it is not there.
-    pub(super) fn held(&self, namespace: &str, kind: Kind, name: &str) -> (String, Held) {
+    /// How a reference is remembered, and what it holds, in which resource version; nothing if it is not there.
+    pub(super) fn held(
+        &self,
+        namespace: &str,
+        kind: Kind,
+        name: &str,
+    ) -> (String, Held, Option<u64>) {
         if kind == Kind::Secret
             && let Some(base) = base(name)
-            && let Some((version, _)) = self.newest(namespace, base)
+            && let Some((version, object)) = self.newest(namespace, base)
         {
-            return (format!("{}/{base}", kind.word()), Held::Version(version));
+            let place = format!("{}/{base}", kind.word());
+            return (place, Held::Version(version), Some(object.version));
         }
-        let held = match self.get(namespace, kind, name) {
+        let object = self.get(namespace, kind, name);
+        let held = match object {
             Some(object) => {
                 let told = hmac::sign(&self.key, &object.digest);
                 Held::Data(HEXLOWER.encode(&told.as_ref()[..16]))
             }
             None => Held::Nothing(()),
         };
-        (format!("{}/{name}", kind.word()), held)
+        (format!("{}/{name}", kind.word()), held, object.map(Object::version))
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Work, differ};
+use engine::trigger::{
+    Held, References, Schedule, State, Strategy, Trigger, Versions, Work,
+};
 use jiff::Timestamp;
 
 use super::dialect::Dialect;
@@ -24,6 +26,15 @@ pub(super) struct Look {
     pub(super) fault: Option<String>,
     /// What has to be mended before anything is run.
     pub(super) faults: Vec<String>,
+}
+
+/// What a resource refers to.
+#[derive(Default)]
+struct Found {
+    references: References,
+    versions: Versions,
+    /// In words.
+    missing: Vec<String>,
 }
 
 impl Table {
@@ -82,7 +93,7 @@ impl Table {
     fn state(&mut self, key: &Key, settle: Duration, at: Timestamp) -> Option<State> {
         let entry = self.entries.get(key)?;
         let resource = Arc::clone(entry.resource.as_ref()?);
-        let (references, missing) = self.find(&resource);
+        let Found { references, versions, missing } = self.find(&resource);
         let work = |job: &SeenJob| match self.awaited(&resource, job, at) {
             Some(_) => Work::Going,
             None => self.work(job),
@@ -111,8 +122,7 @@ impl Table {
                 now
             }
         };
-        let before = record.references.as_ref();
-        let differs = before.is_some_and(|before| differ(before, &references));
+        let differs = record.differs(&references, &versions);
         entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
             strategy: resource.strategy,
@@ -120,6 +130,7 @@ impl Table {
             concurrency: resource.concurrency,
             missing,
             references,
+            versions,
             unchanged: now.duration_since(since),
             differs: entry.differs.map(|since| now.duration_since(since)).unwrap_or_default(),
             settle,
@@ -134,51 +145,52 @@ impl Table {
         })
     }
 
-    fn find(&self, resource: &Resource) -> (References, Vec<String>) {
+    fn find(&self, resource: &Resource) -> Found {
         let depends = |it: &Reference| matches!(it.kind, Kind::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
             true => self.dependents(resource.key()),
             false => Vec::new(),
         };
-        let mut references = References::new();
-        let mut missing = Vec::new();
+        let mut found = Found::default();
         for reference in resource.references.iter() {
             let (kind, name) = (reference.kind, &reference.name);
-            let (place, held, wanted) = match kind {
+            let ((place, held, version), wanted) = match kind {
                 Kind::Triggered(dialect) => {
                     let place = format!("{}/{name}", kind.word());
                     // Those that wait for each other would run for ever.
                     match waiting.iter().any(|key| key.name == *name) {
                         true => {
                             let wanted = format!("{place} to succeed, which waits for this one");
-                            (place, Held::Nothing(()), wanted)
+                            ((place, Held::Nothing(()), None), wanted)
                         }
                         false => {
                             let wanted = format!("{place} to succeed");
-                            (place, self.success(dialect, resource, name), wanted)
+                            let (held, version) = self.success(dialect, resource, name);
+                            ((place, held, version), wanted)
                         }
                     }
                 }
                 Kind::ConfigMap | Kind::Secret => {
-                    let (place, held) = self.objects.held(&resource.namespace, kind, name);
-                    (place, held, format!("{}/{name}", kind.word()))
+                    let held = self.objects.held(&resource.namespace, kind, name);
+                    (held, format!("{}/{name}", kind.word()))
                 }
             };
             if held == Held::Nothing(()) && !reference.optional {
-                missing.push(wanted);
+                found.missing.push(wanted);
             }
             // What it writes itself is no news to it.
             if !resource.makes(kind, name) {
-                references.insert(place, held);
+                found.versions.extend(version.map(|version| (place.clone(), version)));
+                found.references.insert(place, held);
             }
         }
-        (references, missing)
+        found
     }
 
     /// Those of these that are not there.
     fn lacking(&self, resource: &Resource, references: &[Reference]) -> Vec<String> {
         let is_there = |it: &&Reference| {
-            let (_, held) = self.objects.held(&resource.namespace, it.kind, &it.name);
+            let (_, held, _) = self.objects.held(&resource.namespace, it.kind, &it.name);
             held != Held::Nothing(()) || it.optional
         };
         let lacking = references.iter().filter(|it| !is_there(it));
@@ -190,12 +202,12 @@ impl Table {
         self.entries.get(&key)?.resource.as_ref()
     }
 
-    /// The newest success of another, as what is held.
-    fn success(&self, dialect: Dialect, beside: &Resource, name: &str) -> Held {
+    /// The newest success of another, as what is held, and the resource version that it stands in.
+    fn success(&self, dialect: Dialect, beside: &Resource, name: &str) -> (Held, Option<u64>) {
         let other = self.named(dialect, beside, name);
-        match other.and_then(|other| other.success()) {
-            Some((uid, run)) => Held::Data(format!("{uid}/{run}")),
-            None => Held::Nothing(()),
+        match other.and_then(|other| Some((other.success()?, other.version))) {
+            Some(((uid, run), version)) => (Held::Data(format!("{uid}/{run}")), Some(version)),
+            None => (Held::Nothing(()), None),
         }
     }
 

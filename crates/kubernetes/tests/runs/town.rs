@@ -112,8 +112,8 @@ pub(crate) fn controller_whose_clock_is(
             name: "runs".to_owned(),
             monitored: Monitored::Labelled(namespace.clone()),
             delivery: "agent".into(),
-            // As by default. Watches are behind each other by less: where two lead, more would be taken for a change.
-            settle: Duration::from_secs(1),
+            // Watches are behind each other by more.
+            settle: Duration::from_millis(100),
             workers: 4,
             key_rotation: Duration::from_secs(3600),
             wraps: true,

@@ -107,7 +107,8 @@ fn what_counts_as_a_change() {
         ("one less", a(data("1")), References::new(), true),
         ("versions instead of one", a(data("1")), a(version(1)), true),
     ] {
-        assert_eq!(differ(&before, &now), expected, "{name}");
+        let record = Record { references: Some(before), ..Record::default() };
+        assert_eq!(record.differs(&now, &Versions::new()), expected, "{name}");
     }
 }
 
@@ -121,4 +122,46 @@ fn what_is_removed_and_comes_back_as_it_was_is_no_change() {
     let actions = decide(&state, NOW).actions;
     let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
     assert_eq!(record.references, Some(references(&[("secret/a", data("1"))])));
+}
+
+#[test]
+fn what_is_older_than_the_record_is_no_change_and_is_not_recorded() {
+    let one = |at: u64| Versions::from([("secret/a".to_owned(), at)]);
+    let none = Versions::new;
+    let nothing = || Held::Nothing(());
+    for (name, before, was, now, is, differs, recorded, at) in [
+        ("a change", data("1"), one(7), data("2"), one(9), true, data("2"), one(9)),
+        ("a watch is behind", data("2"), one(9), data("1"), one(7), false, data("2"), one(9)),
+        ("the same at the same time", data("1"), one(7), data("1"), one(7), false, data("1"), one(7)),
+        ("written anew as it was", data("1"), one(7), data("1"), one(9), false, data("1"), one(9)),
+        ("changed back", data("2"), one(9), data("1"), one(11), true, data("1"), one(11)),
+        ("a record of before", data("1"), none(), data("2"), one(9), true, data("2"), one(9)),
+        ("it is gone", data("1"), one(7), nothing(), none(), false, data("1"), one(7)),
+        ("an optional one comes", nothing(), none(), data("1"), one(7), true, data("1"), one(7)),
+        ("versions, and behind", Held::Version(2), one(9), Held::Version(1), one(7), false, Held::Version(2), one(9)),
+        ("the highest is removed", Held::Version(2), one(9), Held::Version(1), one(11), false, Held::Version(1), one(11)),
+    ] {
+        let mut state = done();
+        state.record.references = Some(references(&[("secret/a", before)]));
+        (state.record.versions, state.versions) = (was, is);
+        state.references = references(&[("secret/a", now)]);
+        let ran = matches!(decide(&state, NOW).actions.first(), Some(Action::Record { .. }));
+        assert_eq!(ran, differs, "{name}");
+        // A run for whatever else records what is newest.
+        state.strategy = Strategy::Now;
+        let actions = decide(&state, NOW).actions;
+        let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
+        assert_eq!(record.references, Some(references(&[("secret/a", recorded)])), "{name}");
+        assert_eq!(record.versions, at, "{name}");
+    }
+}
+
+#[test]
+fn a_reference_that_is_there_no_more_is_not_remembered() {
+    let mut state = done();
+    state.record.versions = Versions::from([("secret/a".to_owned(), 7)]);
+    state.references = References::new();
+    let actions = decide(&state, NOW).actions;
+    let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
+    assert_eq!((record.references.clone(), record.versions.len()), (Some(References::new()), 0));
 }
