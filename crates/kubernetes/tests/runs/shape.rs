@@ -48,7 +48,7 @@ pub(crate) struct Causes {
 }
 
 impl Shape {
-    /// A QuarksJob as most were.
+    /// A plain QuarksJob, whose command is wrapped.
     pub(crate) fn usual() -> Self {
         Self {
             dialect: Dialect::QuarksJob,
@@ -93,8 +93,7 @@ impl Shape {
     pub(crate) fn of_one_robbed(random: &mut Random) -> Self {
         let shape = Self::of(Dialect::QuarksJob, random);
         let policy = if shape.policy == Policy::Queue { Policy::Allow } else { shape.policy };
-        // Once in hundreds a pod whose Job was taken away is not told that the others have ended, and its sidecar waits.
-        Self { policy, sidecar: false, ..shape }
+        Self { policy, ..shape }
     }
 
     pub(crate) fn manifest(&self, name: &str, causes: &Causes) -> Value {

@@ -14,7 +14,6 @@ use testkit::kubelet::Entry;
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
-use crate::seeds::number;
 use crate::shape::{Causes, Policy, Shape};
 use crate::town::Town;
 
@@ -81,8 +80,6 @@ pub(crate) struct User {
 
 /// What the names of ExtendedJobs begin with.
 pub(crate) const EXTENDED: &str = "x-";
-/// So many schedules are of every kind of job; in those that follow all are as most were, unless they are asked for.
-const MIXED: u64 = 200;
 /// What those are named by whose runs may go on until another takes their place.
 pub(crate) const HANGING: &str = "hanging";
 /// A pod that has not ended after this long never does.
@@ -129,10 +126,7 @@ pub(crate) fn at(run: &Value, member: &str) -> i64 {
 impl User {
     pub(crate) fn all(town: &Arc<Town>, random: &Random, seed: u64) -> Vec<Self> {
         let second = if seed.is_multiple_of(3) { Manner::Robbed } else { Manner::Errand };
-        let named = |name: &str| number(name).is_some();
-        let mixes = seed <= MIXED || named("MANCIPLE_SCHEDULES") || named("MANCIPLE_SEED");
         let fourth = match seed / 2 % 4 {
-            _ if !mixes => Manner::Late,
             0 => Manner::Late,
             1 => Manner::Timed,
             2 => Manner::Dependent { follows: false },
@@ -142,7 +136,6 @@ impl User {
         let of = |(number, manner)| {
             let mut shapes = random.part(200 + number);
             let shape = match manner {
-                _ if !mixes => Shape::usual(),
                 Manner::Robbed => Shape::of_one_robbed(&mut shapes),
                 _ => Shape::any(&mut shapes),
             };
