@@ -36,6 +36,7 @@ mod schedule;
 mod seen;
 mod several;
 mod shape;
+mod sidecars;
 mod status;
 mod step;
 mod table;
@@ -239,6 +240,7 @@ impl Controller {
         }
         tasks.spawn(Arc::clone(&self).follow_peers());
         tasks.spawn(Arc::clone(&self).follow_definitions());
+        tasks.spawn(Arc::clone(&self).end_stray_sidecars());
         let keys = Arc::clone(&self);
         tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
         let mut held = lead.held();
@@ -312,7 +314,7 @@ fn knows_sidecars(major: &str, minor: &str) -> bool {
 }
 
 #[cfg(test)]
-mod sidecars {
+mod tests_of_versions {
     use super::knows_sidecars;
 
     #[test]

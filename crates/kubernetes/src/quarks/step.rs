@@ -6,13 +6,11 @@ use std::time::Duration;
 use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait, decide};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::{
     Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
 use serde_json::{Value, json};
 
-use super::capture::ENDED;
 use super::look::Look;
 use super::resource::{RUNS, Resource, Written, word};
 use super::retention::Disposal;
@@ -424,30 +422,6 @@ impl Controller {
         }
         self.end_sidecars(key, resource).await?;
         self.replace_lingering(key, resource).await
-    }
-
-    /// Tells classic sidecars whose pods have nothing else that goes on.
-    async fn end_sidecars(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
-        let waiting: Vec<_> = {
-            let table = self.table();
-            let Some(entry) = table.get(key) else { return Ok(()) };
-            let open = entry.jobs.values().filter(|job| resource.is_open(job.run));
-            open.flat_map(|job| table.pods(job))
-                .filter(|pod| pod.waits_for_us)
-                .map(|pod| (pod.name.clone(), pod.uid.clone()))
-                .collect()
-        };
-        for (name, uid) in waiting {
-            let patch = json!({"metadata": {"uid": &*uid, "annotations": {ENDED: "true"}}});
-            let pods = self.api::<Pod>(&key.namespace);
-            let params = PatchParams::default();
-            match call(pods.patch_metadata(&name, &params, &Patch::Merge(patch))).await {
-                Ok(_) => self.table().told(&uid),
-                Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     /// Has Kubernetes begin another pod for each that is done and does not end.

@@ -15,6 +15,7 @@ use super::peers;
 use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
+use super::sidecars::Waiting;
 use crate::warnings::Warned;
 
 /// One of those that are run, by its kind, its namespace and its name.
@@ -51,6 +52,8 @@ pub(super) struct Table {
     referrers: HashMap<(Arc<str>, Kind, Arc<str>), BTreeSet<Key>>,
     /// By the uid of their Job, then by their own.
     pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
+    /// Pods that wait for us though their Job is gone or their run is over, by their uid.
+    strays: HashMap<Arc<str>, Waiting>,
     /// Whose a Job is, by its uid.
     owners: HashMap<Arc<str>, Key>,
     /// What was listed, by namespace; `None`: of all.
@@ -98,6 +101,7 @@ impl Table {
             proofs: Proofs::new(key),
             referrers: HashMap::new(),
             pods: HashMap::new(),
+            strays: HashMap::new(),
             owners: HashMap::new(),
             listed: HashMap::new(),
             agents: HashSet::new(),
@@ -164,6 +168,7 @@ impl Table {
         self.entries.retain(|key, _| key.namespace != *namespace);
         self.referrers.retain(|(of, _, _), _| of != namespace);
         self.pods.retain(|_, pods| pods.values().all(|pod| pod.namespace != *namespace));
+        self.strays.retain(|_, stray| stray.namespace != *namespace);
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);
         self.agents.remove(namespace);
@@ -197,8 +202,9 @@ impl Table {
         entry.warnings.retain(|id, _| !over(id));
         entry.past.retain(|id, _| over(id));
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
-            let pods = self.pods.remove(&job.uid);
-            job.lingers |= pods.is_some_and(|pods| pods.values().any(|pod| pod.lingers));
+            let pods = self.pods.remove(&job.uid).unwrap_or_default();
+            job.lingers |= pods.values().any(|pod| pod.lingers);
+            self.strays.extend(waiting(&pods));
         }
         let follows = resource.following.is_some();
         let resource = Arc::new(resource);
@@ -342,7 +348,8 @@ impl Table {
         entry.jobs.insert(job.run, SeenJob { lingers, expires, deleting, late, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
-            self.pods.remove(&uid);
+            let pods = self.pods.remove(&uid).unwrap_or_default();
+            self.strays.extend(waiting(&pods));
         }
         key
     }
@@ -350,8 +357,9 @@ impl Table {
     /// A Job is not there any more.
     pub(super) fn forget_job(&mut self, job: &SeenJob) -> Key {
         let key = job_key(job);
-        self.pods.remove(&job.uid);
+        let pods = self.pods.remove(&job.uid).unwrap_or_default();
         self.owners.remove(&job.uid);
+        self.strays.extend(waiting(&pods));
         self.change(&key, |entry| {
             if entry.jobs.get(&job.run).is_some_and(|known| known.uid == job.uid) {
                 entry.jobs.remove(&job.run);
@@ -385,6 +393,7 @@ impl Table {
     /// Takes a pod; the QuarksJob that it is for, if that is known yet.
     pub(super) fn learn_pod(&mut self, pod: SeenPod) -> Option<Key> {
         let key = self.owners.get(&pod.job).cloned();
+        self.note_stray(&pod);
         // Pods of runs that are over may stay for as long as their logs are wanted.
         if let Some(over) = key.as_ref().filter(|key| self.is_over(key, &pod.job)) {
             let mut jobs =
@@ -407,8 +416,24 @@ impl Table {
         job.is_some_and(|job| resource.is_some_and(|it| it.ended(job.run).is_some()))
     }
 
+    fn note_stray(&mut self, pod: &SeenPod) {
+        let is_ours = self.owners.get(&pod.job).is_some_and(|key| !self.is_over(key, &pod.job));
+        match Waiting::of(pod).filter(|_| !is_ours) {
+            Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
+            None => drop(self.strays.remove(&pod.uid)),
+        }
+    }
+
+    /// The pods that wait for us though their Job is gone or their run is over. A watch of pods may be before that of
+    /// Jobs: one whose run goes on is none.
+    pub(super) fn strays(&self) -> Vec<Waiting> {
+        let is_ours = |job| self.owners.get(job).is_some_and(|key| !self.is_over(key, job));
+        self.strays.values().filter(|stray| !is_ours(&*stray.job)).cloned().collect()
+    }
+
     /// The sidecar of a pod was told that the others have ended.
     pub(super) fn told(&mut self, uid: &str) {
+        self.strays.remove(uid);
         let pods = self.pods.values_mut().filter_map(|pods| pods.get_mut(uid));
         pods.for_each(|pod| pod.waits_for_us = false);
     }
@@ -504,4 +529,11 @@ impl Table {
 fn job_key(job: &SeenJob) -> Key {
     let (namespace, name) = (Arc::clone(&job.namespace), Arc::clone(&job.owner_name));
     Key { dialect: job.dialect, namespace, name }
+}
+
+/// Those of these pods that wait for us.
+fn waiting(
+    pods: &BTreeMap<Arc<str>, SeenPod>,
+) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
+    pods.values().filter_map(Waiting::of).map(|it| (Arc::clone(&it.uid), it))
 }

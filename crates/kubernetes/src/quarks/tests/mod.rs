@@ -6,5 +6,6 @@ mod captures;
 mod lints;
 mod outputs;
 mod pods;
+mod strays;
 
 pub(super) use self::pods::pod;

@@ -1,0 +1,151 @@
+//! Pods whose sidecar waits, and whose Job is gone or whose run is over.
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::pods::pod;
+use crate::quarks::dialect::Dialect;
+use crate::quarks::resource::Resource;
+use crate::quarks::seen::{SeenJob, SeenPod};
+use crate::quarks::table::Table;
+
+/// A QuarksJob that runs, and of which these runs have ended.
+fn resource(version: u64, ended: &[u64]) -> Resource {
+    let history: Vec<Value> = ended
+        .iter()
+        .map(|id| {
+            json!({
+                "id": id, "trigger": "now", "job": "a-1", "succeeded": false, "reason": "Lost",
+                "startedAt": "", "endedAt": "",
+            })
+        })
+        .collect();
+    let record =
+        json!({"last": 1, "open": [{"id": 1, "trigger": "now", "at": "2026-01-01T00:00:00Z"}]});
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+        "metadata": {
+            "name": "a", "namespace": "n", "uid": "owner", "resourceVersion": version.to_string(),
+            "annotations": {"manciple.dev/runs": record.to_string()},
+        },
+        "spec": {}, "status": {"history": history},
+    }))
+    .unwrap();
+    Resource::of(Dialect::QuarksJob, &object).unwrap()
+}
+
+fn job() -> SeenJob {
+    let job: Job = serde_json::from_value(json!({
+        "metadata": {
+            "name": "a-1", "namespace": "n", "uid": "j", "resourceVersion": "1",
+            "annotations": {"manciple.dev/run-id": "1"},
+            "ownerReferences": [{
+                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
+                "uid": "owner", "controller": true,
+            }],
+        },
+        "spec": {"template": {"spec": {"containers": []}}},
+    }))
+    .unwrap();
+    SeenJob::of(&job).unwrap()
+}
+
+/// As it is while its work goes on, while it waits, and when its sidecar has ended.
+fn stages() -> [SeenPod; 3] {
+    let of = |version, work, sidecar| SeenPod {
+        version,
+        ..pod(&[("c", work)], Some((false, sidecar)))
+    };
+    [of(1, None, None), of(2, Some(0), None), of(3, Some(0), Some(0))]
+}
+
+fn strays(table: &Table) -> usize {
+    table.strays().len()
+}
+
+/// With the Job and the resource.
+fn table() -> Table {
+    let mut table = Table::new(2, b"key");
+    table.learn(resource(1, &[]));
+    table.learn_job(job());
+    table
+}
+
+#[test]
+fn of_a_run_that_goes_on_it_is_none() {
+    let mut table = table();
+    for pod in stages() {
+        table.learn_pod(pod);
+        assert_eq!(strays(&table), 0);
+    }
+}
+
+#[test]
+fn whose_job_somebody_took_away_is_one_as_soon_as_it_waits_until_it_is_told() {
+    let [works, waits, ended] = stages();
+    // The Job goes before all else in the pod has ended, or after.
+    for first in [true, false] {
+        let mut table = table();
+        table.learn_pod(works.clone());
+        if first {
+            table.forget_job(&job());
+            assert_eq!(strays(&table), 0, "its work goes on");
+            table.learn_pod(waits.clone());
+        } else {
+            table.learn_pod(waits.clone());
+            table.forget_job(&job());
+        }
+        assert_eq!(strays(&table), 1, "first: {first}");
+        table.told("u");
+        assert_eq!(strays(&table), 0);
+        // A watch that is behind.
+        table.learn_pod(waits.clone());
+        assert_eq!(strays(&table), 1);
+        table.learn_pod(ended.clone());
+        assert_eq!(strays(&table), 0);
+        table.learn_pod(waits.clone());
+        table.learn_pod(SeenPod { gone: true, ..waits.clone() });
+        assert_eq!(strays(&table), 0, "it is gone");
+    }
+}
+
+#[test]
+fn whose_run_is_over_is_one_though_its_job_stays() {
+    let [works, waits, _] = stages();
+    for first in [true, false] {
+        let mut table = table();
+        table.learn_pod(if first { works.clone() } else { waits.clone() });
+        table.learn(resource(2, &[1]));
+        if first {
+            table.learn_pod(waits.clone());
+        }
+        assert_eq!(strays(&table), 1, "first: {first}");
+    }
+    // The resource is seen, then its pod, and its Job last.
+    let mut table = Table::new(2, b"key");
+    table.learn(resource(2, &[1]));
+    table.learn_pod(waits);
+    table.learn_job(job());
+    assert_eq!(strays(&table), 1);
+}
+
+#[test]
+fn whose_job_is_only_not_seen_yet_is_none() {
+    let [_, waits, _] = stages();
+    let mut table = Table::new(2, b"key");
+    table.learn(resource(1, &[]));
+    table.learn_pod(waits);
+    assert_eq!(strays(&table), 1, "nobody knows of its run");
+    table.learn_job(job());
+    assert_eq!(strays(&table), 0);
+}
+
+#[test]
+fn of_a_namespace_that_is_left_none_is_told() {
+    let [_, waits, _] = stages();
+    let mut table = Table::new(2, b"key");
+    table.learn_pod(waits);
+    table.leave(&"n".into());
+    assert_eq!(strays(&table), 0);
+}
