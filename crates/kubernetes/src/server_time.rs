@@ -193,17 +193,27 @@ mod tests {
             "what is no date says nothing"
         );
     }
+    /// When a call was sent and its answer received, and what was said.
+    type Call = (i64, i64, Option<http::StatusCode>);
+
     #[test]
     fn it_is_remembered_since_when_it_answers_again() {
         use http::StatusCode;
         let (ok, down) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
-        // When calls were sent and their answers received, and what was said.
-        let cases: [(&str, &[(i64, i64, Option<StatusCode>)], i64); 6] = [
+        let cases: [(&str, &[Call], i64); 6] = [
             ("always there", &[(1_000, 1_010, Some(ok)), (90_000, 90_001, Some(ok))], 0),
             ("one call failed", &[(1_000, 1_010, None), (1_500, 1_510, Some(ok))], 0),
-            ("away", &[(1_000, 1_010, None), (3_000, 3_010, None), (6_500, 6_510, Some(ok))], 6_510),
+            (
+                "away",
+                &[(1_000, 1_010, None), (3_000, 3_010, None), (6_500, 6_510, Some(ok))],
+                6_510,
+            ),
             ("its store away", &[(1_000, 1_010, Some(down)), (31_000, 31_010, Some(ok))], 31_010),
-            ("404 is an answer", &[(1_000, 1_010, None), (9_000, 9_010, Some(StatusCode::NOT_FOUND))], 9_010),
+            (
+                "404 is an answer",
+                &[(1_000, 1_010, None), (9_000, 9_010, Some(StatusCode::NOT_FOUND))],
+                9_010,
+            ),
             (
                 "failing now and then",
                 &[

@@ -54,6 +54,14 @@ impl ControlPlane {
         Self::start_with(definitions, &[("controllers", "job,garbagecollector")])
     }
 
+    /// As [`Self::start`], where nobody takes away what belonged to something that is gone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_without_collector(definitions: &[Value]) -> anyhow::Result<Self> {
+        Self::start_with(definitions, &[("controllers", "job")])
+    }
+
     /// As [`Self::start`], with a controller of nodes that gives one up of which it has not heard for some seconds.
     ///
     /// # Errors

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{
-    Held, References, Schedule, State, Strategy, Trigger, Versions, Work,
-};
+use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Versions, Work};
 use jiff::Timestamp;
 
 use super::dialect::Dialect;

@@ -24,6 +24,7 @@ mod late;
 mod nodes;
 mod outages;
 mod shape;
+mod strays;
 mod town;
 mod truth;
 mod users;

@@ -53,10 +53,8 @@ fn job() -> SeenJob {
 
 /// As it is while its work goes on, while it waits, and when its sidecar has ended.
 fn stages() -> [SeenPod; 3] {
-    let of = |version, work, sidecar| SeenPod {
-        version,
-        ..pod(&[("c", work)], Some((false, sidecar)))
-    };
+    let of =
+        |version, work, sidecar| SeenPod { version, ..pod(&[("c", work)], Some((false, sidecar))) };
     [of(1, None, None), of(2, Some(0), None), of(3, Some(0), Some(0))]
 }
 

@@ -1,0 +1,55 @@
+//! A pod that stays when its Job was taken away: Kubernetes takes it away some time, and nobody else would end its sidecar.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams};
+use testkit::kubelet::JobAct;
+use testkit::plane::ControlPlane;
+use testkit::proxy::{Plan, Proxy};
+
+use crate::seeds;
+use crate::shape::Shape;
+use crate::town::{Place, Town, controller};
+use crate::users::{User, history, sure, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_ends_with_the_others_though_its_job_was_taken_away() {
+    seeds::log();
+    let definitions = kubernetes::resources::definitions();
+    let plane = ControlPlane::start_without_collector(&definitions).unwrap();
+    let act = JobAct {
+        begins: Duration::ZERO,
+        lasts: Duration::from_secs(3),
+        code: 0,
+        output: "{}".to_owned(),
+    };
+    let script = Arc::new(move |_: &str| act.clone());
+    let town = Arc::new(Town::new(&Place::of(&plane), "strays", script).await);
+    let user = User::who_tells(&town).of_one_like(Shape { sidecar: true, ..Shape::usual() });
+    let calm = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
+    let leader = controller(&town, &calm, "lease");
+    user.create("once", false).await;
+    until("begun", || async { (town.begun() == 1).then_some(()) }).await;
+    let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
+    let all = ListParams::default();
+    let job = sure(|| jobs.list(&all)).await.items.pop().unwrap().metadata.name.unwrap();
+    let background = DeleteParams::background();
+    sure(|| async { jobs.delete(&job, &background).await.map(drop) }).await;
+    let ended = || async { history(&user.get().await).pop() };
+    let run = until("ended", ended).await;
+    assert_eq!(run["reason"], "Lost", "{run:#}");
+    let pods: Api<Pod> = Api::namespaced(town.client.clone(), &town.namespace);
+    let over = || async {
+        let pods = sure(|| pods.list(&all)).await.items;
+        let phase = |pod: &Pod| pod.status.as_ref()?.phase.clone();
+        (pods.len() == 1 && phase(&pods[0]).as_deref() == Some("Succeeded")).then_some(())
+    };
+    until("over", over).await;
+    let ledger = town.ledger();
+    assert!(ledger.values().all(|entry| !entry.told_early), "{ledger:?}");
+    calm.die();
+    leader.shutdown_background();
+}
