@@ -402,6 +402,15 @@ impl Table {
             job.lingers = true;
             return key;
         }
+        // Its Job went before it, and nobody would ever forget it.
+        if key.is_none() && pod.gone && self.is_complete(&pod.namespace) {
+            let left = self.pods.get_mut(&pod.job)?;
+            left.remove(&pod.uid);
+            if left.is_empty() {
+                self.pods.remove(&pod.job);
+            }
+            return None;
+        }
         let pods = self.pods.entry(Arc::clone(&pod.job)).or_default();
         if pods.get(&pod.uid).is_none_or(|known| known.version <= pod.version) {
             pods.insert(Arc::clone(&pod.uid), pod);
@@ -436,6 +445,12 @@ impl Table {
         self.strays.remove(uid);
         let pods = self.pods.values_mut().filter_map(|pods| pods.get_mut(uid));
         pods.for_each(|pod| pod.waits_for_us = false);
+    }
+
+    /// How many Jobs have pods that are known.
+    #[cfg(test)]
+    pub(super) fn with_pods(&self) -> usize {
+        self.pods.len()
     }
 
     /// The pods of a Job.

@@ -8,7 +8,7 @@ use super::pods::pod;
 use crate::quarks::dialect::Dialect;
 use crate::quarks::resource::Resource;
 use crate::quarks::seen::{SeenJob, SeenPod};
-use crate::quarks::table::Table;
+use crate::quarks::table::{Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
 fn resource(version: u64, ended: &[u64]) -> Resource {
@@ -146,4 +146,28 @@ fn of_a_namespace_that_is_left_none_is_told() {
     table.learn_pod(waits);
     table.leave(&"n".into());
     assert_eq!(strays(&table), 0);
+}
+
+#[test]
+fn a_pod_that_outlives_its_job_is_forgotten_when_it_goes() {
+    let [works, waits, _] = stages();
+    let all = [
+        Watched::Resources(Dialect::QuarksJob),
+        Watched::Resources(Dialect::ExtendedJob),
+        Watched::Jobs,
+        Watched::Pods,
+        Watched::ConfigMaps,
+        Watched::Secrets,
+    ];
+    for listed in [true, false] {
+        let mut table = table();
+        table.watches(&None);
+        all.iter().filter(|_| listed).for_each(|it| drop(table.listed(None, *it)));
+        table.learn_pod(works.clone());
+        table.forget_job(&job());
+        table.learn_pod(waits.clone());
+        table.learn_pod(SeenPod { gone: true, version: 4, ..waits.clone() });
+        // Before all is listed its Job may be there, and want to know.
+        assert_eq!(table.with_pods(), usize::from(!listed), "listed: {listed}");
+    }
 }
