@@ -99,7 +99,8 @@ fn one_of_one(pod: &mut Value) {
     tell(pod, &variables.map(|(name, value)| json!({"name": name, "value": value})));
 }
 
-/// Gives all containers these variables, those of the beginning too, in place of those of the same names.
+/// Gives all containers these variables, those of the beginning too: each where one of its name stands, else before all
+/// others, for a value may refer only to what stands before it.
 fn tell(pod: &mut Value, variables: &[Value]) {
     if variables.is_empty() {
         return;
@@ -110,8 +111,15 @@ fn tell(pod: &mut Value, variables: &[Value]) {
                 container["env"] = json!([]);
             }
             let Some(env) = container["env"].as_array_mut() else { continue };
-            env.retain(|known| variables.iter().all(|told| told["name"] != known["name"]));
-            env.extend(variables.iter().cloned());
+            let named =
+                |env: &[Value], told: &Value| env.iter().any(|it| it["name"] == told["name"]);
+            let further = variables.iter().filter(|told| !named(env, told)).cloned();
+            let further: Vec<Value> = further.collect();
+            for known in env.iter_mut() {
+                let told = variables.iter().rfind(|told| told["name"] == known["name"]);
+                told.into_iter().for_each(|told| known.clone_from(told));
+            }
+            env.splice(..0, further);
         }
     }
 }
@@ -144,5 +152,40 @@ fn merge(object: &mut Value, member: &str, with: &Value) {
     }
     if let (Some(into), Some(with)) = (object[member].as_object_mut(), with.as_object()) {
         into.extend(with.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_told_where_others_may_refer_to_it() {
+        let of = |name: &str, value: &str| json!({"name": name, "value": value});
+        let told = [of("TABLE", "users"), of("LIMIT", "5")];
+        for (name, env, expected) in [
+            ("none", Value::Null, json!([of("TABLE", "users"), of("LIMIT", "5")])),
+            (
+                "one that another refers to",
+                json!([of("A", "a"), of("TABLE", "all"), of("QUERY", "$(TABLE) $(LIMIT)")]),
+                json!([
+                    of("LIMIT", "5"),
+                    of("A", "a"),
+                    of("TABLE", "users"),
+                    of("QUERY", "$(TABLE) $(LIMIT)"),
+                ]),
+            ),
+            (
+                "one that is there twice",
+                json!([of("TABLE", "all"), of("LIMIT", "1"), of("TABLE", "none")]),
+                json!([of("TABLE", "users"), of("LIMIT", "5"), of("TABLE", "users")]),
+            ),
+        ] {
+            let mut pod = json!({"containers": [{"env": env}], "initContainers": [{"env": env}]});
+            tell(&mut pod, &told);
+            for member in ["containers", "initContainers"] {
+                assert_eq!(pod[member][0]["env"], expected, "{name}, {member}");
+            }
+        }
     }
 }

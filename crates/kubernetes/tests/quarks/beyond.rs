@@ -75,7 +75,7 @@ async fn a_run_is_told_what_its_trigger_says_and_the_next_is_not() {
     let script = r#"echo "{\"seen\": \"$TABLE $DEEP $KEPT\"}" > /mnt/quarks/o.json"#;
     let mut spec = with_output("manual", &pod(script), json!({"name": "seen"}));
     spec["template"]["spec"]["template"]["spec"]["containers"][0]["env"] =
-        json!([{"name": "TABLE", "value": "all"}, {"name": "KEPT", "value": "kept"}]);
+        json!([{"name": "TABLE", "value": "all"}, {"name": "KEPT", "value": "of $(TABLE)"}]);
     town.create("a", spec).await;
     let inputs = json!([
         {"name": "TABLE", "value": "users"},
@@ -83,12 +83,12 @@ async fn a_run_is_told_what_its_trigger_says_and_the_next_is_not() {
     ]);
     town.patch("a", json!({"spec": {"trigger": {"strategy": "now", "inputs": inputs}}})).await;
     assert_eq!(town.ended("a", 1).await["succeeded"], true);
-    assert_eq!(town.data("seen").await["seen"], "users of-a-secret kept");
+    assert_eq!(town.data("seen").await["seen"], "users of-a-secret of users");
     let object = town.get("a").await;
     assert_eq!(object["spec"]["trigger"], json!({"strategy": "manual"}), "they are taken");
     town.trigger("a", "now").await;
     assert_eq!(town.ended("a", 2).await["succeeded"], true);
-    assert_eq!(town.data("seen").await["seen"], "all  kept");
+    assert_eq!(town.data("seen").await["seen"], "all  of all");
 }
 
 #[tokio::test(flavor = "multi_thread")]
