@@ -162,7 +162,9 @@ fn a_pod_that_outlives_its_job_is_forgotten_when_it_goes() {
     for listed in [true, false] {
         let mut table = table();
         table.watches(&None);
-        all.iter().filter(|_| listed).for_each(|it| drop(table.listed(None, *it)));
+        for it in all.iter().filter(|_| listed) {
+            table.listed(None, *it);
+        }
         table.learn_pod(works.clone());
         table.forget_job(&job());
         table.learn_pod(waits.clone());
