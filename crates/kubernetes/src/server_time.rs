@@ -26,6 +26,8 @@ pub(crate) struct ServerTime {
     clock: Arc<dyn Clock>,
     /// In milliseconds.
     behind: AtomicI64,
+    /// When a call was last answered, by our clock.
+    heard: AtomicI64,
     /// Since when no call was answered, by our clock; 0: the last one was.
     silent: AtomicI64,
     /// Since when it is there again after it was away, in milliseconds since 1970 by its own time; 0: ever.
@@ -75,14 +77,14 @@ impl ServerTime {
     }
 
     fn new(clock: Arc<dyn Clock>) -> Self {
-        let [behind, silent, back] = std::array::from_fn(|_| AtomicI64::default());
-        Self { clock, behind, silent, back }
+        let [behind, heard, silent, back] = std::array::from_fn(|_| AtomicI64::default());
+        Self { clock, behind, heard, silent, back }
     }
 
     /// Since when the API server answers, in milliseconds since 1970: now while it is away, and 0 if it never was, for
     /// longer than [`AWAY`]. What is noticed by those alone whose calls had no answer.
     pub(crate) fn back(&self) -> i64 {
-        let silent = self.silent.load(Ordering::Relaxed);
+        let silent = self.silent.load(Ordering::Acquire);
         let is_away = silent != 0 && self.ours().saturating_sub(silent) >= AWAY;
         if is_away { self.now() } else { self.back.load(Ordering::Relaxed) }
     }
@@ -92,18 +94,23 @@ impl ServerTime {
         if status.is_server_error() {
             return self.unanswered(sent);
         }
-        let silent = self.silent.swap(0, Ordering::Relaxed);
+        self.heard.fetch_max(received, Ordering::Relaxed);
+        let silent = self.silent.load(Ordering::Acquire);
         if silent != 0 && received.saturating_sub(silent) >= AWAY {
             let behind = self.behind.load(Ordering::Relaxed);
             self.back.store(received.saturating_add(behind), Ordering::Relaxed);
             let seconds = received.saturating_sub(silent) / 1000;
             tracing::info!(seconds, "the API server answers again");
         }
+        // Last: whoever finds it cleared finds since when.
+        self.silent.store(0, Ordering::Release);
     }
 
     fn unanswered(&self, sent: i64) {
+        // Others may have been answered while this one waited: then it was not away.
+        let since = sent.max(self.heard.load(Ordering::Relaxed));
         // As it was, if another was not answered before.
-        let _ = self.silent.compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.silent.compare_exchange(0, since, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Milliseconds since 1970.
@@ -193,6 +200,7 @@ mod tests {
             "what is no date says nothing"
         );
     }
+
     /// When a call was sent and its answer received, and what was said.
     type Call = (i64, i64, Option<http::StatusCode>);
 
@@ -200,8 +208,13 @@ mod tests {
     fn it_is_remembered_since_when_it_answers_again() {
         use http::StatusCode;
         let (ok, down) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
-        let cases: [(&str, &[Call], i64); 6] = [
+        let cases: [(&str, &[Call], i64); 7] = [
             ("always there", &[(1_000, 1_010, Some(ok)), (90_000, 90_001, Some(ok))], 0),
+            (
+                "one call hangs, and others are answered",
+                &[(20_000, 20_010, Some(ok)), (1_000, 21_000, None), (21_050, 21_100, Some(ok))],
+                0,
+            ),
             ("one call failed", &[(1_000, 1_010, None), (1_500, 1_510, Some(ok))], 0),
             (
                 "away",
@@ -243,7 +256,7 @@ mod tests {
         let now = time.ours();
         time.unanswered(now - 1_000);
         assert_eq!(time.back(), 0, "one call, just now");
-        time.answered(http::StatusCode::OK, now, now);
+        time.answered(http::StatusCode::OK, now - 2 * AWAY, now - 2 * AWAY);
         time.unanswered(now - AWAY);
         assert!(time.back() >= now, "{}", time.back());
     }

@@ -53,7 +53,9 @@ impl Before<'_> {
     pub(super) fn remembered(&self, now: &References, versions: &Versions) -> References {
         let of = |(name, held): (&String, &Held)| {
             let known = self.references.get(name);
-            let kept = *held == Held::Nothing(()) || self.is_newer(name, versions);
+            // The version of versions before the highest is lower, whatever is newer.
+            let is_newer = || matches!(held, Held::Data(_)) && self.is_newer(name, versions);
+            let kept = *held == Held::Nothing(()) || is_newer();
             (name.clone(), known.filter(|_| kept).unwrap_or(held).clone())
         };
         now.iter().map(of).collect()

@@ -155,6 +155,7 @@ impl Brokers {
             match table.get_mut(name) {
                 Some(entry) => {
                     if !leads {
+                        self.is_merged.store(false, Ordering::Relaxed);
                         entry.services.clone_from(&resource.services);
                     }
                     entry.resource = resource;

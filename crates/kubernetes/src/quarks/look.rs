@@ -110,6 +110,8 @@ impl Table {
         let begun: BTreeMap<u64, (Trigger, String)> = begun.collect();
         let was_once = history.any(|run| run.trigger == Trigger::Once)
             || begun.values().any(|(trigger, _)| *trigger == Trigger::Once);
+        // It was written after what it names, unless that was counted elsewhere: in an etcd of its own, or another one.
+        record.versions.retain(|_, version| *version <= resource.version);
         record.once |= record.last == 0 && (resource.status.completed || was_once);
         let entry = self.entries.get_mut(key)?;
         let now = Instant::now();

@@ -65,6 +65,9 @@ impl Controller {
             }
             let strays = self.table().strays();
             for stray in strays {
+                if !self.leads() {
+                    break;
+                }
                 if let Err(error) = self.end_sidecar(&stray).await {
                     let (namespace, name) = (&*stray.namespace, &*stray.name);
                     tracing::warn!(namespace, name, %error, "a sidecar was not told that it may end");
@@ -78,11 +81,12 @@ impl Controller {
         let patch = json!({"metadata": {"uid": &**uid, "annotations": {ENDED: "true"}}});
         let pods = self.api::<Pod>(namespace);
         match call(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await {
-            // Another has its name: it is gone.
-            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
+            Ok(_) | Err(CallError::NotFound) => {
                 self.table().told(uid);
                 Ok(())
             }
+            // Somebody wrote just now: there will be news of it.
+            Err(CallError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
     }

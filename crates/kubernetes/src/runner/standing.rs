@@ -35,7 +35,7 @@ pub(super) enum Standing {
 }
 
 /// Decides; `now` is in seconds since 1970, as is `back`: since when the API server answers. Before that nobody could
-/// make a pod, or say that one had begun.
+/// make a pod, or say that one had begun or ended.
 pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64) -> Standing {
     let Seen { job, pods, warning } = seen;
     let Some(job) = job.as_ref().filter(|job| job.released.is_none()) else {
@@ -44,7 +44,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     if let Some(end) = pods.iter().find_map(reported) {
         return Standing::Reported(end.clone());
     }
-    let alive = pods.iter().any(|pod| is_alive(pod, job, now));
+    let alive = pods.iter().any(|pod| is_alive(pod, job, now, back));
     if let Some(why) = &job.ended {
         return ended(why, pods, alive);
     }
@@ -134,8 +134,9 @@ fn reported(pod: &SeenPod) -> Option<&End> {
 }
 
 /// Whether a pod may still have an effect. The agent ends its broker in time, even where nobody hears of it.
-fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64) -> bool {
-    let over = job.until.is_some_and(|until| until.saturating_add(SILENCE) < now);
+/// While the API server was away nobody could say that it had ended.
+fn is_alive(pod: &SeenPod, job: &SeenJob, now: i64, back: i64) -> bool {
+    let over = job.until.is_some_and(|until| until.max(back).saturating_add(SILENCE) < now);
     !pod.gone && !over && matches!(pod.stage, Stage::Running | Stage::Waiting(_))
 }
 

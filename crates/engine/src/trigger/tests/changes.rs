@@ -154,7 +154,7 @@ fn what_is_older_than_the_record_is_no_change_and_is_not_recorded() {
             Held::Version(1),
             one(7),
             false,
-            Held::Version(2),
+            Held::Version(1),
             one(9),
         ),
         (
@@ -162,10 +162,10 @@ fn what_is_older_than_the_record_is_no_change_and_is_not_recorded() {
             Held::Version(2),
             one(9),
             Held::Version(1),
-            one(11),
+            one(5),
             false,
             Held::Version(1),
-            one(11),
+            one(9),
         ),
     ] {
         let mut state = done();

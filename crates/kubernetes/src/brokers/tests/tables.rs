@@ -202,6 +202,7 @@ fn nobody_is_said_to_have_a_service_before_it_is_known_who_has_what() {
     let status = json!({"services": [{"id": "t", "name": "t", "sold": true}]});
     brokers.learn(&all(&[resource("b", 1, &json!({"image": "b:1"}), &status)]), false);
     answered(&brokers, "b", failed());
+    let _ = brokers.merged();
     assert!(brokers.are_known(), "its status says what it has");
     brokers.learn(&all(&[]), true);
     assert!(brokers.are_known(), "nobody is there");

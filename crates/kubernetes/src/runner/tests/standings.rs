@@ -184,6 +184,12 @@ fn while_the_api_server_was_away_nobody_could_begin() {
         let seen = Seen { job: Some(made()), pods, warning: None };
         assert_eq!(stands_since(&seen, age, MADE + back).0, expected, "{name}");
     }
+    // Its deadline was in the outage: that it had ended before nobody could say.
+    for (back, expected) in [(390, "runs"), (-MADE, "lost")] {
+        let job = SeenJob { until: Some(MADE + 100), ..made() };
+        let seen = Seen { job: Some(job), pods: vec![pod("a", &running())], warning: None };
+        assert_eq!(stands_since(&seen, 400, MADE + back).0, expected, "back after {back}");
+    }
 }
 
 #[test]
