@@ -94,7 +94,8 @@ impl ServerTime {
         if status.is_server_error() {
             return self.unanswered(sent);
         }
-        self.heard.fetch_max(received, Ordering::Relaxed);
+        // Not the latest of all: our clock may have been set back.
+        self.heard.store(received, Ordering::Relaxed);
         let silent = self.silent.load(Ordering::Acquire);
         if silent != 0 && received.saturating_sub(silent) >= AWAY {
             let behind = self.behind.load(Ordering::Relaxed);

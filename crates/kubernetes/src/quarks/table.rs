@@ -426,8 +426,7 @@ impl Table {
     }
 
     fn note_stray(&mut self, pod: &SeenPod) {
-        let is_ours = self.owners.get(&pod.job).is_some_and(|key| !self.is_over(key, &pod.job));
-        match Waiting::of(pod).filter(|_| !is_ours) {
+        match Waiting::of(pod).filter(|it| !self.goes_on(&it.job)) {
             Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
             None => drop(self.strays.remove(&pod.uid)),
         }
@@ -436,8 +435,12 @@ impl Table {
     /// The pods that wait for us though their Job is gone or their run is over. A watch of pods may be before that of
     /// Jobs: one whose run goes on is none.
     pub(super) fn strays(&self) -> Vec<Waiting> {
-        let is_ours = |job| self.owners.get(job).is_some_and(|key| !self.is_over(key, job));
-        self.strays.values().filter(|stray| !is_ours(&*stray.job)).cloned().collect()
+        self.strays.values().filter(|stray| !self.goes_on(&stray.job)).cloned().collect()
+    }
+
+    /// Whether the run of a Job is known, and not over.
+    fn goes_on(&self, job: &str) -> bool {
+        self.owners.get(job).is_some_and(|key| !self.is_over(key, job))
     }
 
     /// The sidecar of a pod was told that the others have ended.
