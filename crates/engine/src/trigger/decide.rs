@@ -76,15 +76,14 @@ pub fn decide(state: &State, now: &str) -> Decision {
     decision.actions.extend(left.map(|id| Action::Remove(*id)));
     let is_idle = open.is_empty();
     match triggered(state, &open) {
-        Some(Triggered::By(trigger)) => begin(state, open, trigger, now, &mut decision),
-        Some(Triggered::Baseline) => {
-            let last = open.iter().map(|run| run.id).chain([state.record.last]).max();
-            let record = record(state, open, last.unwrap_or_default(), None, now);
-            let strategy = spent(state);
-            decision.actions.push(Action::Record { record, strategy, passed_over: None });
-        }
+        Some(Triggered::By(trigger)) => begin(state, &open, trigger, now, &mut decision),
+        Some(Triggered::Baseline) => decision.actions.push(baseline(state, &open, now)),
         Some(Triggered::Not(wait)) => decision.wait = Some(wait),
         None => {}
+    }
+    // What comes while a trigger waits counts, too.
+    if decision.wait.is_some() && !counts_from_somewhere(state) {
+        decision.actions.push(baseline(state, &open, now));
     }
     // Whoever said that another run comes may have found no trigger for it then, or not have lived to record it.
     let comes = decision.actions.iter().any(|action| matches!(action, Action::Record { .. }));
@@ -173,15 +172,24 @@ fn follows(state: &State) -> bool {
 }
 
 fn has_no_baseline(state: &State) -> bool {
+    !counts_from_somewhere(state) || (follows(state) && state.record.references.is_none())
+}
+
+/// Whether it is recorded from where the times of its schedule and the pods that it follows count.
+fn counts_from_somewhere(state: &State) -> bool {
     let of_schedule = state.schedule.as_ref().map(|schedule| &schedule.of);
     let of_record = state.record.schedule.as_ref().map(|passed| &passed.of);
     let pods = state.pods.as_ref();
-    of_schedule != of_record
-        || pods.is_some_and(|pods| pods.is_news(state.record.pods.as_ref()))
-        || (follows(state) && state.record.references.is_none())
+    of_schedule == of_record && !pods.is_some_and(|pods| pods.is_news(state.record.pods.as_ref()))
 }
 
-fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &mut Decision) {
+fn baseline(state: &State, open: &[Run], now: &str) -> Action {
+    let last = open.iter().map(|run| run.id).chain([state.record.last]).max();
+    let record = record(state, open.to_vec(), last.unwrap_or_default(), None, now);
+    Action::Record { record, strategy: spent(state), passed_over: None }
+}
+
+fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut Decision) {
     let strategy = match (trigger, state.strategy) {
         (Trigger::Now, _) => Strategy::Manual,
         (Trigger::Once, _) => Strategy::Done,
@@ -190,7 +198,7 @@ fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &
     let last = open.iter().map(|run| run.id).chain([state.record.last]).max().unwrap_or(0);
     match (state.concurrency, open.is_empty()) {
         (Concurrency::Forbid, false) => {
-            let record = record(state, open, last, Some(trigger), now);
+            let record = record(state, open.to_vec(), last, Some(trigger), now);
             let passed_over = Some(trigger);
             into.actions.push(Action::Record { record, strategy, passed_over });
             return;
@@ -203,7 +211,7 @@ fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &
             // Settled before it is removed: one that is only removed would be begun again.
             let why = "another run was triggered, and takes its place";
             let ended = |run: &Run| matches!(state.runs.get(&run.id), None | Some(Work::Going));
-            let replaced = open.into_iter().filter(ended);
+            let replaced = open.iter().filter(|run| ended(run)).cloned();
             let settle = |run| Action::Settle(run, Outcome::failed(REPLACED, why));
             into.actions.retain(|action| !matches!(action, Action::Start(_)));
             into.actions.extend(replaced.map(settle));
@@ -219,6 +227,7 @@ fn begin(state: &State, mut open: Vec<Run>, trigger: Trigger, now: &str, into: &
     let last = state.settled.iter().copied().chain([last]).max().unwrap_or(last).saturating_add(1);
     let inputs = if told(state) == Some(trigger) { state.inputs.clone() } else { Vec::new() };
     let pod = if trigger == Trigger::PodState { next_pod(state) } else { None };
+    let mut open = open.to_vec();
     open.push(Run { id: last, trigger, at: now.to_owned(), inputs, pod });
     let record = record(state, open, last, Some(trigger), now);
     into.actions.push(Action::Record { record, strategy, passed_over: None });
@@ -235,10 +244,16 @@ fn spent(state: &State) -> Strategy {
 /// What is recorded when this trigger is taken, or none.
 fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now: &str) -> Record {
     let (seen, at) = (&state.references, &state.versions);
+    // Only a run sees what there is: a change that waits for one would be forgotten otherwise.
+    let is_seen = last > state.record.last;
     let (references, versions) = match (state.follows_config, state.record.before()) {
-        (true, Some(before)) => (Some(before.remembered(seen, at)), before.newest(seen, at)),
+        (true, Some(before)) if is_seen => {
+            (Some(before.remembered(seen, at)), before.newest(seen, at))
+        }
         (true, None) => (Some(seen.clone()), at.clone()),
-        (false, _) => (state.record.references.clone(), state.record.versions.clone()),
+        (true, Some(_)) | (false, _) => {
+            (state.record.references.clone(), state.record.versions.clone())
+        }
     };
     // What was once is not again.
     let once = state.record.once || open.iter().any(|run| run.trigger == Trigger::Once);

@@ -27,7 +27,7 @@ use self::references::Before;
 
 pub use self::decide::{Action, Decision, LOST, REPLACED, Wait, decide};
 pub use self::pods::{Followed, Known, Pod, PodRef};
-pub use self::references::{Held, References, Versions};
+pub use self::references::{Held, References, Version, Versions};
 
 /// When a job is to run: `spec.trigger.strategy`. A schedule comes in addition to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

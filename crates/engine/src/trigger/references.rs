@@ -1,10 +1,11 @@
 //! What a job refers to, as it was and as it is.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// By kind and name, as `secret/name`; a versioned one by the name that its versions have in common.
+/// By kind and name, as `secret/name`; a versioned one as `secret/name-v*`, by the name that its versions have in common.
 pub type References = BTreeMap<String, Held>;
 
 /// What something referred to holds.
@@ -13,10 +14,34 @@ pub type References = BTreeMap<String, Held>;
 pub enum Held {
     /// A digest of its data.
     Data(String),
-    /// The highest of its versions, each of which never changes.
-    Version(u64),
+    /// The highest of its versions.
+    Version(Version),
     /// It is not there, and need not be.
     Nothing(()),
+}
+
+/// One of the versions of something. It never changes, but it can be removed, and another of its number made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Its number, from 1.
+    pub number: u64,
+    /// A digest of its data.
+    pub data: String,
+    /// When it was made, in seconds since 1970 by the clock of whoever keeps it.
+    pub made: i64,
+}
+
+impl Version {
+    /// Whether a run should see this after one that saw another. A lower one is mostly what is left where the highest
+    /// was removed; where it is younger, whatever makes them has begun to count anew.
+    fn is_news_after(&self, before: &Self) -> bool {
+        let is_other = self.data != before.data;
+        match self.number.cmp(&before.number) {
+            Ordering::Greater => true,
+            Ordering::Equal => is_other,
+            Ordering::Less => is_other && self.made >= before.made,
+        }
+    }
 }
 
 /// How new each of [`References`] is: a number that grows with each change of it, in every place where it is watched.
@@ -31,16 +56,17 @@ pub(super) struct Before<'r> {
 }
 
 impl Before<'_> {
-    /// Whether a run should see what is there now, after one that saw this. A version that is lower is no change:
-    /// somebody has removed the highest. Nor is what is older than this: a watch is behind the one that this was
-    /// written by.
+    /// Whether a run should see what is there now, after one that saw this. What is older than this is no change: a
+    /// watch is behind the one that this was written by.
     pub(super) fn differs(&self, now: &References, versions: &Versions) -> bool {
-        let changed = |(name, held): (&String, &Held)| match (self.references.get(name), held) {
-            (Some(Held::Version(before)), Held::Version(now)) => now > before,
+        let is_other = |name: &String, held: &Held| match (self.references.get(name), held) {
+            (Some(Held::Version(before)), Held::Version(now)) => now.is_news_after(before),
             // It was removed: what comes in its place is compared with what was there.
             (Some(Held::Data(_) | Held::Version(_)), Held::Nothing(())) => false,
-            (before, now) => before != Some(now) && !self.is_newer(name, versions),
+            (before, now) => before != Some(now),
         };
+        let changed =
+            |(name, held): (&String, &Held)| is_other(name, held) && !self.is_newer(name, versions);
         now.iter().any(changed) || self.references.keys().any(|name| !now.contains_key(name))
     }
 
@@ -53,9 +79,15 @@ impl Before<'_> {
     pub(super) fn remembered(&self, now: &References, versions: &Versions) -> References {
         let of = |(name, held): (&String, &Held)| {
             let known = self.references.get(name);
-            // The version of versions before the highest is lower, whatever is newer.
-            let is_newer = || matches!(held, Held::Data(_)) && self.is_newer(name, versions);
-            let kept = *held == Held::Nothing(()) || is_newer();
+            let kept = match held {
+                Held::Nothing(()) => true,
+                Held::Data(_) => self.is_newer(name, versions),
+                // The run is told the name of this one, be there a newer one of another number or not.
+                Held::Version(now) => {
+                    let same = matches!(known, Some(Held::Version(it)) if it.number == now.number);
+                    same && self.is_newer(name, versions)
+                }
+            };
             (name.clone(), known.filter(|_| kept).unwrap_or(held).clone())
         };
         now.iter().map(of).collect()

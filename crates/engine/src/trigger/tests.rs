@@ -180,6 +180,55 @@ fn a_trigger_waits_for_what_is_missing() {
 }
 
 #[test]
+fn what_comes_while_a_trigger_waits_counts_too() {
+    let missing = vec!["secret/late".to_owned()];
+    let of_schedule = |state| {
+        let schedule = Some(Schedule { of: "0 3 * * *".to_owned(), is_due: false });
+        State { schedule, ..state }
+    };
+    let of_pods =
+        || State { strategy: Strategy::PodState, ..follower(false, Some(&[]), &[("b", true)]) };
+    let queued = busy(Strategy::Now, Concurrency::Queue);
+    let mut pods_queued = of_pods();
+    pods_queued.concurrency = Concurrency::Queue;
+    pods_queued.record.last = 1;
+    pods_queued.record.open = vec![run(1, Trigger::PodState)];
+    pods_queued.runs.insert(1, Work::Going);
+    // One was so and is not any more: to be so again is news, though the first waits.
+    let known = pods(&[("a", true)]);
+    pods_queued.record.pods.as_mut().unwrap().pods = known;
+    pods_queued.pods.as_mut().unwrap().pods.extend(pods(&[("a", false)]));
+    for (name, state) in [
+        (
+            "now, and a schedule",
+            of_schedule(State {
+                strategy: Strategy::Now,
+                missing: missing.clone(),
+                ..State::default()
+            }),
+        ),
+        (
+            "once, and a schedule",
+            of_schedule(State { strategy: Strategy::Once, missing, ..State::default() }),
+        ),
+        ("a queue, and a schedule", of_schedule(queued)),
+        ("a queue of pods", pods_queued),
+    ] {
+        let decision = decide(&state, NOW);
+        let [Action::Record { record, strategy, passed_over: None }] = decision.actions.as_slice()
+        else {
+            panic!("{name}: {decision:?}")
+        };
+        assert_eq!((record.last, &record.open), (state.record.last, &state.record.open), "{name}");
+        assert_eq!((*strategy, decision.wait.is_some()), (state.strategy, true), "{name}");
+        // And that is all: it waits on.
+        let again = State { record: record.clone(), ..state };
+        let decision = decide(&again, NOW);
+        assert_eq!((decision.actions.len(), decision.wait.is_some()), (0, true), "{name}");
+    }
+}
+
+#[test]
 fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
     // Somebody replaced the resource: no record, a Job that goes on, a status that knows of two runs.
     let mut state = busy(Strategy::Manual, Concurrency::Allow);
@@ -206,7 +255,7 @@ fn one_whose_record_was_lost_goes_on_with_what_is_seen() {
 fn a_record_is_read_as_it_was_written() {
     let held = [
         ("secret/a", data("1")),
-        ("secret/v", Held::Version(3)),
+        ("secret/v-v*", Held::Version(Version { number: 3, data: "3".to_owned(), made: 7 })),
         ("configmap/o", Held::Nothing(())),
     ];
     let record = Record {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
-use engine::trigger::Held;
+use engine::trigger::{Held, References, Version};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use ring::digest::{Context, SHA256};
@@ -23,6 +23,8 @@ pub(super) struct Object {
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
     version: u64,
+    /// When it was made, in seconds since 1970.
+    made: i64,
     digest: Digest,
     /// Of labels and annotations.
     marks: Digest,
@@ -109,6 +111,7 @@ impl Object {
             namespace: metadata.namespace.as_deref()?.into(),
             name: metadata.name.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
+            made: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             digest,
             marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
             owned: is_owned.then_some(Owned { controller, versioned }),
@@ -291,29 +294,37 @@ impl Objects {
         names.find(is_its).cloned()
     }
 
-    /// How a reference is remembered, and what it holds, in which resource version; nothing if it is not there.
+    /// What a reference is known to hold, by how it is remembered, and in which resource version; nothing if it is not
+    /// there. What could be a version and is not there is one, unless it was `known` by its own name.
     pub(super) fn held(
         &self,
         namespace: &str,
         kind: Kind,
         name: &str,
+        known: Option<&References>,
     ) -> (String, Held, Option<u64>) {
-        if kind == Kind::Secret
-            && let Some(base) = base(name)
-            && let Some((version, object)) = self.newest(namespace, base)
+        let place = format!("{}/{name}", kind.word());
+        let base = base(name).filter(|_| kind == Kind::Secret);
+        // No name has a star in it.
+        let of_versions = base.map(|base| (base, format!("{}/{base}-v*", kind.word())));
+        if let Some((base, place)) = &of_versions
+            && let Some((number, object)) = self.newest(namespace, base)
         {
-            let place = format!("{}/{base}", kind.word());
-            return (place, Held::Version(version), Some(object.version));
+            let version = Version { number, data: self.told(object), made: object.made };
+            return (place.clone(), Held::Version(version), Some(object.version));
         }
-        let object = self.get(namespace, kind, name);
-        let held = match object {
-            Some(object) => {
-                let told = hmac::sign(&self.key, &object.digest);
-                Held::Data(HEXLOWER.encode(&told.as_ref()[..16]))
-            }
-            None => Held::Nothing(()),
-        };
-        (format!("{}/{name}", kind.word()), held, object.map(Object::version))
+        if let Some(object) = self.get(namespace, kind, name) {
+            return (place, Held::Data(self.told(object)), Some(object.version));
+        }
+        let is_known = known.is_some_and(|known| known.contains_key(&place));
+        let of_versions = of_versions.filter(|_| !is_known).map(|(_, place)| place);
+        (of_versions.unwrap_or(place), Held::Nothing(()), None)
+    }
+
+    /// A digest that only we can tell.
+    fn told(&self, object: &Object) -> String {
+        let told = hmac::sign(&self.key, &object.digest);
+        HEXLOWER.encode(&told.as_ref()[..16])
     }
 }
 
@@ -347,7 +358,7 @@ mod tests {
         let secret: Secret = serde_json::from_value(secret).unwrap();
         let mut objects = Objects::new(key);
         objects.learn(Object::of_secret(&secret).unwrap());
-        objects.held("n", Kind::Secret, "s").1
+        objects.held("n", Kind::Secret, "s", None).1
     }
 
     #[test]
@@ -362,6 +373,54 @@ mod tests {
             objects.learn(Object::of_secret(&secret).unwrap());
         }
         assert_eq!(objects.newest("n", "x").map(|(version, _)| version), Some(2));
+    }
+
+    /// A Secret of this namespace; a version, if its name says so and it is marked as one.
+    fn secret(name: &str, version: u64, value: &str, is_version: bool) -> Object {
+        let label = json!({"quarks.cloudfoundry.org/secret-kind": "versionedSecret"});
+        let secret = json!({
+            "metadata": {
+                "name": name, "namespace": "n", "resourceVersion": version.to_string(),
+                "creationTimestamp": format!("2026-01-01T00:00:{version:02}Z"),
+                "labels": if is_version { label } else { json!({}) },
+            },
+            "data": {"k": value},
+        });
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        Object::of_secret(&secret).unwrap()
+    }
+
+    #[test]
+    fn a_reference_is_remembered_by_what_it_is_or_may_become() {
+        let plain = References::from([("secret/link-v1".to_owned(), Held::Nothing(()))]);
+        let versions = References::from([("secret/link-v*".to_owned(), Held::Nothing(()))]);
+        for (name, there, known, place) in [
+            ("nothing, and never was", None, None, "secret/link-v*"),
+            ("nothing, once versions", None, Some(&versions), "secret/link-v*"),
+            ("nothing, once plain", None, Some(&plain), "secret/link-v1"),
+            ("plain", Some(("link-v1", false)), Some(&versions), "secret/link-v1"),
+            ("versions", Some(("link-v3", true)), Some(&plain), "secret/link-v*"),
+            ("what has their name", Some(("link", false)), None, "secret/link-v*"),
+        ] {
+            let mut objects = Objects::new(b"key");
+            if let Some((it, is_version)) = there {
+                objects.learn(secret(it, 1, "YQ==", is_version));
+            }
+            let found = objects.held("n", Kind::Secret, "link-v1", known);
+            assert_eq!(found.0, place, "{name}");
+        }
+        let mut objects = Objects::new(b"key");
+        let mut held = |it| {
+            objects.learn(it);
+            objects.held("n", Kind::Secret, "link-v1", None).1
+        };
+        let first = held(secret("link-v2", 3, "YQ==", true));
+        let Held::Version(version) = &first else { panic!("{first:?}") };
+        assert_eq!((version.number, version.made), (2, 1_767_225_603));
+        let other = held(secret("link-v2", 5, "Yg==", true));
+        let Held::Version(after) = other else { panic!("{other:?}") };
+        assert_eq!(after.number, 2);
+        assert_ne!(after.data, version.data);
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Controller {
         let map = OutputMap::named(resource.dialect, spec, self.settings.verbatim_prefixes);
         let table = self.table();
         let written = |base: &str| table.objects.written_by(&resource.namespace, base, &job.name);
-        map.targets().map(|(_, base)| Some(written(&base)?.to_string())).collect()
+        map.targets().map(|it| Some(written(&it.name)?.to_string())).collect()
     }
 
     /// The spec that a run was begun by: somebody may have changed it since then.

@@ -171,7 +171,8 @@ impl Table {
                     }
                 }
                 Kind::ConfigMap | Kind::Secret => {
-                    let held = self.objects.held(&resource.namespace, kind, name);
+                    let known = resource.record.references.as_ref();
+                    let held = self.objects.held(&resource.namespace, kind, name, known);
                     (held, format!("{}/{name}", kind.word()))
                 }
             };
@@ -179,7 +180,8 @@ impl Table {
                 found.missing.push(wanted);
             }
             // What it writes itself is no news to it.
-            if !resource.makes(kind, name) {
+            let made = self.objects.get(&resource.namespace, kind, name).map(|it| it.is_output);
+            if !resource.makes(kind, name, self.verbatim_prefixes, made) {
                 found.versions.extend(version.map(|version| (place.clone(), version)));
                 found.references.insert(place, held);
             }
@@ -190,7 +192,7 @@ impl Table {
     /// Those of these that are not there.
     fn lacking(&self, resource: &Resource, references: &[Reference]) -> Vec<String> {
         let is_there = |it: &&Reference| {
-            let (_, held, _) = self.objects.held(&resource.namespace, it.kind, &it.name);
+            let (_, held, _) = self.objects.held(&resource.namespace, it.kind, &it.name, None);
             held != Held::Nothing(()) || it.optional
         };
         let lacking = references.iter().filter(|it| !is_there(it));

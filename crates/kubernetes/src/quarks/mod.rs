@@ -39,6 +39,7 @@ mod shape;
 mod sidecars;
 mod status;
 mod step;
+mod strays;
 mod table;
 mod target;
 mod tell;
@@ -208,7 +209,9 @@ impl Controller {
         }
         let key = own::digest_key(client.clone(), &settings.namespace, &settings.name).await;
         let key = key.map_err(|error| QuarksError::Keys(error.to_string()))?;
-        let table = Mutex::new(Table::new(dialects.len(), &key));
+        let mut table = Table::new(dialects.len(), &key);
+        table.verbatim_prefixes = settings.verbatim_prefixes;
+        let table = Mutex::new(table);
         Ok(Arc::new(Self {
             client,
             time,

@@ -57,6 +57,10 @@ impl SecretOptions {
         })
     }
 
+    fn fans_out(&self) -> bool {
+        self.persistence_method == "fan-out"
+    }
+
     fn kind(&self) -> Kind {
         if self.kind == "ConfigMap" { Kind::ConfigMap } else { Kind::Secret }
     }
@@ -127,15 +131,40 @@ impl OutputMap {
         self.0.keys().map(String::as_str)
     }
 
-    /// What it all becomes, by name; of what fans out the names are not known.
-    pub(super) fn targets(&self) -> impl Iterator<Item = (Kind, Box<str>)> {
+    /// What it all becomes.
+    pub(super) fn targets(&self) -> impl Iterator<Item = Target> {
         let all = self.0.values().flat_map(BTreeMap::values);
-        all.map(|options| (options.kind(), sanitize_subdomain(&options.name).into()))
+        all.map(|options| Target {
+            kind: options.kind(),
+            name: sanitize_subdomain(&options.name).into(),
+            fans_out: options.fans_out(),
+        })
     }
 
     /// The files of a container, if any of it are kept.
     pub(super) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
         Some(self.0.get(container)?.keys().map(String::as_str))
+    }
+}
+
+/// What a file becomes, as far as a spec says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) kind: Kind,
+    /// Of versions, what all have in common.
+    pub(super) name: Box<str>,
+    /// It becomes several, whose names begin with this one and a dash.
+    fans_out: bool,
+}
+
+impl Target {
+    /// Whether this may be it, by its name; `made` says whether a run has made it, if it is there.
+    pub(super) fn is(&self, kind: Kind, name: &str, made: Option<bool>) -> bool {
+        let is_one = || {
+            let rest = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-'));
+            rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
+        };
+        kind == self.kind && if self.fans_out { is_one() } else { *self.name == *name }
     }
 }
 
@@ -238,15 +267,26 @@ pub(super) fn kept(
             }
         }
     }
-    let mut names = BTreeSet::new();
-    for wanted in &kept.wanted {
-        if !names.insert((wanted.kind, &wanted.name)) {
-            let (kind, name) = (wanted.kind.word(), &wanted.name);
-            let why = format!("several files go into {kind}/{name}: the last is kept");
-            kept.faults.push(("OutputInvalid", why));
-        }
-    }
+    kept.faults.extend(keep_the_last(&mut kept.wanted));
     kept
+}
+
+/// Of what goes into one, the last is kept. What is said of the others.
+fn keep_the_last(wanted: &mut Vec<Wanted>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut names = BTreeSet::new();
+    wanted.reverse();
+    wanted.retain(|it| {
+        let is_last = names.insert((it.kind, it.name.clone(), it.versioned));
+        if !is_last {
+            let why =
+                format!("several files go into {}/{}: the last is kept", it.kind.word(), it.name);
+            faults.push(("OutputInvalid", why));
+        }
+        is_last
+    });
+    wanted.reverse();
+    faults
 }
 
 /// What there is of a file, or of what stands in for it.
@@ -323,7 +363,7 @@ fn read(
         return Err(invalid(why));
     }
     let flat = object(text).map_err(invalid)?;
-    if options.persistence_method != "fan-out" {
+    if !options.fans_out() {
         return Ok(vec![(name, data(flat, general).map_err(invalid)?)]);
     }
     if flat.len() > MAX_FANNED {

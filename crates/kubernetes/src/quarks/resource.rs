@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::dialect::Dialect;
 use super::inputs;
 use super::manifest::TTL;
-use super::output::OutputMap;
+use super::output::{OutputMap, Target};
 use super::peers::Following;
 use super::reference::{Kind, Reference, base, dependencies, references};
 use super::retention::Limits;
@@ -55,8 +55,8 @@ pub(super) struct Resource {
     pub(super) has_output: bool,
     /// Whether that is so of a run that failed, too.
     pub(super) keeps_failures: bool,
-    /// What it is kept in, as far as the spec says; versions by what they have in common.
-    makes: Box<[(Kind, Box<str>)]>,
+    /// What it is kept in, where prefixes have a dash after them, and where they are verbatim.
+    makes: [Arc<[Target]>; 2],
     pub(super) references: Arc<[Reference]>,
     /// What the inputs of the next trigger refer to: waited for, and no configuration of its.
     pub(super) told_of: Box<[Reference]>,
@@ -137,6 +137,9 @@ impl Resource {
         let mut record =
             written.filter(|it| it.is_of(metadata.uid.as_deref())).unwrap_or_default().record;
         let map = OutputMap::of(dialect, spec);
+        let makes: Arc<[Target]> = map.targets().collect();
+        let verbatim: Arc<[Target]> = OutputMap::named(dialect, spec, true).targets().collect();
+        let verbatim = if verbatim == makes { Arc::clone(&makes) } else { verbatim };
         let times = Times::of(&spec["trigger"]);
         // As long as nobody has changed it, its schedule is as old as itself.
         if let (Some(times), Some(1), None, Some(created)) =
@@ -179,7 +182,7 @@ impl Resource {
             was_anothers,
             has_output: !map.is_empty(),
             keeps_failures: !map.is_empty() && spec["output"]["writeOnFailure"] == true,
-            makes: map.targets().collect(),
+            makes: [makes, verbatim],
             references: of_pod.chain(dependencies(dialect, spec)).collect(),
             told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
@@ -206,11 +209,12 @@ impl Resource {
         self.spec()["trigger"]["inputs"].clone()
     }
 
-    /// Whether a run of it writes this.
-    pub(super) fn makes(&self, kind: Kind, name: &str) -> bool {
+    /// Whether a run of it writes this, where prefixes are `verbatim` or not; `made` says whether a run has made it,
+    /// if it is there.
+    pub(super) fn makes(&self, kind: Kind, name: &str, verbatim: bool, made: Option<bool>) -> bool {
         let names = [Some(name), base(name)].into_iter().flatten();
-        let made = |name: &str| self.makes.iter().any(|(of, made)| *of == kind && **made == *name);
-        names.into_iter().any(made)
+        let makes = &self.makes[usize::from(verbatim)];
+        names.into_iter().any(|name| makes.iter().any(|target| target.is(kind, name, made)))
     }
 
     /// Its newest success, if no run has failed since then and none goes on.

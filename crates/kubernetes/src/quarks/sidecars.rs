@@ -1,7 +1,8 @@
 //! Classic sidecars, which go on until they are told that all else in their pod has ended.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -10,29 +11,35 @@ use serde_json::json;
 use super::Controller;
 use super::capture::ENDED;
 use super::resource::Resource;
-use super::seen::SeenPod;
+use super::strays::Waiting;
 use super::table::Key;
 use crate::calls::{CallError, call};
 
 /// How often those are told that no run knows of.
 const STRAYS: Duration = Duration::from_secs(2);
 
-/// A pod whose sidecar waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Waiting {
-    pub(super) namespace: Arc<str>,
-    name: Arc<str>,
-    pub(super) uid: Arc<str>,
-    /// The uid of its Job.
-    pub(super) job: Arc<str>,
-}
+/// The longest pause after which one is told again that could not be.
+const LONGEST: Duration = Duration::from_secs(300);
 
-impl Waiting {
-    /// `None` if it does not wait for us.
-    pub(super) fn of(pod: &SeenPod) -> Option<Self> {
-        let [namespace, name, uid, job] =
-            [&pod.namespace, &pod.name, &pod.uid, &pod.job].map(Arc::clone);
-        (pod.waits_for_us && !pod.gone).then_some(Self { namespace, name, uid, job })
+/// Those that could not be told: when each is told again, and after which pause. By the uid of the pod.
+#[derive(Default)]
+struct Refused(HashMap<Arc<str>, (Instant, Duration)>);
+
+impl Refused {
+    /// Those of these strays whose pause is over. What is none any more is forgotten.
+    fn due(&mut self, strays: Vec<Waiting>, now: Instant) -> Vec<Waiting> {
+        let known: HashSet<&Arc<str>> = strays.iter().map(|stray| &stray.uid).collect();
+        self.0.retain(|uid, _| known.contains(uid));
+        let is_due = |stray: &Waiting| self.0.get(&stray.uid).is_none_or(|(at, _)| *at <= now);
+        strays.into_iter().filter(is_due).collect()
+    }
+
+    /// One could not be told. The pause until it is again, twice as long as the one before.
+    fn note(&mut self, stray: &Waiting, now: Instant) -> Duration {
+        let before = self.0.get(&stray.uid).map(|(_, pause)| *pause * 2);
+        let pause = before.unwrap_or(STRAYS).min(LONGEST);
+        self.0.insert(Arc::clone(&stray.uid), (now + pause, pause));
+        pause
     }
 }
 
@@ -58,19 +65,22 @@ impl Controller {
     /// Tells, for ever, those of pods whose Job is gone or whose run is over: Kubernetes is to take such a pod away, and
     /// until it does nobody else would end it.
     pub(super) async fn end_stray_sidecars(self: Arc<Self>) {
+        let mut refused = Refused::default();
         loop {
             tokio::time::sleep(STRAYS).await;
             if !self.leads() {
                 continue;
             }
             let strays = self.table().strays();
-            for stray in strays {
+            for stray in refused.due(strays, Instant::now()) {
                 if !self.leads() {
                     break;
                 }
                 if let Err(error) = self.end_sidecar(&stray).await {
+                    let again = refused.note(&stray, Instant::now());
                     let (namespace, name) = (&*stray.namespace, &*stray.name);
-                    tracing::warn!(namespace, name, %error, "a sidecar was not told that it may end");
+                    let words = "a sidecar was not told that it may end";
+                    tracing::warn!(namespace, name, %error, ?again, "{words}");
                 }
             }
         }
@@ -89,5 +99,40 @@ impl Controller {
             Err(CallError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_told_is_tried_after_longer_and_longer_pauses() {
+        let stray = |uid: &str| {
+            let [namespace, name, uid, job] = ["n", "a", uid, "j"].map(Arc::from);
+            Waiting { namespace, name, uid, job }
+        };
+        let start = Instant::now();
+        let mut refused = Refused::default();
+        let mut told = Vec::new();
+        // A day of ticks, of which each is a refusal for one and none for the other.
+        for tick in 0..43_200 {
+            let now = start + STRAYS * tick;
+            let due = refused.due(vec![stray("refused"), stray("told")], now);
+            assert!(due.contains(&stray("told")));
+            if due.contains(&stray("refused")) {
+                told.push(now.duration_since(start).as_secs());
+                refused.note(&stray("refused"), now);
+            }
+        }
+        assert_eq!(told[..5], [0, 2, 6, 14, 30]);
+        assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= LONGEST.as_secs()), "{told:?}");
+        assert!(told.len() < 300, "{}", told.len());
+        assert_eq!(refused.due(Vec::new(), start), []);
+        assert_eq!(
+            refused.due(vec![stray("refused")], start),
+            [stray("refused")],
+            "it was forgotten"
+        );
     }
 }

@@ -15,7 +15,7 @@ use super::peers;
 use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
-use super::sidecars::Waiting;
+use super::strays::{Waiting, waiting};
 use crate::warnings::Warned;
 
 /// One of those that are run, by its kind, its namespace and its name.
@@ -51,11 +51,11 @@ pub(super) struct Table {
     /// Who refers to what, by how it is referred to.
     referrers: HashMap<(Arc<str>, Kind, Arc<str>), BTreeSet<Key>>,
     /// By the uid of their Job, then by their own.
-    pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
+    pub(super) pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
     /// Pods that wait for us though their Job is gone or their run is over, by their uid.
-    strays: HashMap<Arc<str>, Waiting>,
+    pub(super) strays: HashMap<Arc<str>, Waiting>,
     /// Whose a Job is, by its uid.
-    owners: HashMap<Arc<str>, Key>,
+    pub(super) owners: HashMap<Arc<str>, Key>,
     /// What was listed, by namespace; `None`: of all.
     listed: HashMap<Option<Arc<str>>, HashSet<Watched>>,
     /// Where we made the agent's ConfigMap: to a watch it may be new yet.
@@ -66,6 +66,8 @@ pub(super) struct Table {
     kinds: usize,
     /// Whether it is known which namespaces are monitored.
     pub(super) knows_scopes: bool,
+    /// Whether prefixes of outputs have no dash after them.
+    pub(super) verbatim_prefixes: bool,
 }
 
 /// What is known of one.
@@ -108,6 +110,7 @@ impl Table {
             peers: peers::ByNamespace::new(),
             kinds: dialects + FURTHER,
             knows_scopes: false,
+            verbatim_prefixes: false,
         }
     }
 
@@ -191,16 +194,17 @@ impl Table {
             return vec![key];
         }
         let news = resource.success() != known.as_ref().and_then(|known| known.success());
-        if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
-            *entry = Entry::default();
-        }
-        let settled = resource.settled();
-        let over = |id: &u64| settled.contains(id);
+        let before = match known.as_ref().is_some_and(|known| known.uid != resource.uid) {
+            true => std::mem::take(entry).jobs,
+            false => BTreeMap::new(),
+        };
+        let over = |id: &u64| resource.is_over(*id);
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));
-        entry.past.retain(|id, _| over(id));
+        // For as long as the history has it: it would grow for ever.
+        entry.past.retain(|id, _| resource.ended(*id).is_some());
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid).unwrap_or_default();
             job.lingers |= pods.values().any(|pod| pod.lingers);
@@ -209,6 +213,7 @@ impl Table {
         let follows = resource.following.is_some();
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
+        self.release(before.values());
         let same = known.as_ref().is_some_and(|known| known.waits_for().eq(resource.waits_for()));
         if !same {
             known.into_iter().for_each(|known| self.refer(&known, &key, false));
@@ -267,10 +272,7 @@ impl Table {
         let Some(entry) = self.entries.remove(key) else { return };
         entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
         self.follow_peers(key, false);
-        for job in entry.jobs.values() {
-            self.pods.remove(&job.uid);
-            self.owners.remove(&job.uid);
-        }
+        self.release(entry.jobs.values());
     }
 
     fn refer(&mut self, resource: &Resource, key: &Key, refers: bool) {
@@ -341,7 +343,7 @@ impl Table {
         let expires = job.expires || same.is_some_and(|known| known.expires);
         // What a watch has yet to say of one that was deleted would have it deleted again.
         let deleting = job.deleting || same.is_some_and(|known| known.deleting);
-        let is_settled = entry.resource.as_ref().is_some_and(|it| it.ended(job.run).is_some());
+        let is_settled = entry.resource.as_ref().is_some_and(|it| it.is_over(job.run));
         let is_other = |known: &Arc<str>| is_settled && *known != uid;
         let late = known.is_some_and(|known| known.late || is_other(&known.uid))
             || entry.past.get(&job.run).is_some_and(is_other);
@@ -357,9 +359,7 @@ impl Table {
     /// A Job is not there any more.
     pub(super) fn forget_job(&mut self, job: &SeenJob) -> Key {
         let key = job_key(job);
-        let pods = self.pods.remove(&job.uid).unwrap_or_default();
-        self.owners.remove(&job.uid);
-        self.strays.extend(waiting(&pods));
+        self.release([job]);
         self.change(&key, |entry| {
             if entry.jobs.get(&job.run).is_some_and(|known| known.uid == job.uid) {
                 entry.jobs.remove(&job.run);
@@ -418,36 +418,11 @@ impl Table {
         key
     }
 
-    fn is_over(&self, key: &Key, job: &str) -> bool {
+    pub(super) fn is_over(&self, key: &Key, job: &str) -> bool {
         let Some(entry) = self.entries.get(key) else { return false };
         let job = entry.jobs.values().find(|known| &*known.uid == job);
         let resource = entry.resource.as_ref();
-        job.is_some_and(|job| resource.is_some_and(|it| it.ended(job.run).is_some()))
-    }
-
-    fn note_stray(&mut self, pod: &SeenPod) {
-        match Waiting::of(pod).filter(|it| !self.goes_on(&it.job)) {
-            Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
-            None => drop(self.strays.remove(&pod.uid)),
-        }
-    }
-
-    /// The pods that wait for us though their Job is gone or their run is over. A watch of pods may be before that of
-    /// Jobs: one whose run goes on is none.
-    pub(super) fn strays(&self) -> Vec<Waiting> {
-        self.strays.values().filter(|stray| !self.goes_on(&stray.job)).cloned().collect()
-    }
-
-    /// Whether the run of a Job is known, and not over.
-    fn goes_on(&self, job: &str) -> bool {
-        self.owners.get(job).is_some_and(|key| !self.is_over(key, job))
-    }
-
-    /// The sidecar of a pod was told that the others have ended.
-    pub(super) fn told(&mut self, uid: &str) {
-        self.strays.remove(uid);
-        let pods = self.pods.values_mut().filter_map(|pods| pods.get_mut(uid));
-        pods.for_each(|pod| pod.waits_for_us = false);
+        job.is_some_and(|job| resource.is_some_and(|it| it.is_over(job.run)))
     }
 
     /// How many Jobs have pods that are known.
@@ -547,11 +522,4 @@ impl Table {
 fn job_key(job: &SeenJob) -> Key {
     let (namespace, name) = (Arc::clone(&job.namespace), Arc::clone(&job.owner_name));
     Key { dialect: job.dialect, namespace, name }
-}
-
-/// Those of these pods that wait for us.
-fn waiting(
-    pods: &BTreeMap<Arc<str>, SeenPod>,
-) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
-    pods.values().filter_map(Waiting::of).map(|it| (Arc::clone(&it.uid), it))
 }

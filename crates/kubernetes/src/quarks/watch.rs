@@ -117,11 +117,11 @@ impl Follows<Pod> for OfPods {
         Watched::Pods
     }
 
-    type Id = ();
+    type Id = Arc<str>;
 
-    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<()>, Vec<Key>) {
-        let key = SeenPod::of(pod).and_then(|pod| table.learn_pod(pod));
-        (None, key.into_iter().collect())
+    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(pod) = SeenPod::of(pod) else { return (None, Vec::new()) };
+        (Some(Arc::clone(&pod.uid)), table.learn_pod(pod).into_iter().collect())
     }
 
     /// What it left stays known until its run is settled.
@@ -130,7 +130,8 @@ impl Follows<Pod> for OfPods {
         gone.and_then(|pod| table.learn_pod(pod)).into_iter().collect()
     }
 
-    fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+        table.keep_pods(scope.as_deref(), &listed);
         Vec::new()
     }
 }

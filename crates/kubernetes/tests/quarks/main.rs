@@ -17,3 +17,4 @@ mod planted;
 mod podstate;
 mod triggers;
 mod upgrade;
+mod versions;

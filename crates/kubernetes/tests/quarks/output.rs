@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::harness::{Town, pod, spec};
 
 /// Once, with what the script leaves as `o.json` in this Secret.
-fn makes(script: &str, options: Value) -> Value {
+pub(super) fn makes(script: &str, options: Value) -> Value {
     let mut spec = spec("once", &pod(script));
     spec["output"] = json!({"outputMap": {"c": {"o.json": options}}});
     spec
@@ -95,58 +95,6 @@ async fn a_container_that_is_started_again_in_vain_is_told_by_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_count_up_and_are_made_for_what_is_new() {
-    let town = Town::new("versions").await;
-    let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
-    let options = json!({"name": "v", "versioned": true, "secretAnnotations": {"note": "Kept"}});
-    town.create("a", makes(&script("1"), options.clone())).await;
-    for (run, value, made) in [(1, "1", "v-v1"), (2, "1", "v-v1"), (3, "2", "v-v2")] {
-        if run > 1 {
-            let mut spec = makes(&script(value), options.clone());
-            spec["trigger"]["strategy"] = json!("now");
-            town.patch("a", json!({"spec": spec})).await;
-        }
-        let ended = town.ended("a", run).await;
-        assert_eq!(ended["made"], json!([made]), "{ended}");
-    }
-    assert!(town.secret("v-v3").await.is_none());
-    let secret = town.secret("v-v2").await.unwrap();
-    assert_eq!(secret.immutable, Some(true));
-    let labels = secret.metadata.labels.unwrap();
-    assert_eq!(labels["quarks.cloudfoundry.org/secret-kind"], "versionedSecret");
-    assert_eq!(labels["quarks.cloudfoundry.org/secret-version"], "2");
-    let annotations = secret.metadata.annotations.unwrap();
-    assert_eq!(annotations["quarks.cloudfoundry.org/source-description"], "created by quarksJob");
-    assert_eq!(annotations["note"], "Kept");
-    let owner = secret.metadata.owner_references.unwrap().remove(0);
-    assert_eq!((owner.kind.as_str(), owner.controller), ("QuarksJob", Some(true)));
-    assert_eq!(owner.block_owner_deletion, Some(false));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_version_runs_whoever_refers_to_it() {
-    let town = Town::new("chain").await;
-    let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
-    let options = json!({"name": "link", "versioned": true});
-    let mut reader = spec("once", &{
-        let mut pod = pod(r#"echo "{\"read\": \"$k\"}" > /mnt/quarks/o.json"#);
-        pod["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "link-v1"}}]);
-        pod
-    });
-    reader["updateOnConfigChange"] = json!(true);
-    reader["output"] = json!({"outputMap": {"c": {"o.json": {"name": "read"}}}});
-    town.create("reader", reader).await;
-    town.create("writer", makes(&script("1"), options.clone())).await;
-    town.ended("reader", 1).await;
-    assert_eq!(town.data("read").await["read"], "1");
-    town.patch("writer", json!({"spec": makes(&script("2"), options)})).await;
-    town.trigger("writer", "now").await;
-    let run = town.ended("reader", 2).await;
-    assert_eq!(run["trigger"], "config-change");
-    assert_eq!(town.data("read").await["read"], "2");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn each_key_fans_out_into_a_secret() {
     let town = Town::new("fan-out").await;
     let script =
@@ -154,6 +102,21 @@ async fn each_key_fans_out_into_a_secret() {
     town.create("a", makes(script, json!({"name": "f", "persistencemethod": "fan-out"}))).await;
     assert_eq!(town.ended("a", 1).await["made"], json!(["f-one", "f-two"]));
     assert_eq!(town.data("f-two").await["k"], "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_reads_what_it_fans_out_itself_does_not_run_for_it() {
+    let town = Town::new("fan-in").await;
+    // Other each time: whoever runs for it runs for ever.
+    let script = r#"echo "{\"one\": \"{\\\"k\\\": \\\"$(date +%s%N)\\\"}\"}" > /mnt/quarks/o.json"#;
+    let mut spec = makes(script, json!({"name": "f", "persistencemethod": "fan-out"}));
+    spec["updateOnConfigChange"] = json!(true);
+    spec["template"]["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+        json!([{"secretRef": {"name": "f-one", "optional": true}}]);
+    town.create("a", spec).await;
+    assert_eq!(town.ended("a", 1).await["made"], json!(["f-one"]));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(town.runs("a").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

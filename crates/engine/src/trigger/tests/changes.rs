@@ -94,7 +94,6 @@ fn changes_count_from_the_first_look_at_one_that_never_ran() {
 
 #[test]
 fn what_counts_as_a_change() {
-    let version = Held::Version;
     let a = |held: Held| references(&[("secret/a", held)]);
     for (name, before, now, expected) in [
         ("nothing", a(data("1")), a(data("1")), false),
@@ -106,10 +105,24 @@ fn what_counts_as_a_change() {
         ("a further one", References::new(), a(data("1")), true),
         ("one less", a(data("1")), References::new(), true),
         ("versions instead of one", a(data("1")), a(version(1)), true),
+        ("another of the same number", a(version(2)), a(made(2, "other", 9)), true),
+        ("the same again", a(version(2)), a(made(2, "2", 9)), false),
+        ("counted anew", a(version(2)), a(made(1, "other", 9)), true),
+        ("counted anew, and the same", a(version(2)), a(made(1, "2", 9)), false),
     ] {
         let record = Record { references: Some(before), ..Record::default() };
         assert_eq!(record.differs(&now, &Versions::new()), expected, "{name}");
     }
+}
+
+/// A version, made in that second.
+fn made(number: u64, data: &str, made: i64) -> Held {
+    Held::Version(Version { number, data: data.to_owned(), made })
+}
+
+/// The same, each with data of its own, and made one after another.
+fn version(number: u64) -> Held {
+    made(number, &number.to_string(), i64::try_from(number).unwrap())
 }
 
 #[test]
@@ -147,24 +160,45 @@ fn what_is_older_than_the_record_is_no_change_and_is_not_recorded() {
         ("a record of before", data("1"), none(), data("2"), one(9), true, data("2"), one(9)),
         ("it is gone", data("1"), one(7), nothing(), none(), false, data("1"), one(7)),
         ("an optional one comes", nothing(), none(), data("1"), one(7), true, data("1"), one(7)),
+        ("versions, and behind", version(2), one(9), version(1), one(7), false, version(1), one(9)),
         (
-            "versions, and behind",
-            Held::Version(2),
+            "what is left is marked",
+            version(2),
             one(9),
-            Held::Version(1),
-            one(7),
+            version(1),
+            one(11),
             false,
-            Held::Version(1),
+            version(1),
+            one(11),
+        ),
+        (
+            "another of the same number, and behind",
+            made(2, "other", 5),
+            one(11),
+            version(2),
             one(9),
+            false,
+            made(2, "other", 5),
+            one(11),
+        ),
+        (
+            "counted anew, and behind",
+            made(1, "other", 5),
+            one(11),
+            version(2),
+            one(9),
+            false,
+            version(2),
+            one(11),
         ),
         (
             "the highest is removed",
-            Held::Version(2),
+            version(2),
             one(9),
-            Held::Version(1),
+            version(1),
             one(5),
             false,
-            Held::Version(1),
+            version(1),
             one(9),
         ),
     ] {
@@ -191,4 +225,38 @@ fn a_reference_that_is_there_no_more_is_not_remembered() {
     let actions = decide(&state, NOW).actions;
     let Some(Action::Record { record, .. }) = actions.first() else { panic!("{actions:?}") };
     assert_eq!((record.references.clone(), record.versions.len()), (Some(References::new()), 0));
+}
+
+#[test]
+fn a_change_that_waits_is_not_forgotten_when_something_else_is_recorded() {
+    let waits = |concurrency| {
+        let mut state = State { concurrency, ..done() };
+        state.record.last = 2;
+        state.record.open = vec![run(2, Trigger::ConfigChange)];
+        state.runs.insert(2, Work::Going);
+        state.references = references(&[("secret/a", data("2"))]);
+        state
+    };
+    let schedule = |is_due| Some(Schedule { of: "0 3 * * *".to_owned(), is_due });
+    let known = || Some(Passed { of: "0 3 * * *".to_owned(), since: NOW.to_owned() });
+    let mut met = State { schedule: schedule(true), ..waits(Concurrency::Forbid) };
+    met.record.schedule = known();
+    let new = State { schedule: schedule(false), ..waits(Concurrency::Forbid) };
+    for (name, mut state) in [("a time is passed over", met), ("a schedule comes", new)] {
+        let actions = decide(&state, NOW).actions;
+        let [Action::Record { record, .. }] = actions.as_slice() else {
+            panic!("{name}: {actions:?}")
+        };
+        assert_eq!((record.open.len(), record.schedule.clone()), (1, known()), "{name}");
+        state.record = record.clone();
+        state.schedule = schedule(false);
+        assert_eq!(decide(&state, NOW).wait, Some(Wait::Run), "{name}: it waits on");
+        state.settled.insert(2);
+        state.runs.clear();
+        let actions = decide(&state, NOW).actions;
+        let [Action::Record { record, .. }] = actions.as_slice() else {
+            panic!("{name}: {actions:?}")
+        };
+        assert_eq!(record.open, [run(3, Trigger::ConfigChange)], "{name}");
+    }
 }

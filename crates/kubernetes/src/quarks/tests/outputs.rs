@@ -4,6 +4,7 @@ use super::*;
 use crate::quarks::Dialect;
 use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
 use crate::quarks::reference::Kind;
+use crate::quarks::resource::Resource;
 use agent::Content;
 
 fn spec(options: &Value) -> Value {
@@ -290,4 +291,69 @@ fn a_label_that_is_no_string_takes_no_other_with_it() {
     assert_eq!(kept.wanted[0].labels["good"], "yes");
     let note = "secretLabels, number: it is no string, and left out; quote it";
     assert!(kept.notes.iter().any(|it| it == note), "{:?}", kept.notes);
+}
+
+fn resource(dialect: Dialect, spec: &Value) -> Resource {
+    let object = serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"}, "spec": spec,
+    }));
+    Resource::of(dialect, &object.unwrap()).unwrap()
+}
+
+#[test]
+fn what_a_run_writes_itself_is_known_by_its_name() {
+    let extended = json!({
+        "template": {"spec": {"containers": [{"name": "a"}]}}, "output": {"namePrefix": "foo"},
+    });
+    let extended = resource(Dialect::ExtendedJob, &extended);
+    for (name, verbatim, expected) in [
+        ("foo-a", false, true),
+        ("fooa", false, false),
+        ("foo-a", true, false),
+        ("fooa", true, true),
+    ] {
+        let made = extended.makes(Kind::Secret, name, verbatim, None);
+        assert_eq!(made, expected, "{name}, verbatim: {verbatim}");
+    }
+    let files = json!({"c": {
+        "one.json": {"name": "one"}, "map.json": {"name": "map", "kind": "ConfigMap"},
+        "all.json": {"name": "all", "persistencemethod": "fan-out"},
+    }});
+    let quarks = resource(Dialect::QuarksJob, &json!({"output": {"outputMap": files}}));
+    for (kind, name, made, expected) in [
+        (Kind::Secret, "one", None, true),
+        (Kind::Secret, "one", Some(false), true),
+        (Kind::Secret, "one-v3", None, true),
+        (Kind::Secret, "one-more", None, false),
+        (Kind::ConfigMap, "one", None, false),
+        (Kind::ConfigMap, "map", None, true),
+        // Of what fans out the keys are not known.
+        (Kind::Secret, "all-keys", None, true),
+        (Kind::Secret, "all-keys", Some(true), true),
+        (Kind::Secret, "all-keys", Some(false), false),
+        (Kind::Secret, "all-keys-v2", Some(true), true),
+        (Kind::Secret, "all", None, false),
+        (Kind::Secret, "all-", None, false),
+        (Kind::ConfigMap, "all-keys", None, false),
+    ] {
+        let found = quarks.makes(kind, name, false, made);
+        assert_eq!(found, expected, "{name}, made by a run: {made:?}");
+    }
+}
+
+#[test]
+fn of_two_files_that_go_into_one_secret_the_last_is_kept() {
+    for versioned in [true, false] {
+        let options = json!({"name": "one", "versioned": versioned});
+        let mut spec = spec(&options);
+        spec["output"]["outputMap"]["c"]["p.json"] = options;
+        let files = [("o.json", text(r#"{"k": "first"}"#)), ("p.json", text(r#"{"k": "last"}"#))];
+        let files = files.map(|(file, content)| (file.to_owned(), content));
+        let left = BTreeMap::from([("c".to_owned(), BTreeMap::from(files))]);
+        let kept = kept(Dialect::QuarksJob, &spec, false, &left);
+        let values: Vec<_> = kept.wanted.iter().map(|it| it.data["k"].as_slice()).collect();
+        assert_eq!(values, [b"last"], "versioned: {versioned}");
+        let faults: Vec<_> = kept.faults.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(faults, ["several files go into secret/one: the last is kept"]);
+    }
 }

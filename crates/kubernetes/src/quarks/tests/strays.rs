@@ -12,6 +12,11 @@ use crate::quarks::table::{Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
 fn resource(version: u64, ended: &[u64]) -> Resource {
+    of("owner", version, 1, ended)
+}
+
+/// The same of this uid, whose last run is this one.
+fn of(uid: &str, version: u64, last: u64, ended: &[u64]) -> Resource {
     let history: Vec<Value> = ended
         .iter()
         .map(|id| {
@@ -21,12 +26,11 @@ fn resource(version: u64, ended: &[u64]) -> Resource {
             })
         })
         .collect();
-    let record =
-        json!({"last": 1, "open": [{"id": 1, "trigger": "now", "at": "2026-01-01T00:00:00Z"}]});
+    let record = json!({"last": last, "open": [{"id": last, "trigger": "now", "at": "2026-01-01T00:00:00Z"}]});
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
         "metadata": {
-            "name": "a", "namespace": "n", "uid": "owner", "resourceVersion": version.to_string(),
+            "name": "a", "namespace": "n", "uid": uid, "resourceVersion": version.to_string(),
             "annotations": {"manciple.dev/runs": record.to_string()},
         },
         "spec": {}, "status": {"history": history},
@@ -172,4 +176,51 @@ fn a_pod_that_outlives_its_job_is_forgotten_when_it_goes() {
         // Before all is listed its Job may be there, and want to know.
         assert_eq!(table.with_pods(), usize::from(!listed), "listed: {listed}");
     }
+}
+
+#[test]
+fn whose_job_belongs_to_nobody_any_more_is_one() {
+    let [_, waits, _] = stages();
+    let mut replaced = table();
+    replaced.learn_pod(waits.clone());
+    replaced.learn(of("another", 2, 1, &[]));
+    let mut removed = table();
+    removed.learn_pod(waits.clone());
+    removed.forget(&resource(1, &[]).key());
+    for (name, mut table) in [("another is there in its place", replaced), ("it is gone", removed)]
+    {
+        assert_eq!((strays(&table), table.with_pods()), (1, 0), "{name}");
+        // What a watch says of it later.
+        table.learn_pod(waits.clone());
+        assert_eq!(strays(&table), 1, "{name}");
+    }
+}
+
+#[test]
+fn whose_run_the_history_has_forgotten_is_one() {
+    let [_, waits, _] = stages();
+    let mut table = Table::new(2, b"key");
+    let ended: Vec<u64> = (5..15).rev().collect();
+    table.learn(of("owner", 1, 14, &ended));
+    table.learn_job(job());
+    table.learn_pod(waits);
+    assert_eq!((strays(&table), table.with_pods()), (1, 0));
+}
+
+#[test]
+fn a_pod_whose_end_no_watch_has_told_is_forgotten_with_the_next_list() {
+    let [_, waits, _] = stages();
+    for (scope, listed, left) in
+        [(None, &[][..], 0), (Some("n"), &[], 0), (Some("other"), &[], 1), (None, &["u"], 1)]
+    {
+        let listed = listed.iter().map(|uid| std::sync::Arc::from(*uid)).collect();
+        let mut table = Table::new(2, b"key");
+        table.learn_pod(waits.clone());
+        table.keep_pods(scope, &listed);
+        assert_eq!((strays(&table), table.with_pods()), (left, left), "{scope:?} {listed:?}");
+    }
+    let mut table = table();
+    table.learn_pod(waits);
+    table.keep_pods(None, &Default::default());
+    assert_eq!(table.with_pods(), 1, "what it has left is wanted by its run");
 }

@@ -1,0 +1,85 @@
+//! Pods whose sidecar waits to be told that all else has ended, though no run goes on that would tell it: plain state.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::seen::{SeenJob, SeenPod};
+use super::table::Table;
+
+/// A pod whose sidecar waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+    pub(super) uid: Arc<str>,
+    /// The uid of its Job.
+    pub(super) job: Arc<str>,
+}
+
+impl Waiting {
+    /// `None` if it does not wait for us.
+    pub(super) fn of(pod: &SeenPod) -> Option<Self> {
+        let [namespace, name, uid, job] =
+            [&pod.namespace, &pod.name, &pod.uid, &pod.job].map(Arc::clone);
+        (pod.waits_for_us && !pod.gone).then_some(Self { namespace, name, uid, job })
+    }
+}
+
+impl Table {
+    /// These Jobs are gone, or nobody's any more: what is known of their pods goes, but for those that wait.
+    pub(super) fn release<'j>(&mut self, jobs: impl IntoIterator<Item = &'j SeenJob>) {
+        for job in jobs {
+            self.owners.remove(&job.uid);
+            let pods = self.pods.remove(&job.uid).unwrap_or_default();
+            self.strays.extend(waiting(&pods));
+        }
+    }
+
+    /// A list of pods has no others of a scope than these. What one of a known Job has left is wanted until its run is
+    /// settled; the others nobody would ever forget.
+    pub(super) fn keep_pods(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) {
+        let is_gone = |namespace: &str, uid: &Arc<str>| {
+            scope.is_none_or(|scope| scope == namespace) && !listed.contains(uid)
+        };
+        self.strays.retain(|uid, stray| !is_gone(&stray.namespace, uid));
+        let owners = &self.owners;
+        self.pods.retain(|job, pods| {
+            if !owners.contains_key(job) {
+                pods.retain(|uid, pod| !is_gone(&pod.namespace, uid));
+            }
+            !pods.is_empty()
+        });
+    }
+
+    pub(super) fn note_stray(&mut self, pod: &SeenPod) {
+        match Waiting::of(pod).filter(|it| !self.goes_on(&it.job)) {
+            Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
+            None => drop(self.strays.remove(&pod.uid)),
+        }
+    }
+
+    /// The pods that wait for us though their Job is gone or their run is over. A watch of pods may be before that of
+    /// Jobs: one whose run goes on is none.
+    pub(super) fn strays(&self) -> Vec<Waiting> {
+        self.strays.values().filter(|stray| !self.goes_on(&stray.job)).cloned().collect()
+    }
+
+    /// Whether the run of a Job is known, and not over.
+    fn goes_on(&self, job: &str) -> bool {
+        self.owners.get(job).is_some_and(|key| !self.is_over(key, job))
+    }
+
+    /// The sidecar of a pod was told that the others have ended.
+    pub(super) fn told(&mut self, uid: &str) {
+        self.strays.remove(uid);
+        let pods = self.pods.values_mut().filter_map(|pods| pods.get_mut(uid));
+        pods.for_each(|pod| pod.waits_for_us = false);
+    }
+}
+
+/// Those of these pods that wait for us.
+pub(super) fn waiting(
+    pods: &BTreeMap<Arc<str>, SeenPod>,
+) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
+    pods.values().filter_map(Waiting::of).map(|it| (Arc::clone(&it.uid), it))
+}

@@ -1,0 +1,138 @@
+//! Versioned Secrets: how they are made, and who runs for them.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::harness::{Town, pod, spec};
+use super::output::makes;
+
+/// By now a change would have a run.
+const SOON: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_count_up_and_are_made_for_what_is_new() {
+    let town = Town::new("versions").await;
+    let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
+    let options = json!({"name": "v", "versioned": true, "secretAnnotations": {"note": "Kept"}});
+    town.create("a", makes(&script("1"), options.clone())).await;
+    for (run, value, made) in [(1, "1", "v-v1"), (2, "1", "v-v1"), (3, "2", "v-v2")] {
+        if run > 1 {
+            let mut spec = makes(&script(value), options.clone());
+            spec["trigger"]["strategy"] = json!("now");
+            town.patch("a", json!({"spec": spec})).await;
+        }
+        let ended = town.ended("a", run).await;
+        assert_eq!(ended["made"], json!([made]), "{ended}");
+    }
+    assert!(town.secret("v-v3").await.is_none());
+    let secret = town.secret("v-v2").await.unwrap();
+    assert_eq!(secret.immutable, Some(true));
+    let labels = secret.metadata.labels.unwrap();
+    assert_eq!(labels["quarks.cloudfoundry.org/secret-kind"], "versionedSecret");
+    assert_eq!(labels["quarks.cloudfoundry.org/secret-version"], "2");
+    let annotations = secret.metadata.annotations.unwrap();
+    assert_eq!(annotations["quarks.cloudfoundry.org/source-description"], "created by quarksJob");
+    assert_eq!(annotations["note"], "Kept");
+    let owner = secret.metadata.owner_references.unwrap().remove(0);
+    assert_eq!((owner.kind.as_str(), owner.controller), ("QuarksJob", Some(true)));
+    assert_eq!(owner.block_owner_deletion, Some(false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_runs_whoever_refers_to_it() {
+    let town = Town::new("chain").await;
+    let script = |value: &str| format!(r#"echo '{{"k": "{value}"}}' > /mnt/quarks/o.json"#);
+    let options = json!({"name": "link", "versioned": true});
+    let mut reader = spec("once", &{
+        let mut pod = pod(r#"echo "{\"read\": \"$k\"}" > /mnt/quarks/o.json"#);
+        pod["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "link-v1"}}]);
+        pod
+    });
+    reader["updateOnConfigChange"] = json!(true);
+    reader["output"] = json!({"outputMap": {"c": {"o.json": {"name": "read"}}}});
+    town.create("reader", reader).await;
+    town.create("writer", makes(&script("1"), options.clone())).await;
+    town.ended("reader", 1).await;
+    assert_eq!(town.data("read").await["read"], "1");
+    town.patch("writer", json!({"spec": makes(&script("2"), options)})).await;
+    town.trigger("writer", "now").await;
+    let run = town.ended("reader", 2).await;
+    assert_eq!(run["trigger"], "config-change");
+    assert_eq!(town.data("read").await["read"], "2");
+}
+
+/// Runs for the versions of `link`, and begins without them if it need not have any.
+fn reads(optional: bool) -> Value {
+    let mut reader = spec("once", &{
+        let mut pod = pod("true");
+        let of = json!({"name": "link-v1", "optional": optional});
+        pod["containers"][0]["envFrom"] = json!([{"secretRef": of}]);
+        pod
+    });
+    reader["updateOnConfigChange"] = json!(true);
+    reader
+}
+
+impl Town {
+    /// Somebody writes a version.
+    async fn write(&self, version: u64, value: &str) {
+        self.make_secret(json!({
+            "apiVersion": "v1", "kind": "Secret", "immutable": true,
+            "metadata": {
+                "name": format!("link-v{version}"),
+                "labels": {"quarks.cloudfoundry.org/secret-kind": "versionedSecret"},
+            },
+            "stringData": {"k": value},
+        }))
+        .await;
+    }
+
+    /// Somebody removes one.
+    async fn remove(&self, version: u64) {
+        let name = format!("link-v{version}");
+        self.cluster.api::<Secret>().delete(&name, &Default::default()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_in_place_of_one_that_was_removed_counts_if_it_is_another() {
+    let mut town = Town::new("again").await;
+    town.write(1, "one").await;
+    town.write(2, "two").await;
+    town.create("a", reads(false)).await;
+    town.ended("a", 1).await;
+    town.remove(2).await;
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 1, "what is left is no news");
+    town.write(2, "two").await;
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 1, "it is there as it was");
+    town.remove(2).await;
+    town.write(2, "other").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+    // Whatever makes them is made anew, while nobody looks, and counts from the first.
+    town.kill();
+    town.remove(1).await;
+    town.remove(2).await;
+    town.write(1, "anew").await;
+    town.start().await;
+    assert_eq!(town.ended("a", 3).await["trigger"], "config-change");
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_all_go_are_no_change_to_who_can_do_without() {
+    let town = Town::new("all-go").await;
+    town.write(1, "one").await;
+    town.create("a", reads(true)).await;
+    town.ended("a", 1).await;
+    town.remove(1).await;
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 1);
+    town.write(1, "other").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+}
