@@ -30,7 +30,7 @@ pub(crate) struct ServerTime {
     heard: AtomicI64,
     /// Since when no call was answered, by our clock; 0: the last one was.
     silent: AtomicI64,
-    /// Since when it is there again after it was away, in milliseconds since 1970 by its own time; 0: ever.
+    /// Since when it is known to be there, in milliseconds since 1970 by its own time; 0: nobody has asked it yet.
     back: AtomicI64,
 }
 
@@ -81,8 +81,9 @@ impl ServerTime {
         Self { clock, behind, heard, silent, back }
     }
 
-    /// Since when the API server answers, in milliseconds since 1970: now while it is away, and 0 if it never was, for
-    /// longer than [`AWAY`]. What is noticed by those alone whose calls had no answer.
+    /// Since when the API server answers, in milliseconds since 1970: now while it is away, for longer than [`AWAY`], and
+    /// otherwise since it was for the last time, or since it was first asked: whoever has just begun cannot know more. What
+    /// is noticed by those alone whose calls had no answer.
     pub(crate) fn back(&self) -> i64 {
         let silent = self.silent.load(Ordering::Acquire);
         let is_away = silent != 0 && self.ours().saturating_sub(silent) >= AWAY;
@@ -97,11 +98,13 @@ impl ServerTime {
         // Not the latest of all: our clock may have been set back.
         self.heard.store(received, Ordering::Relaxed);
         let silent = self.silent.load(Ordering::Acquire);
+        let behind = self.behind.load(Ordering::Relaxed);
         if silent != 0 && received.saturating_sub(silent) >= AWAY {
-            let behind = self.behind.load(Ordering::Relaxed);
             self.back.store(received.saturating_add(behind), Ordering::Relaxed);
             let seconds = received.saturating_sub(silent) / 1000;
             tracing::info!(seconds, "the API server answers again");
+        } else if self.back.load(Ordering::Relaxed) == 0 {
+            self.back.store(received.saturating_add(behind), Ordering::Relaxed);
         }
         // Last: whoever finds it cleared finds since when.
         self.silent.store(0, Ordering::Release);
@@ -209,14 +212,15 @@ mod tests {
     fn it_is_remembered_since_when_it_answers_again() {
         use http::StatusCode;
         let (ok, down) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
-        let cases: [(&str, &[Call], i64); 7] = [
-            ("always there", &[(1_000, 1_010, Some(ok)), (90_000, 90_001, Some(ok))], 0),
+        let cases: [(&str, &[Call], i64); 8] = [
+            ("always there", &[(1_000, 1_010, Some(ok)), (90_000, 90_001, Some(ok))], 1_010),
             (
                 "one call hangs, and others are answered",
                 &[(20_000, 20_010, Some(ok)), (1_000, 21_000, None), (21_050, 21_100, Some(ok))],
-                0,
+                20_010,
             ),
-            ("one call failed", &[(1_000, 1_010, None), (1_500, 1_510, Some(ok))], 0),
+            ("one call failed", &[(1_000, 1_010, None), (1_500, 1_510, Some(ok))], 1_510),
+            ("never answered", &[(1_000, 1_010, None)], 0),
             (
                 "away",
                 &[(1_000, 1_010, None), (3_000, 3_010, None), (6_500, 6_510, Some(ok))],
@@ -236,7 +240,7 @@ mod tests {
                     (8_000, 8_010, None),
                     (9_000, 9_010, Some(ok)),
                 ],
-                0,
+                2_010,
             ),
         ];
         for (name, calls, expected) in cases {
@@ -247,7 +251,75 @@ mod tests {
                     None => time.unanswered(sent),
                 }
             }
-            assert_eq!(time.back(), expected, "{name}");
+            assert_eq!(time.back.load(Ordering::Relaxed), expected, "{name}");
+        }
+    }
+
+    /// A clock that stands until it is set.
+    #[derive(Default)]
+    struct Still(AtomicI64);
+
+    impl Still {
+        fn goes_on(&self, milliseconds: i64) {
+            self.0.fetch_add(milliseconds, Ordering::Relaxed);
+        }
+    }
+
+    #[async_trait]
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0.load(Ordering::Relaxed).unsigned_abs())
+        }
+
+        async fn sleep(&self, _: Duration) {}
+    }
+
+    #[tokio::test]
+    async fn a_client_learns_from_each_call_whether_the_api_server_is_there() {
+        let server = tower::service_fn(|request: http::Request<Body>| async move {
+            let status = match request.uri().path() {
+                "/there" => 200,
+                "/store-away" => 503,
+                "/away" => return Err(std::io::Error::other("nobody listens")),
+                _ => std::future::pending().await,
+            };
+            Ok(http::Response::builder().status(status).body(Body::empty()).unwrap())
+        });
+        let clock = Arc::new(Still::default());
+        clock.goes_on(1_000_000);
+        let base = Client::new(server, "n");
+        let (client, time) = ServerTime::by(Arc::clone(&clock) as _, &base, "n");
+        let ask = |path: &str| {
+            let request = http::Request::get(path).body(Body::empty()).unwrap();
+            let client = client.clone();
+            async move { client.send(request).await.map(|answer| answer.status().as_u16()) }
+        };
+        assert_eq!(time.back(), 0, "nobody has asked it");
+        assert_eq!(ask("/there").await.unwrap(), 200);
+        assert_eq!(time.back(), 1_000_000);
+        for path in ["/away", "/store-away", "/hangs"] {
+            clock.goes_on(60_000);
+            ask("/there").await.unwrap();
+            let before = time.back();
+            clock.goes_on(1_000);
+            if path == "/hangs" {
+                // A client hands its calls to a task of its own.
+                let a_while = Duration::from_millis(100);
+                let mut hanging = Box::pin(ask(path));
+                assert!(tokio::time::timeout(a_while, &mut hanging).await.is_err());
+                clock.goes_on(AWAY);
+                drop(hanging);
+            } else {
+                let _ = ask(path).await;
+                assert_eq!(time.back(), before, "{path}, just now");
+                clock.goes_on(AWAY);
+            }
+            assert_eq!(time.back(), Clock::now(&*clock).0.cast_signed(), "{path}");
+            clock.goes_on(10);
+            let back = Clock::now(&*clock).0.cast_signed();
+            ask("/there").await.unwrap();
+            clock.goes_on(1_000);
+            assert_eq!(time.back(), back, "{path}: it answers again");
         }
     }
 

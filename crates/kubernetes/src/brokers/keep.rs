@@ -168,6 +168,8 @@ impl Keeper {
             if (publishes || state.behind) && self.is_overtaken(state).await {
                 state.turns.values_mut().for_each(|turn| turn.due = Some(now));
                 self.brokers.stand_down();
+                // Where there is nobody to ask, nothing else would say whose services are whose.
+                state.publish = true;
             }
             self.ask(state);
             if publishes {

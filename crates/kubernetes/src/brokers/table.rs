@@ -99,16 +99,32 @@ impl Brokers {
     ) -> Result<JobSettings, String> {
         let table = self.lock();
         let Some(entry) = owner(&table, service) else {
-            return Err(format!(
-                "no Broker has the service {service} any more: create the Broker again that had it, \
-                 then retry"
-            ));
+            return Err(self.without_owner(&table, service));
         };
         let name = &entry.resource.name;
         let spec = self.spec(entry).map_err(|faults| {
             format!("the Broker {name} cannot be used: {}; mend it, then retry", list(&faults))
         })?;
         Ok(spec.settings(&self.base, name, Some(plan)))
+    }
+
+    /// Why nobody has a service: it may be one that nobody has heard of yet.
+    fn without_owner(&self, table: &BTreeMap<String, Entry>, service: &ServiceId) -> String {
+        let unheard = |entry: &&Entry| !entry.is_known() && self.spec(entry).is_ok();
+        let names: Vec<&str> =
+            table.values().filter(unheard).map(|it| it.resource.name.as_str()).collect();
+        match names.as_slice() {
+            [] if self.is_merged.load(Ordering::Relaxed) => format!(
+                "no Broker has the service {service} any more: create the Broker again that had it, \
+                 then retry"
+            ),
+            [] => format!("it is not known yet which Broker has the service {service}: retry"),
+            names => format!(
+                "no Broker is known to have the service {service}, and there is no catalog yet of {}: \
+                 its status says why; mend that, then retry",
+                names.join(", ")
+            ),
+        }
     }
 
     /// All that can be asked, as they are now.
@@ -179,13 +195,7 @@ impl Brokers {
 
     /// Whether it is known of each service whose it is.
     pub(super) fn are_known(&self) -> bool {
-        // What one has that has never answered is in its status, if that was ever written.
-        let answered = |entry: &Entry| match entry.answer {
-            Some((_, Answer::Good)) => true,
-            Some((_, Answer::Bad { .. })) => entry.part.is_some() || !entry.services.is_empty(),
-            None => false,
-        };
-        let known = |entry: &Entry| answered(entry) || self.spec(entry).is_err();
+        let known = |entry: &Entry| entry.is_known() || self.spec(entry).is_err();
         let merged = self.is_merged.load(Ordering::Relaxed);
         merged && self.lock().values().all(known)
     }
@@ -311,6 +321,15 @@ impl Entry {
     fn new(resource: Arc<Resource>) -> Self {
         let services = resource.services.clone();
         Self { resource, part: None, answer: None, asking: None, services, refused: Vec::new() }
+    }
+
+    /// Whether it is known what it has. Of one that has never answered that is in its status, if it was ever written.
+    fn is_known(&self) -> bool {
+        match self.answer {
+            Some((_, Answer::Good)) => true,
+            Some((_, Answer::Bad { .. })) => self.part.is_some() || !self.services.is_empty(),
+            None => false,
+        }
     }
 
     fn given(&self) -> Option<Given<'_>> {

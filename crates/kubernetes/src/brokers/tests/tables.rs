@@ -182,9 +182,11 @@ fn nobody_is_said_to_have_a_service_before_it_is_known_who_has_what() {
     let brokers = brokers();
     brokers.learn(&all(&[plain("a")]), true);
     assert!(!brokers.are_known(), "nobody was asked");
+    assert!(image(&brokers, "s").contains("no catalog yet of a: its status says why"));
     answered(&brokers, "a", failed());
     let _ = brokers.merged();
     assert!(!brokers.are_known(), "it did not answer, and no status says what it has");
+    assert!(image(&brokers, "s").contains("no catalog yet of a: its status says why"));
     answered(&brokers, "a", offer("s:s p"));
     put_in_force(&brokers);
     assert!(brokers.are_known());
@@ -194,7 +196,7 @@ fn nobody_is_said_to_have_a_service_before_it_is_known_who_has_what() {
     brokers.stand_down();
     brokers.learn(&all(&[plain("a")]), false);
     answered(&brokers, "a", failed());
-    assert!(image(&brokers, "s").contains("create the Broker again"));
+    assert!(image(&brokers, "s").contains("it is not known yet which Broker has"));
     assert!(!brokers.are_known(), "statuses are behind");
     put_in_force(&brokers);
     assert_eq!(image(&brokers, "s"), "a:1");
@@ -206,6 +208,9 @@ fn nobody_is_said_to_have_a_service_before_it_is_known_who_has_what() {
     assert!(brokers.are_known(), "its status says what it has");
     brokers.learn(&all(&[]), true);
     assert!(brokers.are_known(), "nobody is there");
+    assert!(image(&brokers, "t").contains("create the Broker again"));
+    brokers.stand_down();
+    assert!(image(&brokers, "t").contains("it is not known yet which Broker has"));
 }
 
 #[test]
