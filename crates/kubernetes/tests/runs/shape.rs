@@ -96,6 +96,11 @@ impl Shape {
         Self { policy, ..shape }
     }
 
+    /// Of one that is deleted and made anew, and with which all goes that it has left.
+    pub(crate) fn of_one_deleted(random: &mut Random) -> Self {
+        Self { kept: Kept::Versions, ..Self::any(random) }
+    }
+
     pub(crate) fn manifest(&self, name: &str, causes: &Causes) -> Value {
         let mut container = json!({"name": "c", "image": "none"});
         if !self.sidecar {

@@ -36,6 +36,8 @@ pub(crate) struct Tally {
     pub(crate) stolen: u64,
     pub(crate) runs: usize,
     versions: usize,
+    /// Those that were deleted and made anew.
+    deleted: usize,
     /// Secrets and ConfigMaps that were written over.
     plain: usize,
     extended: usize,
@@ -53,6 +55,7 @@ impl Sum for Tally {
         self.stolen += other.stolen;
         self.runs += other.runs;
         self.versions += other.versions;
+        self.deleted += other.deleted;
         self.plain += other.plain;
         self.extended += other.extended;
         self.sidecars += other.sidecars;
@@ -80,6 +83,7 @@ impl Tally {
         self.passed_over += user.passed_over;
         self.replaced += history.iter().filter(|run| run["reason"] == REPLACED).count();
         match user.manner {
+            Manner::Deleted => self.deleted += 1,
             Manner::Timed => self.timed += runs,
             Manner::Dependent { .. } => self.dependent += runs,
             _ => {}
@@ -252,6 +256,18 @@ async fn failures(town: &Town, user: &User, history: &[Value]) {
     let failed = history.iter().filter(|run| run["succeeded"] == false && !is_taken(run));
     let mut named = failed.filter_map(|run| run["job"].as_str());
     assert!(user.is_robbed() || named.all(|job| jobs.contains(job)), "{history:#?} of {jobs:?}");
+}
+
+/// What one has left that was deleted, by name: Kubernetes is to take it away with that.
+async fn orphans(town: &Town, users: &[User]) -> Vec<String> {
+    let mut orphans = Vec::new();
+    for user in users.iter().filter(|user| user.manner == Manner::Deleted) {
+        let uid = user.get().await.metadata.uid.unwrap_or_default();
+        let base = format!("{}-v", user.shape.kept_as(&user.name));
+        let is_one = |it: &Output| it.name.starts_with(&base) && !it.owners.contains(&uid);
+        orphans.extend(secrets(town).await.into_iter().filter(is_one).map(|it| it.name));
+    }
+    orphans
 }
 
 /// What a user's runs are kept in, by name: what those have left that succeeded, and nothing else.
@@ -429,5 +445,6 @@ async fn left(town: &Town, users: &[User]) -> Vec<String> {
             left.push(format!("{} has to run", user.name));
         }
     }
+    left.extend(orphans(town, users).await);
     left
 }

@@ -54,6 +54,8 @@ pub(crate) enum Manner {
     Follower,
     /// As an errand, and somebody takes Jobs and pods away by hand.
     Robbed,
+    /// Runs once, and is deleted in mid-run and made anew under its name, again and again.
+    Deleted,
     /// Runs once, for something that comes late.
     Late,
     /// Runs when another has succeeded, once or each time.
@@ -125,7 +127,11 @@ pub(crate) fn at(run: &Value, member: &str) -> i64 {
 
 impl User {
     pub(crate) fn all(town: &Arc<Town>, random: &Random, seed: u64) -> Vec<Self> {
-        let second = if seed.is_multiple_of(3) { Manner::Robbed } else { Manner::Errand };
+        let second = match seed % 3 {
+            0 => Manner::Robbed,
+            1 => Manner::Errand,
+            _ => Manner::Deleted,
+        };
         let fourth = match seed / 2 % 4 {
             0 => Manner::Late,
             1 => Manner::Timed,
@@ -137,6 +143,7 @@ impl User {
             let mut shapes = random.part(200 + number);
             let shape = match manner {
                 Manner::Robbed => Shape::of_one_robbed(&mut shapes),
+                Manner::Deleted => Shape::of_one_deleted(&mut shapes),
                 _ => Shape::any(&mut shapes),
             };
             Self::new(town, random.part(number), manner, shape, number)
@@ -159,6 +166,7 @@ impl User {
             Manner::Errand => "errand",
             Manner::Follower => "follower",
             Manner::Robbed => "robbed",
+            Manner::Deleted => "deleted",
             Manner::Late => "late",
             Manner::Dependent { .. } => "dependent",
             Manner::Timed => "timed",
@@ -195,6 +203,7 @@ impl User {
         self.pause(600).await;
         match self.manner {
             Manner::Errand | Manner::Robbed => self.errand().await,
+            Manner::Deleted => self.deleted().await,
             Manner::Follower => self.follower().await,
             Manner::Late => self.late().await,
             Manner::Dependent { follows } => self.dependent(follows).await,
@@ -366,8 +375,31 @@ impl User {
         }
     }
 
+    /// Whether Jobs of it go that nobody says the end of.
     pub(crate) fn is_robbed(&self) -> bool {
-        self.manner == Manner::Robbed
+        matches!(self.manner, Manner::Robbed | Manner::Deleted)
+    }
+
+    async fn deleted(&mut self) {
+        self.create("once", false).await;
+        for _ in 1..ROUNDS {
+            self.pause(1500).await;
+            let params = match self.random.below(2) {
+                0 => DeleteParams::background(),
+                _ => DeleteParams::foreground(),
+            };
+            let resources = self.resources();
+            let uid = self.get().await.metadata.uid;
+            let is_gone = || async {
+                let _ = resources.delete(&self.name, &params).await;
+                let found = resources.get_opt(&self.name).await.ok()?;
+                found.is_none_or(|found| found.metadata.uid != uid).then_some(())
+            };
+            until("gone", is_gone).await;
+            self.create("once", false).await;
+        }
+        self.triggers = 1;
+        self.until("done", |it| it["spec"]["trigger"]["strategy"] == "done").await;
     }
 
     async fn follower(&mut self) {
