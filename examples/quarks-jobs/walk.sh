@@ -115,6 +115,17 @@ ended backup 1 Completed
 now backup
 ended backup 2 Completed
 
+# The overlay that is here is strict.
+if [ -z "${CONTROLLER:-}" ]; then
+    say "What would do nothing where it stands is to be mended first"
+    in_jobs patch quarksjob backup --type merge --patch \
+        '{"spec":{"trigger":{"strategy":"now"},"template":{"backoffLimit":2}}}'
+    waits() { of backup '.status.conditions[?(@.type=="Waiting")].message' | grep "$1"; }
+    until_so "it says what is wrong" waits 'spec.template.backoffLimit: does nothing here'
+    in_jobs patch quarksjob backup --type merge --patch '{"spec":{"template":{"backoffLimit":null}}}'
+    ended backup 3 Completed
+fi
+
 say "A one-off, and its output"
 run one-off.yaml
 in_jobs wait --for condition=Succeeded quarksjob/password --timeout 60s
@@ -129,6 +140,26 @@ holds page html '<p>Good morning</p>'
 in_jobs patch configmap greeting --patch '{"data":{"WORDS":"Good evening"}}'
 ended page 2 Completed
 holds page html '<p>Good evening</p>'
+
+say "One that hangs, and is replaced when its configuration is mended"
+run replace.yaml
+hangs() { in_jobs get pods --selector quarks.cloudfoundry.org/qjob-name=import --output name \
+    --field-selector status.phase=Running | grep -q .; }
+until_so "the first run hangs" hangs
+in_jobs patch configmap server --patch '{"data":{"ADDRESS":"db.example"}}'
+ended import 2 Completed
+[ "$(of import '.status.history[?(@.id==1)].reason')" = Replaced ] || fail "the first run was to be replaced"
+
+say "One that waits for a Secret, and not for another"
+run mounts.yaml
+waits_for_ca() { of certificate-bundle '.status.conditions[?(@.type=="Waiting")].message' |
+    grep -qx 'it waits for secret/ca'; }
+until_so "it says what it waits for" waits_for_ca
+in_jobs create secret generic ca --from-literal ca.crt=authority
+ended certificate-bundle 1 Completed
+holds bundle authorities authority
+[ "$(in_jobs get secret bundle --output 'jsonpath={.metadata.annotations.example\.org/renewed-by}')" = certificate-bundle ] ||
+    fail "the Secret bundle is not annotated"
 
 say "Versions: each new one is read"
 run versions.yaml
