@@ -144,7 +144,8 @@ impl Controller {
         let selector = format!("controller-uid={}", job.uid);
         let pods = self.api::<Pod>(&job.namespace);
         let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;
-        let listed: Vec<SeenPod> = listed.iter().filter_map(SeenPod::of).collect();
+        let listed = listed.iter().filter_map(SeenPod::of);
+        let listed: Vec<SeenPod> = listed.filter(|pod| !pod.orphan).collect();
         let of_listed = || listed.iter().filter(counts);
         if let Some(pod) = report::chosen(of_listed()) {
             return Ok(Some(pod.clone()));

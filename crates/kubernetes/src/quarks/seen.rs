@@ -123,6 +123,8 @@ pub(super) struct SeenPod {
     pub(super) version: u64,
     /// The uid of its Job.
     pub(super) job: Arc<str>,
+    /// It was left behind when its Job went.
+    pub(super) orphan: bool,
     /// All containers of the template have ended well.
     pub(super) succeeded: bool,
     /// They are over, well or not.
@@ -171,11 +173,14 @@ pub(super) struct SeenEnd {
 }
 
 impl SeenPod {
-    /// `None`: of no Job; one that was left behind when its Job went, for one.
+    /// `None`: of no Job.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let mut owners = metadata.owner_references.iter().flatten();
-        let job = owners.find(|owner| owner.kind == "Job" && owner.controller == Some(true))?;
+        let owner = owners.find(|owner| owner.kind == "Job" && owner.controller == Some(true));
+        // What was left behind when its Job went says only by this whose it was.
+        let label = |name: &str| metadata.labels.as_ref()?.get(name);
+        let job = owner.map(|owner| &owner.uid).or_else(|| label("controller-uid"))?;
         let status = pod.status.as_ref();
         let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
@@ -211,7 +216,8 @@ impl SeenPod {
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
-            job: job.uid.as_str().into(),
+            job: job.as_str().into(),
+            orphan: owner.is_none(),
             succeeded,
             over: succeeded || all_over || phase == "Failed",
             lingers: all_over && goes_on,

@@ -52,7 +52,8 @@ impl Table {
     }
 
     pub(super) fn note_stray(&mut self, pod: &SeenPod) {
-        match Waiting::of(pod).filter(|it| !self.goes_on(&it.job)) {
+        // Of an orphan no more may be told by then.
+        match Waiting::of(pod).filter(|it| pod.orphan || !self.goes_on(&it.job)) {
             Some(waiting) => drop(self.strays.insert(Arc::clone(&pod.uid), waiting)),
             None => drop(self.strays.remove(&pod.uid)),
         }

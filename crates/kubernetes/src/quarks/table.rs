@@ -394,6 +394,9 @@ impl Table {
     pub(super) fn learn_pod(&mut self, pod: SeenPod) -> Option<Key> {
         let key = self.owners.get(&pod.job).cloned();
         self.note_stray(&pod);
+        if pod.orphan && !pod.gone {
+            return None;
+        }
         // Pods of runs that are over may stay for as long as their logs are wanted.
         if let Some(over) = key.as_ref().filter(|key| self.is_over(key, &pod.job)) {
             let mut jobs =

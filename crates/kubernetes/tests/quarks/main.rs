@@ -12,6 +12,8 @@ mod defects;
 mod extended;
 mod forged;
 mod harness;
+mod life;
+mod limits;
 mod output;
 mod planted;
 mod podstate;

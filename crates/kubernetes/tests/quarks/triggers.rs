@@ -184,18 +184,6 @@ async fn one_that_is_replaced_in_mid_run_is_not_run_again_for_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_deleted_in_mid_run_takes_its_job_along() {
-    let town = Town::new("deleted").await;
-    town.create("a", spec("once", &pod("sleep 600"))).await;
-    town.until("a", "triggered", |it| it["spec"]["trigger"]["strategy"] == "done").await;
-    while town.pods().await.is_empty() {
-        sleep(Duration::from_millis(100)).await;
-    }
-    town.jobs().delete("a", &DeleteParams::background()).await.unwrap();
-    town.no_jobs().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_somebody_deletes_is_lost_and_not_run_again() {
     let town = Town::new("lost").await;
     town.create("a", spec("once", &pod("sleep 600"))).await;

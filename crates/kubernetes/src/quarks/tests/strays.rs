@@ -197,6 +197,48 @@ fn whose_job_belongs_to_nobody_any_more_is_one() {
 }
 
 #[test]
+fn what_was_left_behind_when_its_job_went_is_one_as_soon_as_it_waits() {
+    let [works, waits, ended] = stages().map(|pod| SeenPod { orphan: true, ..pod });
+    // A watch of Jobs may be behind that of pods.
+    for before in [true, false] {
+        let mut table = table();
+        table.learn_pod(SeenPod { orphan: false, version: 0, ..works.clone() });
+        if before {
+            table.forget_job(&job());
+        }
+        table.learn_pod(works.clone());
+        assert_eq!(strays(&table), 0, "its work goes on");
+        table.learn_pod(waits.clone());
+        if !before {
+            assert_eq!(strays(&table), 0, "its run goes on, as far as is known");
+            table.forget_job(&job());
+        }
+        assert_eq!((strays(&table), table.with_pods()), (1, 0), "before: {before}");
+        table.learn_pod(ended.clone());
+        assert_eq!(strays(&table), 0);
+    }
+}
+
+#[test]
+fn an_orphan_says_by_a_label_whose_it_was() {
+    let owner = json!([{
+        "apiVersion": "batch/v1", "kind": "Job", "name": "a-1", "uid": "j", "controller": true,
+    }]);
+    for (name, owners, labels, expected) in [
+        ("of a Job", owner, json!({"controller-uid": "j"}), Some(("j", false))),
+        ("left behind", json!([]), json!({"controller-uid": "j"}), Some(("j", true))),
+        ("of no Job", json!([]), json!({}), None),
+    ] {
+        let pod = serde_json::from_value(json!({"metadata": {
+            "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1",
+            "ownerReferences": owners, "labels": labels,
+        }}));
+        let seen = SeenPod::of(&pod.unwrap());
+        assert_eq!(seen.as_ref().map(|it| (&*it.job, it.orphan)), expected, "{name}");
+    }
+}
+
+#[test]
 fn whose_run_the_history_has_forgotten_is_one() {
     let [_, waits, _] = stages();
     let mut table = Table::new(2, b"key");
