@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kubernetes::quarks::{Controller, Counts, Dialect, Monitored, Settings, WORKERS};
+use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -25,7 +25,6 @@ pub(crate) struct Town {
     /// What is created and asked for.
     pub(crate) dialect: Dialect,
     controller: Option<JoinSet<()>>,
-    counted: Option<Arc<Controller>>,
 }
 
 impl Town {
@@ -59,7 +58,7 @@ impl Town {
             strict: false,
             verbatim_prefixes: false,
         };
-        Self { cluster, settings, dialect: Dialect::QuarksJob, controller: None, counted: None }
+        Self { cluster, settings, dialect: Dialect::QuarksJob, controller: None }
     }
 
     pub(crate) async fn start(&mut self) {
@@ -74,13 +73,8 @@ impl Town {
         let mut tasks = JoinSet::new();
         let keeps = Arc::clone(&lead);
         tasks.spawn(async move { keeps.keep().await });
-        tasks.spawn(Arc::clone(&controller).run(lead));
-        (self.controller, self.counted) = (Some(tasks), Some(controller));
-    }
-
-    /// What the controller that was started last has counted.
-    pub(crate) fn counts(&self) -> Counts {
-        self.counted.as_ref().expect("one was started").counts()
+        tasks.spawn(controller.run(lead));
+        self.controller = Some(tasks);
     }
 
     /// As a process that is killed: what it has not done is not done.

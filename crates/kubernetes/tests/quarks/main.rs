@@ -12,8 +12,6 @@ mod defects;
 mod extended;
 mod forged;
 mod harness;
-mod life;
-mod limits;
 mod output;
 mod planted;
 mod podstate;
