@@ -12,6 +12,7 @@ mod defects;
 mod extended;
 mod forged;
 mod harness;
+mod manifest;
 mod output;
 mod planted;
 mod podstate;
