@@ -9,6 +9,7 @@ mod beyond;
 mod budget;
 mod config;
 mod defects;
+mod deleted;
 mod extended;
 mod forged;
 mod harness;
