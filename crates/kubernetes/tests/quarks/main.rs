@@ -10,6 +10,7 @@ mod budget;
 mod config;
 mod defects;
 mod deleted;
+mod edits;
 mod extended;
 mod forged;
 mod harness;
