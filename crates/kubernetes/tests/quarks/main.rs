@@ -18,6 +18,7 @@ mod manifest;
 mod output;
 mod planted;
 mod podstate;
+mod sizes;
 mod triggers;
 mod upgrade;
 mod versions;
