@@ -18,6 +18,7 @@ mod manifest;
 mod output;
 mod planted;
 mod podstate;
+mod shown;
 mod sizes;
 mod triggers;
 mod upgrade;
