@@ -8,6 +8,7 @@ mod support;
 mod beyond;
 mod budget;
 mod config;
+mod counts;
 mod defects;
 mod deleted;
 mod edits;
