@@ -15,6 +15,7 @@ mod edits;
 mod extended;
 mod forged;
 mod harness;
+mod injected;
 mod manifest;
 mod output;
 mod planted;
