@@ -239,6 +239,13 @@ impl SeenPod {
     }
 }
 
+impl SeenPod {
+    /// Whether it goes on after its run, if nobody ends it.
+    pub(super) fn outlasts(&self) -> bool {
+        self.lingers || !(self.over || self.gone || self.going.is_some())
+    }
+}
+
 /// When it was given its node.
 fn placed(pod: &Pod) -> Option<i64> {
     let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());

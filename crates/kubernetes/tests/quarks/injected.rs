@@ -1,7 +1,11 @@
 //! Containers that somebody puts into pods on their way, as a mesh does: no template names them.
 
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use super::harness::{Town, pod, spec};
 
@@ -75,4 +79,66 @@ async fn what_was_put_into_a_pod_and_ends_by_itself_is_no_matter() {
         let run = town.ended("a", 1).await;
         assert_eq!((&run["reason"], &run["made"]), (&json!("Completed"), &json!(["a"])), "{run}");
     }
+}
+
+/// Kubernetes calls such a pod failed, and its Job: whoever hears that first is right all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_into_a_pod_and_fails_fails_no_run_that_did_its_work() {
+    for wraps in [true, false] {
+        let mut town = Town::still(if wraps { "fails" } else { "fails-sidecar" }).await;
+        town.settings.wraps = wraps;
+        town.start_with(injecting(&town, "exit 1")).await;
+        town.create("a", makes("a", "sleep 2")).await;
+        town.create("bad", makes("bad", "sleep 2; exit 3")).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!((&run["reason"], &run["made"]), (&json!("Completed"), &json!(["a"])), "{run}");
+        let run = town.ended("bad", 1).await;
+        assert_eq!((&run["succeeded"], &run["made"]), (&json!(false), &json!(["bad"])), "{run}");
+        // A sidecar waits to be told. Without one a Job may have ended before anybody looks.
+        if !wraps {
+            continue;
+        }
+        let mut late = makes("late", "sleep 6");
+        late["output"].as_object_mut().unwrap().remove("writeOnFailure");
+        town.create("late", late).await;
+        town.one_runs("late").await;
+        town.kill();
+        let is_over = |it: &Job| {
+            let status = it.status.as_ref();
+            let is_its = it.metadata.name.as_ref().is_some_and(|it| it.starts_with("late-"));
+            is_its && status.is_some_and(|it| it.conditions.is_some())
+        };
+        let over = async {
+            while !town.batch_jobs().await.iter().any(is_over) {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), over).await.expect("its Job ends");
+        town.start().await;
+        let run = town.ended("late", 1).await;
+        let found = (&run["reason"], &run["made"], &run["message"]);
+        assert_eq!(found, (&json!("Completed"), &json!(["late"]), &Value::Null), "{run}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_kubernetes_tries_again_though_the_work_is_done_does_not_go_on_after_the_run() {
+    let mut town = Town::still("tried-again").await;
+    town.start_with(injecting(&town, "exit 1")).await;
+    let mut spec = makes("a", "sleep 8");
+    spec["template"]["spec"]["backoffLimit"] = json!(2);
+    town.create("a", spec).await;
+    town.one_runs("a").await;
+    town.kill();
+    let again = async {
+        while town.pods().await.len() < 2 {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), again).await.expect("Kubernetes tries again");
+    town.start().await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["reason"], &run["made"]), (&json!("Completed"), &json!(["a"])), "{run}");
+    town.no_jobs().await;
+    town.nothing_runs().await;
 }
