@@ -91,3 +91,31 @@ async fn what_a_program_of_the_image_prints_holds_what_a_secret_does() {
     town.dialect = Dialect::ExtendedJob;
     of_each_size(&town, |name, bytes| prints(name, bytes, false)).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_beyond_all_that_one_agent_brings_is_said_and_the_rest_is_kept() {
+    const FILES: usize = 7;
+    for wraps in [true, false] {
+        let mut town = Town::still(if wraps { "sizes-all" } else { "sizes-all-sidecar" }).await;
+        town.settings.wraps = wraps;
+        town.start().await;
+        let file = |number: usize| format!("{number}.json");
+        let scripts =
+            (0..FILES).map(|it| format!("{{ {}; }} > /mnt/quarks/{}", writes(HELD), file(it)));
+        let mut spec = spec("once", &pod(&scripts.collect::<Vec<_>>().join("; ")));
+        let options = |it: usize| (file(it), json!({"name": format!("of-{it}")}));
+        let files: serde_json::Map<_, _> = (0..FILES).map(options).collect();
+        spec["output"] = json!({"outputMap": {"c": files}});
+        town.create("a", spec).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!(run["reason"], "OutputTooLarge", "{run}");
+        let made = run["made"].as_array().unwrap();
+        assert!((4..FILES).contains(&made.len()), "{run}");
+        let words = run["message"].as_str().unwrap();
+        let each = "it has 1048576 bytes, and with the other output there is no room";
+        assert_eq!(words.matches(each).count(), FILES - made.len(), "{words}");
+        for name in made {
+            assert_eq!(town.data(name.as_str().unwrap()).await["k"].len() + 8, HELD);
+        }
+    }
+}
