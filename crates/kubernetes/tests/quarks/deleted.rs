@@ -116,10 +116,9 @@ async fn one_that_is_deleted_while_no_controller_runs_leaves_nothing_and_another
     }
     sleep(Duration::from_secs(1)).await;
     town.kill();
-    for name in ["a", "b"] {
-        town.jobs().delete(name, &DeleteParams::background()).await.unwrap();
-    }
-    // Some of it is still there when the next one begins.
+    town.jobs().delete("a", &DeleteParams::background()).await.unwrap();
+    // This one is still there when the next controller begins.
+    town.jobs().delete("b", &DeleteParams::foreground()).await.unwrap();
     town.start().await;
     nothing_is_left(&town).await;
     town.create("a", keeps("a")).await;
@@ -131,21 +130,29 @@ async fn one_that_is_deleted_while_no_controller_runs_leaves_nothing_and_another
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_made_anew_at_once_runs_though_what_was_before_still_ends() {
-    let town = Town::new("anew").await;
-    town.create("a", late("made")).await;
-    town.one_runs("a").await;
-    sleep(Duration::from_secs(1)).await;
-    let before = town.batch_jobs().await.remove(0).metadata.name.unwrap();
-    town.jobs().delete("a", &DeleteParams::background()).await.unwrap();
-    let script = r#"echo '{"k": "new"}' > /mnt/quarks/o.json"#;
-    let output = json!({"outputMap": {"c": {"o.json": {"name": "made"}}}});
-    town.create("a", with_output(&pod(script), output)).await;
-    let run = town.ended("a", 1).await;
-    assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)), "{run}");
-    assert_ne!(run["job"], json!(before), "it has a Job of its own");
-    assert_eq!(town.data("made").await["k"], "new");
-    town.no_jobs().await;
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(town.data("made").await["k"], "new", "what was before writes no more");
-    assert_eq!(town.runs("a").await, 1);
+    for is_away in [false, true] {
+        let mut town = Town::new(if is_away { "anew-away" } else { "anew" }).await;
+        town.create("a", late("made")).await;
+        town.one_runs("a").await;
+        sleep(Duration::from_secs(1)).await;
+        let before = town.batch_jobs().await.remove(0).metadata.name.unwrap();
+        if is_away {
+            town.kill();
+        }
+        town.jobs().delete("a", &DeleteParams::background()).await.unwrap();
+        let script = r#"echo '{"k": "new"}' > /mnt/quarks/o.json"#;
+        let output = json!({"outputMap": {"c": {"o.json": {"name": "made"}}}});
+        town.create("a", with_output(&pod(script), output)).await;
+        if is_away {
+            town.start().await;
+        }
+        let run = town.ended("a", 1).await;
+        assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)), "{run}");
+        assert_ne!(run["job"], json!(before), "it has a Job of its own");
+        assert_eq!(town.data("made").await["k"], "new");
+        town.no_jobs().await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(town.data("made").await["k"], "new", "what was before writes no more");
+        assert_eq!(town.runs("a").await, 1);
+    }
 }
