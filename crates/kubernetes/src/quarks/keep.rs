@@ -19,6 +19,8 @@ use crate::calls::{CallError, call, find};
 /// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
 /// A kubelet writes at most 16 KiB as one.
 const STRAY_LINES: i64 = 512;
+/// Why Kubernetes gives up a Job whose pods have failed: each has ended.
+const EXCEEDED: &str = "BackoffLimitExceeded";
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
@@ -34,8 +36,13 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
+        if matches!(&job.end, Some(JobEnd::Failed(reason, _)) if reason == EXCEEDED) {
+            self.see_pods(job).await?;
+        }
         let failed = match &job.end {
             Some(JobEnd::Complete) => None,
+            // By what was put into its pods.
+            Some(JobEnd::Failed(..)) if job.wants.is_done(self.table().pods(job)) => None,
             Some(JobEnd::Failed(reason, message)) => Some((reason.clone(), message.clone())),
             // What was put into its pods goes on, and Kubernetes waits for it.
             None => match job.wants.end(self.table().pods(job)) {
@@ -125,6 +132,25 @@ impl Controller {
         Ok(by.unwrap_or(spec))
     }
 
+    /// A watch of pods may be behind that of Jobs: where none has ended of one that Kubernetes has given up, they are
+    /// asked for.
+    async fn see_pods(&self, job: &SeenJob) -> Result<(), CallError> {
+        if self.table().pods(job).any(|pod| pod.over) {
+            return Ok(());
+        }
+        let listed = self.pods_of(job).await?;
+        let mut table = self.table();
+        listed.into_iter().for_each(|pod| drop(table.learn_pod(pod)));
+        Ok(())
+    }
+
+    async fn pods_of(&self, job: &SeenJob) -> Result<Vec<SeenPod>, CallError> {
+        let selector = format!("controller-uid={}", job.uid);
+        let pods = self.api::<Pod>(&job.namespace);
+        let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;
+        Ok(listed.iter().filter_map(SeenPod::of).filter(|pod| !pod.orphan).collect())
+    }
+
     /// The pod whose output counts: of those that `failed`, if the run did. A watch may be behind that of the Job:
     /// where one is `needed`, it is asked for.
     async fn pod(
@@ -141,11 +167,7 @@ impl Controller {
         if seen.as_ref().is_some_and(|pod| pod.succeeded || job.end.is_some()) || !needed {
             return Ok(seen);
         }
-        let selector = format!("controller-uid={}", job.uid);
-        let pods = self.api::<Pod>(&job.namespace);
-        let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;
-        let listed = listed.iter().filter_map(SeenPod::of);
-        let listed: Vec<SeenPod> = listed.filter(|pod| !pod.orphan).collect();
+        let listed = self.pods_of(job).await?;
         let of_listed = || listed.iter().filter(counts);
         if let Some(pod) = report::chosen(of_listed()) {
             return Ok(Some(pod.clone()));

@@ -338,7 +338,12 @@ fn read(
         }
         Content::TooLarge(bytes) => {
             let held = MAX_SECRET_BYTES;
-            let why = format!("it has {bytes} bytes or more, of which a Secret holds {held}");
+            let why = match *bytes > held as u64 {
+                true => format!("it has {bytes} bytes or more, of which a Secret holds {held}"),
+                false => {
+                    format!("it has {bytes} bytes, and with the other output there is no room")
+                }
+            };
             return Err(("OutputTooLarge", why));
         }
         Content::NotText => return Err(invalid("it is not UTF-8".to_owned())),

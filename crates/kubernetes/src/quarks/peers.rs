@@ -270,4 +270,104 @@ mod tests {
         let why = Following::read(&podstate).unwrap_err();
         assert!(why.starts_with("spec.trigger.podstate.selector: "), "{why}");
     }
+
+    /// A pod in this phase, with these conditions; in how many seconds it is to be gone, if somebody deletes it.
+    fn staged(phase: Option<&str>, conditions: &[(&str, &str)], going: Option<i64>) -> Stage {
+        let conditions: Vec<Value> =
+            conditions.iter().map(|(kind, holds)| json!({"type": kind, "status": holds})).collect();
+        let deletion = going.map(|_| "2026-01-01T00:00:00Z");
+        let pod = json!({
+            "metadata": {"deletionTimestamp": deletion, "deletionGracePeriodSeconds": going},
+            "status": {"phase": phase, "conditions": conditions},
+        });
+        stage(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn how_far_a_pod_has_come_is_told_by_its_phase_its_conditions_and_its_deletion() {
+        const SCHEDULED: (&str, &str) = ("PodScheduled", "True");
+        const UNREADY: (&str, &str) = ("Ready", "False");
+        const READY: (&str, &str) = ("Ready", "True");
+        const UNKNOWN: (&str, &str) = ("Ready", "Unknown");
+        let going = Some(30);
+        for (name, phase, conditions, deletion, expected) in [
+            ("nobody has said anything", None, &[][..], None, Stage::NotReady),
+            ("it waits for a node", Some("Pending"), &[], None, Stage::NotReady),
+            (
+                "no node takes it",
+                Some("Pending"),
+                &[("PodScheduled", "False")],
+                None,
+                Stage::NotReady,
+            ),
+            ("it has a node", Some("Pending"), &[SCHEDULED], None, Stage::NotReady),
+            ("a condition of no kubelet", Some("Pending"), &[UNREADY], None, Stage::NotReady),
+            ("a kubelet has it", Some("Pending"), &[SCHEDULED, UNREADY], None, Stage::Created),
+            ("it runs", Some("Running"), &[], None, Stage::Running),
+            ("it is not ready", Some("Running"), &[SCHEDULED, UNREADY], None, Stage::Running),
+            ("its node is not heard of", Some("Running"), &[UNKNOWN], None, Stage::Running),
+            (
+                "another condition holds",
+                Some("Running"),
+                &[("ContainersReady", "True")],
+                None,
+                Stage::Running,
+            ),
+            ("it is ready", Some("Running"), &[SCHEDULED, READY], None, Stage::Ready),
+            ("it ended well", Some("Succeeded"), &[UNREADY], None, Stage::Ending),
+            ("it failed", Some("Failed"), &[READY], None, Stage::Ending),
+            ("it is lost", Some("Unknown"), &[READY], None, Stage::Ending),
+            ("it is told to end", Some("Running"), &[SCHEDULED, READY], going, Stage::Ending),
+            ("it is told to end, unready", Some("Running"), &[UNREADY], going, Stage::Ending),
+            (
+                "it is told to end before a node has it",
+                Some("Pending"),
+                &[],
+                going,
+                Stage::NotReady,
+            ),
+            (
+                "it is told to end as it begins",
+                Some("Pending"),
+                &[SCHEDULED, UNREADY],
+                going,
+                Stage::Created,
+            ),
+            ("it ended as it was told", Some("Succeeded"), &[UNREADY], going, Stage::Ending),
+            ("it is removed by force", Some("Running"), &[SCHEDULED, READY], Some(0), Stage::Gone),
+            ("it is removed before it has begun", Some("Pending"), &[], Some(0), Stage::Gone),
+            ("it is removed and nothing is known of it", None, &[], Some(0), Stage::Gone),
+            ("it is removed after its end", Some("Failed"), &[], Some(0), Stage::Gone),
+        ] {
+            assert_eq!(staged(phase, conditions, deletion), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_stage_is_what_some_wait_for() {
+        let all = [
+            Stage::NotReady,
+            Stage::Created,
+            Stage::Running,
+            Stage::Ready,
+            Stage::Ending,
+            Stage::Gone,
+        ];
+        // Of each stage, whether a pod in it counts; one that is not there counts for nobody.
+        for (when, deletion, counts) in [
+            ("notready", false, [Some(true); 5]),
+            ("created", false, [Some(false), Some(true), Some(true), Some(true), Some(true)]),
+            ("ready", false, [Some(false), Some(false), Some(false), Some(true), Some(false)]),
+            ("deleted", true, [Some(true); 5]),
+        ] {
+            let following = Following::read(&json!({"when": when, "selector": {}})).unwrap();
+            for (stage, expected) in all.into_iter().zip(counts.into_iter().chain([None])) {
+                let (name, uid) = ("p".to_owned(), "u".to_owned());
+                let peer = Peer { name, uid: uid.clone(), labels: BTreeMap::new(), stage };
+                let followed = following.among(&BTreeMap::from([(uid, peer)]));
+                let found = followed.pods.get("u").map(|pod| pod.is);
+                assert_eq!((followed.deletion, found), (deletion, expected), "{when}, {stage:?}");
+            }
+        }
+    }
 }

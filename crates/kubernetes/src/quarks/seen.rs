@@ -192,7 +192,10 @@ impl SeenPod {
         containers.extend(again);
         let named = annotation(CONTAINERS).map(|it| it.split(',').collect::<Vec<_>>());
         let ended_well = |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0);
-        let all_well = named.as_ref().is_some_and(|named| named.iter().all(ended_well));
+        // What ends well because all of its pod was ended has not done its work.
+        let is_given_up = phase == "Failed" && status.is_some_and(|it| it.reason.is_some());
+        let all_well =
+            !is_given_up && named.as_ref().is_some_and(|named| named.iter().all(ended_well));
         let succeeded = phase == "Succeeded" || all_well;
         let restarts =
             pod.spec.as_ref().and_then(|it| it.restart_policy.as_deref()) != Some("Never");
@@ -242,6 +245,13 @@ impl SeenPod {
             ended_for: status.and_then(ended_for),
             before: status.map(before).unwrap_or_default(),
         })
+    }
+}
+
+impl SeenPod {
+    /// Whether it goes on after its run, if nobody ends it.
+    pub(super) fn outlasts(&self) -> bool {
+        self.lingers || !(self.over || self.gone || self.going.is_some())
     }
 }
 

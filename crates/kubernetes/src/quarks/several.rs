@@ -76,6 +76,12 @@ impl Wants {
         (is_done || hangs).then_some(is_done)
     }
 
+    /// Whether its pods have done their work by themselves, whatever Kubernetes says: it counts a pod as failed by what
+    /// was put into it, too. What ends well because it was told to end has done nothing.
+    pub(super) fn is_done<'p>(self, pods: impl Iterator<Item = &'p SeenPod>) -> bool {
+        self.end(pods.filter(|pod| pod.going.is_none())) == Some(true)
+    }
+
     /// What keeps it from beginning that stands in its spec, for people.
     pub(super) fn stopped(self) -> Option<&'static str> {
         match self.parallelism {
@@ -194,6 +200,21 @@ mod tests {
         ] {
             let wants = counted(spec(None, parallelism), None, &status);
             assert_eq!(wants.end(pods(letters).iter()), end, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_ended_well_because_it_was_told_to_has_not_done_its_work() {
+        for (name, letters, going, is_done) in [
+            ("by itself", "d", None, true),
+            ("by itself, and a mesh goes on", "l", None, true),
+            ("told to", "d", Some(100), false),
+            ("it failed", "f", None, false),
+            ("it goes on", "g", None, false),
+        ] {
+            let mut pods = pods(letters);
+            pods[0].going = going;
+            assert_eq!(wants(spec(Some(1), 1), None).is_done(pods.iter()), is_done, "{name}");
         }
     }
 

@@ -245,3 +245,45 @@ async fn d6_output_of_a_container_that_was_killed_is_kept() {
         assert_eq!(town.data("made").await["k"], "v");
     }
 }
+
+/// As many programs do: they end well when they are told to end, with their work undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_well_because_its_pod_or_its_job_is_given_up_has_failed() {
+    for (test, wraps, is_away) in [
+        ("given-up", true, false),
+        ("given-up-sidecar", false, false),
+        ("given-up-away", true, true),
+    ] {
+        let mut town = Town::still(test).await;
+        town.settings.wraps = wraps;
+        town.start().await;
+        let trap = format!("ends() {{ {WELL}; exit 0; }}; trap ends TERM; sleep 600 & wait");
+        for (name, of_pod) in [("pod", true), ("job", false)] {
+            for has_output in [true, false] {
+                let mut pod = pod(&trap);
+                pod["terminationGracePeriodSeconds"] = json!(10);
+                let mut spec = if has_output { makes(&pod) } else { spec("once", &pod) };
+                let job = &mut spec["template"]["spec"];
+                let limited = if of_pod { &mut job["template"]["spec"] } else { job };
+                limited["activeDeadlineSeconds"] = json!(5);
+                town.create(&format!("{name}-{has_output}"), spec).await;
+            }
+        }
+        if is_away {
+            // All of it is over, its containers too, before anybody looks.
+            while town.pods().await.len() < 4 {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            town.kill();
+            tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+            town.start().await;
+        }
+        for (name, reason) in [("pod", "BackoffLimitExceeded"), ("job", "DeadlineExceeded")] {
+            for has_output in [true, false] {
+                let run = town.ended(&format!("{name}-{has_output}"), 1).await;
+                assert_eq!(run["reason"], reason, "{test}: {run}");
+            }
+        }
+        assert!(town.secret("made").await.is_none());
+    }
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, WORKERS};
+use kubernetes::quarks::{Controller, Counts, Dialect, Monitored, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -24,7 +24,7 @@ pub(crate) struct Town {
     pub(crate) settings: Settings,
     /// What is created and asked for.
     pub(crate) dialect: Dialect,
-    controller: Option<JoinSet<()>>,
+    controller: Option<(Arc<Controller>, JoinSet<()>)>,
 }
 
 impl Town {
@@ -73,13 +73,18 @@ impl Town {
         let mut tasks = JoinSet::new();
         let keeps = Arc::clone(&lead);
         tasks.spawn(async move { keeps.keep().await });
-        tasks.spawn(controller.run(lead));
-        self.controller = Some(tasks);
+        tasks.spawn(Arc::clone(&controller).run(lead));
+        self.controller = Some((controller, tasks));
     }
 
     /// As a process that is killed: what it has not done is not done.
     pub(crate) fn kill(&mut self) {
         self.controller = None;
+    }
+
+    /// What the controller that runs has counted.
+    pub(crate) fn counts(&self) -> Counts {
+        self.controller.as_ref().unwrap().0.counts()
     }
 
     pub(crate) fn jobs(&self) -> Api<DynamicObject> {

@@ -166,3 +166,43 @@ async fn each_pod_that_comes_to_be_has_a_run_for_notready_and_those_of_jobs_have
     assert_eq!(town.runs("a").await, 1, "a Job's pod is no trigger");
     assert_eq!(triggers(&town).await, [made.metadata.uid.unwrap()]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
+    let mut town = town("pod-again").await;
+    town.start().await;
+    town.create("a", runs_when("ready")).await;
+    settle().await;
+    let script =
+        "sleep 4; touch /tmp/ready; sleep 12; rm /tmp/ready; sleep 12; touch /tmp/ready; sleep 600";
+    let mut spec = pod(script);
+    spec["containers"][0]["readinessProbe"] = json!({
+        "exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1,
+    });
+    let one = json!({"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec});
+    let one: Pod = serde_json::from_value(one).unwrap();
+    town.cluster.api::<Pod>().create(&PostParams::default(), &one).await.unwrap();
+    runs(&town, "web").await;
+    assert_eq!(town.get("a").await["status"]["lastRun"], Value::Null, "it runs, and is not ready");
+    let first = town.ended("a", 1).await;
+    let is_ready = async || {
+        let pod = town.cluster.api::<Pod>().get("web").await.unwrap();
+        let conditions = pod.status.unwrap().conditions.unwrap_or_default();
+        conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
+    };
+    while is_ready().await {
+        sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(town.runs("a").await, 1, "it was ready once, and is not");
+    let second = town.ended("a", 2).await;
+    assert!(is_ready().await, "it is again");
+    settle().await;
+    assert_eq!(town.runs("a").await, 2);
+    for run in [&first, &second] {
+        assert!(run["job"].as_str().unwrap().starts_with("a-web-"), "{run}");
+        assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("pod-state"), &json!(true)));
+    }
+    assert_ne!(first["job"], second["job"]);
+    let uid = town.cluster.api::<Pod>().get("web").await.unwrap().metadata.uid.unwrap();
+    assert_eq!(triggers(&town).await, [uid.clone(), uid]);
+}

@@ -145,3 +145,20 @@ fn how_a_container_ended_before_it_was_started_again_is_known() {
     let killed = seen(&object);
     assert_eq!(report::ends(&killed), "container c exited with 137", "the last one counts");
 }
+
+#[test]
+fn what_ended_well_because_its_pod_was_ended_has_not_done_its_work() {
+    for (name, phase, reason, succeeded) in [
+        ("it ended, and the phase is late", "Running", None, true),
+        ("what was put into it failed", "Failed", None, true),
+        ("its time was up", "Failed", Some("DeadlineExceeded"), false),
+        ("it was evicted", "Failed", Some("Evicted"), false),
+        ("its node was shut down", "Failed", Some("Terminated"), false),
+        ("its node was lost after its end", "Succeeded", Some("NodeLost"), true),
+    ] {
+        let mut object = object(&[("c", Some(0)), ("mesh", Some(1))], None);
+        (object["status"]["phase"], object["status"]["reason"]) = (json!(phase), json!(reason));
+        let pod = seen(&object);
+        assert_eq!((pod.over, pod.succeeded), (true, succeeded), "{name}");
+    }
+}

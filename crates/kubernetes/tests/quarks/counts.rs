@@ -1,0 +1,75 @@
+//! What is counted, as it goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::client::Body;
+use kubernetes::quarks::Counts;
+use tokio::time::sleep;
+
+use super::harness::{Town, pod, spec};
+
+/// Waits until it is counted so.
+async fn counted(town: &Town, expected: Counts) {
+    for _ in 0..300 {
+        if town.counts() == expected {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(town.counts(), expected);
+}
+
+const NONE: Counts =
+    Counts { known: 0, going: 0, started: 0, succeeded: 0, failed: 0, calls_failed: 0 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_counted_as_they_begin_and_end_and_not_again_after_a_restart() {
+    let mut town = Town::new("counts").await;
+    assert_eq!(town.counts(), NONE);
+    town.create("idle", spec("manual", &pod("true"))).await;
+    counted(&town, Counts { known: 1, ..NONE }).await;
+    town.create("good", spec("once", &pod("sleep 3"))).await;
+    town.create("bad", spec("once", &pod("sleep 3; exit 1"))).await;
+    counted(&town, Counts { known: 3, going: 2, started: 2, ..NONE }).await;
+    town.ended("good", 1).await;
+    town.ended("bad", 1).await;
+    counted(&town, Counts { known: 3, started: 2, succeeded: 1, failed: 1, ..NONE }).await;
+    town.trigger("idle", "now").await;
+    town.ended("idle", 1).await;
+    counted(&town, Counts { known: 3, started: 3, succeeded: 2, failed: 1, ..NONE }).await;
+    town.create("long", spec("once", &pod("sleep 600"))).await;
+    town.one_runs("long").await;
+    town.kill();
+    town.start().await;
+    // How it stands, and nothing of what was before.
+    counted(&town, Counts { known: 4, going: 1, ..NONE }).await;
+    town.jobs().delete("long", &Default::default()).await.unwrap();
+    counted(&town, Counts { known: 3, ..NONE }).await;
+}
+
+/// One that is not asked anything, so that whatever it counts was made to fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_look_that_a_failed_call_ends_is_counted_and_its_run_once() {
+    const FAILURES: usize = 2;
+    let mut town = Town::still("counts-failed").await;
+    let (base, asked) = (town.cluster.client.clone(), Arc::new(AtomicUsize::new(0)));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (base, asked) = (base.clone(), Arc::clone(&asked));
+        async move {
+            let makes_job = request.method() == "POST" && request.uri().path().ends_with("/jobs");
+            if makes_job && asked.fetch_add(1, Ordering::Relaxed) < FAILURES {
+                let answer = http::Response::builder().status(503);
+                return Ok(answer.body(Body::from(b"not now".to_vec())).unwrap());
+            }
+            base.send(request).await
+        }
+    });
+    town.start_with(kube::Client::new(service, town.cluster.namespace.clone())).await;
+    town.create("a", spec("once", &pod("true"))).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    town.no_jobs().await;
+    let expected = Counts { known: 1, started: 1, succeeded: 1, ..NONE };
+    counted(&town, Counts { calls_failed: FAILURES as u64, ..expected }).await;
+}
