@@ -249,9 +249,11 @@ impl SeenPod {
 }
 
 impl SeenPod {
-    /// Whether it goes on after its run, if nobody ends it.
-    pub(super) fn outlasts(&self) -> bool {
-        self.lingers || !(self.over || self.gone || self.going.is_some())
+    /// Whether it goes on after the run of its Job, if nobody ends it. Of a Job that Kubernetes says is complete no pod
+    /// does but for what was put into it: one that seems to is only seen late.
+    pub(super) fn outlasts(&self, job: &SeenJob) -> bool {
+        let is_complete = job.end == Some(JobEnd::Complete);
+        self.lingers || !(is_complete || self.over || self.gone || self.going.is_some())
     }
 }
 

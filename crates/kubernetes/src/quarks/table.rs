@@ -207,7 +207,7 @@ impl Table {
         entry.past.retain(|id, _| resource.ended(*id).is_some());
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid).unwrap_or_default();
-            job.lingers |= pods.values().any(SeenPod::outlasts);
+            job.lingers |= pods.values().any(|pod| pod.outlasts(job));
             self.strays.extend(waiting(&pods));
         }
         let follows = resource.following.is_some();
@@ -401,7 +401,7 @@ impl Table {
         if let Some(over) = key.as_ref().filter(|key| self.is_over(key, &pod.job)) {
             let mut jobs =
                 self.entries.get_mut(over).into_iter().flat_map(|it| it.jobs.values_mut());
-            let job = jobs.find(|job| job.uid == pod.job && pod.outlasts() && !job.lingers)?;
+            let job = jobs.find(|job| job.uid == pod.job && pod.outlasts(job) && !job.lingers)?;
             job.lingers = true;
             return key;
         }

@@ -42,23 +42,24 @@ fn what_is_never_quiet_counts_all_the_same() {
     }
 }
 
+fn changed_during_a_run(concurrency: Concurrency) -> State {
+    let mut state = State { concurrency, ..done() };
+    state.record.last = 2;
+    state.record.open = vec![run(2, Trigger::ConfigChange)];
+    state.runs.insert(2, Work::Going);
+    state.references = references(&[("secret/a", data("2"))]);
+    state
+}
+
 #[test]
 fn a_change_during_a_run_does_as_the_spec_says_and_is_never_passed_over() {
-    let state = |concurrency| {
-        let mut state = State { concurrency, ..done() };
-        state.record.last = 2;
-        state.record.open = vec![run(2, Trigger::ConfigChange)];
-        state.runs.insert(2, Work::Going);
-        state.references = references(&[("secret/a", data("2"))]);
-        state
-    };
     for (concurrency, beside, replaced, wait) in [
         (Concurrency::Allow, true, false, None),
         (Concurrency::Forbid, false, false, Some(Wait::Run)),
         (Concurrency::Queue, false, false, Some(Wait::Run)),
         (Concurrency::Replace, false, true, Some(Wait::Run)),
     ] {
-        let mut state = state(concurrency);
+        let mut state = changed_during_a_run(concurrency);
         let decision = decide(&state, NOW);
         let records = |actions: &[Action]| {
             actions.iter().any(|it| {
@@ -229,19 +230,11 @@ fn a_reference_that_is_there_no_more_is_not_remembered() {
 
 #[test]
 fn a_change_that_waits_is_not_forgotten_when_something_else_is_recorded() {
-    let waits = |concurrency| {
-        let mut state = State { concurrency, ..done() };
-        state.record.last = 2;
-        state.record.open = vec![run(2, Trigger::ConfigChange)];
-        state.runs.insert(2, Work::Going);
-        state.references = references(&[("secret/a", data("2"))]);
-        state
-    };
     let schedule = |is_due| Some(Schedule { of: "0 3 * * *".to_owned(), is_due });
     let known = || Some(Passed { of: "0 3 * * *".to_owned(), since: NOW.to_owned() });
-    let mut met = State { schedule: schedule(true), ..waits(Concurrency::Forbid) };
+    let mut met = State { schedule: schedule(true), ..changed_during_a_run(Concurrency::Forbid) };
     met.record.schedule = known();
-    let new = State { schedule: schedule(false), ..waits(Concurrency::Forbid) };
+    let new = State { schedule: schedule(false), ..changed_during_a_run(Concurrency::Forbid) };
     for (name, mut state) in [("a time is passed over", met), ("a schedule comes", new)] {
         let actions = decide(&state, NOW).actions;
         let [Action::Record { record, .. }] = actions.as_slice() else {

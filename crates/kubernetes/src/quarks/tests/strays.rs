@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pods::pod;
 use crate::quarks::dialect::Dialect;
 use crate::quarks::resource::Resource;
-use crate::quarks::seen::{SeenJob, SeenPod};
+use crate::quarks::seen::{JobEnd, SeenJob, SeenPod};
 use crate::quarks::table::{Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
@@ -265,4 +265,26 @@ fn a_pod_whose_end_no_watch_has_told_is_forgotten_with_the_next_list() {
     table.learn_pod(waits);
     table.keep_pods(None, &Default::default());
     assert_eq!(table.with_pods(), 1, "what it has left is wanted by its run");
+}
+
+#[test]
+fn a_pod_of_a_complete_job_that_is_seen_late_outlasts_nothing() {
+    let [works, ..] = stages();
+    let ended = |end| SeenJob { end, ..job() };
+    let failed = JobEnd::Failed("BackoffLimitExceeded".to_owned(), String::new());
+    for (name, pod, job, expected) in [
+        ("seen late", works.clone(), ended(Some(JobEnd::Complete)), false),
+        ("it is tried again", works.clone(), ended(None), true),
+        ("of one that was given up", works.clone(), ended(Some(failed)), true),
+        ("deleted", SeenPod { going: Some(1), ..works.clone() }, ended(None), false),
+        ("over", SeenPod { over: true, ..works.clone() }, ended(None), false),
+        (
+            "a mesh goes on",
+            SeenPod { lingers: true, over: true, ..works },
+            ended(Some(JobEnd::Complete)),
+            true,
+        ),
+    ] {
+        assert_eq!(pod.outlasts(&job), expected, "{name}");
+    }
 }
