@@ -49,7 +49,7 @@ async fn runs_are_counted_as_they_begin_and_end_and_not_again_after_a_restart() 
     counted(&town, Counts { known: 3, ..NONE }).await;
 }
 
-/// One that is not asked anything, so that whatever it counts was made to fail.
+/// The API server refuses to make its Job so often, and then does.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_look_that_a_failed_call_ends_is_counted_and_its_run_once() {
     const FAILURES: usize = 2;

@@ -53,8 +53,6 @@ async fn a_list_says_which_failed_which_wait_and_which_made_what() {
         let told = |it: &Value| it["status"]["conditions"].to_string().contains("it waits");
         town.until("upload", "told", told).await;
         let rows = rows(&town).await;
-        let columns: Vec<&String> = rows[0].keys().collect();
-        println!("{columns:?}");
         let none = Value::Null;
         let expected = [
             json!(["check", false, "done", "BackoffLimitExceeded", none, none, none]),
