@@ -39,7 +39,7 @@ impl Version {
         match self.number.cmp(&before.number) {
             Ordering::Greater => true,
             Ordering::Equal => is_other,
-            Ordering::Less => is_other && self.made >= before.made,
+            Ordering::Less => is_other && self.made > before.made,
         }
     }
 }

@@ -169,7 +169,7 @@ impl Keeper {
                 state.turns.values_mut().for_each(|turn| turn.due = Some(now));
                 self.brokers.stand_down();
                 // Where there is nobody to ask, nothing else would say whose services are whose.
-                state.publish = true;
+                state.publish |= self.brokers.all().is_empty();
             }
             self.ask(state);
             if publishes {

@@ -41,8 +41,8 @@ impl Controller {
         }
         let failed = match &job.end {
             Some(JobEnd::Complete) => None,
-            // By what was put into its pods.
-            Some(JobEnd::Failed(..)) if job.wants.is_done(self.table().pods(job)) => None,
+            // By what was put into its pods: Kubernetes counts a pod as failed by that, too.
+            Some(JobEnd::Failed(..)) if job.wants.end(self.table().pods(job)) == Some(true) => None,
             Some(JobEnd::Failed(reason, message)) => Some((reason.clone(), message.clone())),
             // What was put into its pods goes on, and Kubernetes waits for it.
             None => match job.wants.end(self.table().pods(job)) {
@@ -132,10 +132,15 @@ impl Controller {
         Ok(by.unwrap_or(spec))
     }
 
-    /// A watch of pods may be behind that of Jobs: where none has ended of one that Kubernetes has given up, they are
+    /// A watch of pods may be behind that of Jobs: where not all have ended of one that Kubernetes has given up, they are
     /// asked for.
     async fn see_pods(&self, job: &SeenJob) -> Result<(), CallError> {
-        if self.table().pods(job).any(|pod| pod.over) {
+        let have_ended = {
+            let table = self.table();
+            let mut pods = table.pods(job).peekable();
+            pods.peek().is_some() && pods.all(|pod| pod.over || pod.gone)
+        };
+        if have_ended {
             return Ok(());
         }
         let listed = self.pods_of(job).await?;

@@ -180,7 +180,11 @@ impl Table {
                 found.missing.push(wanted);
             }
             // What it writes itself is no news to it.
-            let made = self.objects.get(&resource.namespace, kind, name).map(|it| it.is_output);
+            let known = resource.record.references.as_ref();
+            let is_known = known.is_some_and(|known| known.contains_key(&place));
+            let object = self.objects.get(&resource.namespace, kind, name);
+            // What was followed before it went is somebody else's.
+            let made = object.map(|it| it.is_output).or_else(|| is_known.then_some(false));
             if !resource.makes(kind, name, self.verbatim_prefixes, made) {
                 found.versions.extend(version.map(|version| (place.clone(), version)));
                 found.references.insert(place, held);

@@ -66,14 +66,14 @@ pub(super) fn disposals(
         let disposal = match succeeded {
             _ if unwanted || exceeds => Disposal::TakesPods,
             // Something that was put into its pod goes on: nobody else would end it.
-            true if job.lingers => Disposal::TakesPods,
+            true if job.goes_on() => Disposal::TakesPods,
             true if limit.is_some() => match expires(resource, job) {
                 Some(disposal) => disposal,
                 None => continue,
             },
             true if job.takes_pods => Disposal::TakesPods,
             true => Disposal::LeavesPods,
-            false if job.lingers && job.end.is_none() => Disposal::Ends,
+            false if job.goes_on() && job.end.is_none() => Disposal::Ends,
             false => match expires(resource, job) {
                 Some(disposal) => disposal,
                 None => continue,
@@ -175,6 +175,7 @@ mod tests {
             late: false,
             takes_pods: false,
             lingers: false,
+            outlasted: false,
             expires: false,
         }
     }
@@ -218,6 +219,30 @@ mod tests {
         assert_eq!(disposals(&resource(json!({}), &ENDS), &jobs).get(&6), None, "it goes on");
         jobs.get_mut(&5).unwrap().deleting = true;
         assert_eq!(disposals(&resource(json!({}), &ENDS), &jobs).get(&5), None);
+    }
+
+    #[test]
+    fn a_pod_that_goes_on_after_its_run_is_ended_unless_it_was_only_seen_late() {
+        use Disposal::{Ends, LeavesPods, TakesPods};
+        let kept = json!({"successfulJobsHistoryLimit": 9});
+        let failed = || Some(JobEnd::Failed("BackoffLimitExceeded".to_owned(), String::new()));
+        for (name, run, spec, end, expected) in [
+            ("it is tried again", 5, json!({}), None, Some(TakesPods)),
+            ("it is tried again, and kept", 5, kept.clone(), None, Some(TakesPods)),
+            ("seen late", 5, json!({}), Some(JobEnd::Complete), Some(LeavesPods)),
+            ("seen late, and kept", 5, kept, Some(JobEnd::Complete), None),
+            ("it failed, and goes on", 4, json!({}), None, Some(Ends)),
+            ("it failed", 4, json!({}), failed(), None),
+        ] {
+            let mut jobs = jobs(5);
+            let job = jobs.get_mut(&run).unwrap();
+            (job.outlasted, job.end) = (true, end);
+            assert_eq!(
+                disposals(&resource(spec, &ENDS), &jobs).get(&run),
+                expected.as_ref(),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -45,8 +45,10 @@ pub(super) struct SeenJob {
     pub(super) late: bool,
     /// Whether its pods go with it.
     pub(super) takes_pods: bool,
-    /// Its run is over, and something goes on in a pod of it.
+    /// Its run is over, and something that is not of its template goes on in a pod of it.
     pub(super) lingers: bool,
+    /// Its run is over, and a pod of it was seen to go on.
+    pub(super) outlasted: bool,
     /// Kubernetes removes it some time after its end, or was told to.
     pub(super) expires: bool,
 }
@@ -86,6 +88,7 @@ impl SeenJob {
             late: false,
             takes_pods: pod_labels.and_then(|all| all.get("delete")).is_some_and(|it| it == "pod"),
             lingers: false,
+            outlasted: false,
             expires: spec.ttl_seconds_after_finished.is_some(),
         })
     }
@@ -248,12 +251,28 @@ impl SeenPod {
     }
 }
 
+impl SeenJob {
+    /// Its run is over: takes what goes on in these pods of it. Whether that is news.
+    pub(super) fn note_after<'p>(&mut self, pods: impl IntoIterator<Item = &'p SeenPod>) -> bool {
+        let before = (self.lingers, self.outlasted);
+        for pod in pods {
+            self.lingers |= pod.lingers;
+            self.outlasted |= pod.outlasts();
+        }
+        before != (self.lingers, self.outlasted)
+    }
+
+    /// Its run is over, and something goes on that nobody else would end. What was only seen late to end is nothing once
+    /// Kubernetes says that the Job has ended.
+    pub(super) fn goes_on(&self) -> bool {
+        self.lingers || self.outlasted && self.end.is_none()
+    }
+}
+
 impl SeenPod {
-    /// Whether it goes on after the run of its Job, if nobody ends it. Of a Job that Kubernetes says is complete no pod
-    /// does but for what was put into it: one that seems to is only seen late.
-    pub(super) fn outlasts(&self, job: &SeenJob) -> bool {
-        let is_complete = job.end == Some(JobEnd::Complete);
-        self.lingers || !(is_complete || self.over || self.gone || self.going.is_some())
+    /// Whether it may go on after the run of its Job. While it is not heard that the Job has ended: a watch may be late.
+    fn outlasts(&self) -> bool {
+        !(self.over || self.gone || self.going.is_some())
     }
 }
 

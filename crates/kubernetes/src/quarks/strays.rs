@@ -36,7 +36,7 @@ impl Table {
     }
 
     /// A list of pods has no others of a scope than these. What one of a known Job has left is wanted until its run is
-    /// settled; the others nobody would ever forget.
+    /// settled, though it is gone; the others nobody would ever forget.
     pub(super) fn keep_pods(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) {
         let is_gone = |namespace: &str, uid: &Arc<str>| {
             scope.is_none_or(|scope| scope == namespace) && !listed.contains(uid)
@@ -44,9 +44,12 @@ impl Table {
         self.strays.retain(|uid, stray| !is_gone(&stray.namespace, uid));
         let owners = &self.owners;
         self.pods.retain(|job, pods| {
-            if !owners.contains_key(job) {
-                pods.retain(|uid, pod| !is_gone(&pod.namespace, uid));
-            }
+            let is_known = owners.contains_key(job);
+            pods.retain(|uid, pod| {
+                let goes = is_gone(&pod.namespace, uid);
+                pod.gone |= goes;
+                is_known || !goes
+            });
             !pods.is_empty()
         });
     }

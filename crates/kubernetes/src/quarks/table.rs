@@ -207,7 +207,7 @@ impl Table {
         entry.past.retain(|id, _| resource.ended(*id).is_some());
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
             let pods = self.pods.remove(&job.uid).unwrap_or_default();
-            job.lingers |= pods.values().any(|pod| pod.outlasts(job));
+            job.note_after(pods.values());
             self.strays.extend(waiting(&pods));
         }
         let follows = resource.following.is_some();
@@ -337,7 +337,7 @@ impl Table {
             return key;
         }
         let uid = Arc::clone(&job.uid);
-        let lingers = known.is_some_and(|known| known.lingers);
+        let [lingers, outlasted] = known.map_or([false; 2], |it| [it.lingers, it.outlasted]);
         let same = known.filter(|known| known.uid == uid);
         // A server that knows no such thing keeps no word of it, however often it is told.
         let expires = job.expires || same.is_some_and(|known| known.expires);
@@ -347,11 +347,17 @@ impl Table {
         let is_other = |known: &Arc<str>| is_settled && *known != uid;
         let late = known.is_some_and(|known| known.late || is_other(&known.uid))
             || entry.past.get(&job.run).is_some_and(is_other);
-        entry.jobs.insert(job.run, SeenJob { lingers, expires, deleting, late, ..job });
+        entry.jobs.insert(job.run, SeenJob { lingers, outlasted, expires, deleting, late, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             let pods = self.pods.remove(&uid).unwrap_or_default();
             self.strays.extend(waiting(&pods));
+            self.change(&key, |entry| {
+                let job = entry.jobs.values_mut().find(|job| job.uid == uid);
+                if let Some(job) = job {
+                    job.note_after(pods.values());
+                }
+            });
         }
         key
     }
@@ -401,9 +407,8 @@ impl Table {
         if let Some(over) = key.as_ref().filter(|key| self.is_over(key, &pod.job)) {
             let mut jobs =
                 self.entries.get_mut(over).into_iter().flat_map(|it| it.jobs.values_mut());
-            let job = jobs.find(|job| job.uid == pod.job && pod.outlasts(job) && !job.lingers)?;
-            job.lingers = true;
-            return key;
+            let job = jobs.find(|job| job.uid == pod.job)?;
+            return job.note_after([&pod]).then(|| over.clone());
         }
         // Its Job went before it, and nobody would ever forget it.
         if key.is_none() && pod.gone && self.is_complete(&pod.namespace) {
@@ -415,8 +420,12 @@ impl Table {
             return None;
         }
         let pods = self.pods.entry(Arc::clone(&pod.job)).or_default();
-        if pods.get(&pod.uid).is_none_or(|known| known.version <= pod.version) {
-            pods.insert(Arc::clone(&pod.uid), pod);
+        let known = pods.get(&pod.uid);
+        if known.is_none_or(|known| known.version <= pod.version) {
+            // What had done its work before it was told to go has done it.
+            let was_done = known.is_some_and(|known| known.succeeded && known.going.is_none());
+            let going = pod.going.filter(|_| !was_done);
+            pods.insert(Arc::clone(&pod.uid), SeenPod { going, ..pod });
         }
         key
     }

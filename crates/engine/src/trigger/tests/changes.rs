@@ -109,6 +109,7 @@ fn what_counts_as_a_change() {
         ("another of the same number", a(version(2)), a(made(2, "other", 9)), true),
         ("the same again", a(version(2)), a(made(2, "2", 9)), false),
         ("counted anew", a(version(2)), a(made(1, "other", 9)), true),
+        ("what is left, made in the same second", a(made(2, "2", 9)), a(made(1, "1", 9)), false),
         ("counted anew, and the same", a(version(2)), a(made(1, "2", 9)), false),
     ] {
         let record = Record { references: Some(before), ..Record::default() };

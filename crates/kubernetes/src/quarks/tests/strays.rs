@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pods::pod;
 use crate::quarks::dialect::Dialect;
 use crate::quarks::resource::Resource;
-use crate::quarks::seen::{JobEnd, SeenJob, SeenPod};
+use crate::quarks::seen::{SeenJob, SeenPod};
 use crate::quarks::table::{Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
@@ -49,7 +49,7 @@ fn job() -> SeenJob {
                 "uid": "owner", "controller": true,
             }],
         },
-        "spec": {"template": {"spec": {"containers": []}}},
+        "spec": {"completions": 1, "template": {"spec": {"containers": []}}},
     }))
     .unwrap();
     SeenJob::of(&job).unwrap()
@@ -264,27 +264,47 @@ fn a_pod_whose_end_no_watch_has_told_is_forgotten_with_the_next_list() {
     let mut table = table();
     table.learn_pod(waits);
     table.keep_pods(None, &Default::default());
-    assert_eq!(table.with_pods(), 1, "what it has left is wanted by its run");
+    let left: Vec<bool> = table.pods(&job()).map(|pod| pod.gone).collect();
+    assert_eq!(left, [true], "what it has left is wanted by its run");
 }
 
 #[test]
-fn a_pod_of_a_complete_job_that_is_seen_late_outlasts_nothing() {
+fn what_goes_on_in_a_pod_after_its_run_is_known_whichever_is_seen_first() {
     let [works, ..] = stages();
-    let ended = |end| SeenJob { end, ..job() };
-    let failed = JobEnd::Failed("BackoffLimitExceeded".to_owned(), String::new());
-    for (name, pod, job, expected) in [
-        ("seen late", works.clone(), ended(Some(JobEnd::Complete)), false),
-        ("it is tried again", works.clone(), ended(None), true),
-        ("of one that was given up", works.clone(), ended(Some(failed)), true),
-        ("deleted", SeenPod { going: Some(1), ..works.clone() }, ended(None), false),
-        ("over", SeenPod { over: true, ..works.clone() }, ended(None), false),
-        (
-            "a mesh goes on",
-            SeenPod { lingers: true, over: true, ..works },
-            ended(Some(JobEnd::Complete)),
-            true,
-        ),
+    let ended = || SeenPod { over: true, ..works.clone() };
+    for (name, pod, expected) in [
+        ("it goes on", works.clone(), (false, true)),
+        ("deleted", SeenPod { going: Some(1), ..works.clone() }, (false, false)),
+        ("over", ended(), (false, false)),
+        ("a mesh goes on", SeenPod { lingers: true, ..ended() }, (true, false)),
     ] {
-        assert_eq!(pod.outlasts(&job), expected, "{name}");
+        let mut settled = table();
+        settled.learn_pod(pod.clone());
+        settled.learn(resource(2, &[1]));
+        let mut late = table();
+        late.learn(resource(2, &[1]));
+        late.learn_pod(pod.clone());
+        let mut restarted = Table::new(2, b"key");
+        restarted.learn_pod(pod);
+        restarted.learn(resource(2, &[1]));
+        restarted.learn_job(job());
+        for (order, table) in [("settled", settled), ("late", late), ("restarted", restarted)] {
+            let job = table.known_job("j").unwrap();
+            assert_eq!((job.lingers, job.outlasted), expected, "{name}, {order}");
+        }
+    }
+}
+
+#[test]
+fn what_had_done_its_work_before_it_was_told_to_go_has_done_it() {
+    let [works, done, _] = stages();
+    let told = |pod: &SeenPod| SeenPod { going: Some(1), version: 9, ..pod.clone() };
+    let done = SeenPod { succeeded: true, ..done };
+    for (name, before, expected) in [("it had", &done, true), ("it had not", &works, false)] {
+        let mut table = table();
+        table.learn_pod(before.clone());
+        table.learn_pod(told(&done));
+        let ended = job().wants.end(table.pods(&job()));
+        assert_eq!(ended == Some(true), expected, "{name}");
     }
 }
