@@ -146,8 +146,7 @@ async fn d15_an_account_without_a_token_secret_and_one_that_is_not_there_are_no_
 #[tokio::test(flavor = "multi_thread")]
 async fn d16_a_pod_whose_host_has_another_name_than_the_pod_keeps_its_output() {
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "d16" } else { "d16-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("d16", wraps).await;
         town.start().await;
         let mut pod = pod(&format!("hostname > /tmp/name; {WELL}"));
         pod["hostname"] = json!("elsewhere");
@@ -175,8 +174,7 @@ async fn may(town: &Town, verb: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn d18_nothing_in_a_pod_may_read_or_write_secrets_and_no_token_is_put_there() {
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "d18" } else { "d18-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("d18", wraps).await;
         town.start().await;
         let mut pod = pod(&format!("until [ -e /tmp/go ]; do sleep 0.1; done; {WELL}"));
         pod["automountServiceAccountToken"] = json!(false);

@@ -61,6 +61,14 @@ impl Town {
         Self { cluster, settings, dialect: Dialect::QuarksJob, controller: None }
     }
 
+    /// Without one yet, which has the agent around commands or beside them.
+    pub(crate) async fn either_way(test: &str, wraps: bool) -> Self {
+        let test = if wraps { test.to_owned() } else { format!("{test}-sidecar") };
+        let mut town = Self::still(&test).await;
+        town.settings.wraps = wraps;
+        town
+    }
+
     pub(crate) async fn start(&mut self) {
         let client = self.cluster.client.clone();
         self.start_with(client).await;

@@ -45,8 +45,7 @@ fn makes(name: &str, script: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_put_into_a_pod_and_never_ends_delays_no_end_and_loses_no_output() {
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "injected" } else { "injected-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("injected", wraps).await;
         town.start_with(injecting(&town, "sleep 600")).await;
         town.create("good", makes("good", "true")).await;
         town.create("bad", makes("bad", "exit 3")).await;
@@ -72,8 +71,7 @@ async fn what_was_put_into_a_pod_and_never_ends_delays_no_end_and_loses_no_outpu
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_put_into_a_pod_and_ends_by_itself_is_no_matter() {
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "ends" } else { "ends-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("ends", wraps).await;
         town.start_with(injecting(&town, "true")).await;
         town.create("a", makes("a", "sleep 3")).await;
         let run = town.ended("a", 1).await;
@@ -85,8 +83,7 @@ async fn what_was_put_into_a_pod_and_ends_by_itself_is_no_matter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_put_into_a_pod_and_fails_fails_no_run_that_did_its_work() {
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "fails" } else { "fails-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("fails", wraps).await;
         town.start_with(injecting(&town, "exit 1")).await;
         town.create("a", makes("a", "sleep 2")).await;
         town.create("bad", makes("bad", "sleep 2; exit 3")).await;

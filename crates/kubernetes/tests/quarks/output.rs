@@ -17,8 +17,7 @@ pub(super) fn makes(script: &str, options: Value) -> Value {
 
 /// One in which the agent is around commands, and one in which it is beside them.
 async fn both_ways(test: &str) -> [Town; 2] {
-    let mut towns = [Town::still(test).await, Town::still(&format!("{test}-sidecar")).await];
-    towns[1].settings.wraps = false;
+    let mut towns = [Town::either_way(test, true).await, Town::either_way(test, false).await];
     for town in &mut towns {
         town.start().await;
     }
@@ -65,8 +64,7 @@ fn restarted() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_is_started_again_leaves_what_it_left_last() {
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "again" } else { "again-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("again", wraps).await;
         town.start().await;
         town.create("a", restarted()).await;
         let run = town.ended("a", 1).await;

@@ -95,8 +95,7 @@ async fn what_a_program_of_the_image_prints_holds_what_a_secret_does() {
 async fn what_is_beyond_all_that_one_agent_brings_is_said_and_the_rest_is_kept() {
     const FILES: usize = 7;
     for wraps in [true, false] {
-        let mut town = Town::still(if wraps { "sizes-all" } else { "sizes-all-sidecar" }).await;
-        town.settings.wraps = wraps;
+        let mut town = Town::either_way("sizes-all", wraps).await;
         town.start().await;
         let file = |number: usize| format!("{number}.json");
         let scripts =

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
@@ -5,6 +7,7 @@ use crate::quarks::Dialect;
 use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
 use crate::quarks::reference::Kind;
 use crate::quarks::resource::Resource;
+use crate::quarks::table::Table;
 use agent::Content;
 
 fn spec(options: &Value) -> Value {
@@ -355,5 +358,38 @@ fn of_two_files_that_go_into_one_secret_the_last_is_kept() {
         assert_eq!(values, [b"last"], "versioned: {versioned}");
         let faults: Vec<_> = kept.faults.iter().map(|(_, why)| why.as_str()).collect();
         assert_eq!(faults, ["several files go into secret/one: the last is kept"]);
+    }
+}
+
+#[test]
+fn what_is_followed_under_the_prefix_of_what_fans_out_is_followed_though_it_goes() {
+    let options = json!({"name": "all", "persistencemethod": "fan-out"});
+    let refers = json!([{"secretRef": {"name": "all-else", "optional": true}}]);
+    let object = |record: &Value| {
+        let object = serde_json::from_value(json!({
+            "metadata": {
+                "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                "annotations": {"manciple.dev/runs": record.to_string()},
+            },
+            "spec": {
+                "updateOnConfigChange": true, "output": {"outputMap": {"c": {"o.json": options}}},
+                "template": {"spec": {"template": {"spec": {
+                    "containers": [{"name": "c", "envFrom": refers}],
+                }}}},
+            },
+        }));
+        Resource::of(Dialect::QuarksJob, &object.unwrap()).unwrap()
+    };
+    for (name, references, expected) in [
+        ("it was somebody's", json!({"secret/all-else": "digest"}), true),
+        ("it never was there", json!({}), false),
+    ] {
+        let mut table = Table::new(2, b"key");
+        let resource = object(&json!({"last": 1, "references": references}));
+        let key = resource.key();
+        table.learn(resource);
+        let look = table.look(&key, Duration::ZERO, jiff::Timestamp::UNIX_EPOCH).unwrap();
+        let found = look.state.references.contains_key("secret/all-else");
+        assert_eq!(found, expected, "{name}");
     }
 }
