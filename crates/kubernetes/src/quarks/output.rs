@@ -148,7 +148,7 @@ impl OutputMap {
 }
 
 /// What a file becomes, as far as a spec says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) kind: Kind,
     /// Of versions, what all have in common.

@@ -138,8 +138,10 @@ impl Resource {
             written.filter(|it| it.is_of(metadata.uid.as_deref())).unwrap_or_default().record;
         let map = OutputMap::of(dialect, spec);
         let makes: Arc<[Target]> = map.targets().collect();
-        let verbatim: Arc<[Target]> = OutputMap::named(dialect, spec, true).targets().collect();
-        let verbatim = if verbatim == makes { Arc::clone(&makes) } else { verbatim };
+        let verbatim = match spec["output"]["namePrefix"].is_string() {
+            true => OutputMap::named(dialect, spec, true).targets().collect(),
+            false => Arc::clone(&makes),
+        };
         let times = Times::of(&spec["trigger"]);
         // As long as nobody has changed it, its schedule is as old as itself.
         if let (Some(times), Some(1), None, Some(created)) =
