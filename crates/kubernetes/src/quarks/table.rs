@@ -194,10 +194,12 @@ impl Table {
             return vec![key];
         }
         let news = resource.success() != known.as_ref().and_then(|known| known.success());
-        let before = match known.as_ref().is_some_and(|known| known.uid != resource.uid) {
-            true => std::mem::take(entry).jobs,
-            false => BTreeMap::new(),
-        };
+        if known.as_ref().is_some_and(|known| known.uid != resource.uid) {
+            *entry = Entry { jobs: std::mem::take(&mut entry.jobs), ..Entry::default() };
+        }
+        // Of one of its name that was before it, heard of before this one or after that was gone.
+        let is_anothers = |_: &u64, job: &mut SeenJob| job.owner != resource.uid;
+        let before: Vec<SeenJob> = entry.jobs.extract_if(.., is_anothers).map(|it| it.1).collect();
         let over = |id: &u64| resource.is_over(*id);
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
@@ -213,7 +215,7 @@ impl Table {
         let follows = resource.following.is_some();
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
-        self.release(before.values());
+        self.release(&before);
         let same = known.as_ref().is_some_and(|known| known.waits_for().eq(resource.waits_for()));
         if !same {
             known.into_iter().for_each(|known| self.refer(&known, &key, false));

@@ -187,8 +187,18 @@ fn whose_job_belongs_to_nobody_any_more_is_one() {
     let mut removed = table();
     removed.learn_pod(waits.clone());
     removed.forget(&resource(1, &[]).key());
-    for (name, mut table) in [("another is there in its place", replaced), ("it is gone", removed)]
-    {
+    let mut late = table();
+    late.learn_pod(waits.clone());
+    late.forget(&resource(1, &[]).key());
+    late.learn_job(job());
+    late.learn(of("another", 2, 1, &[]));
+    for (name, mut table) in [
+        ("another is there in its place", replaced),
+        ("it is gone", removed),
+        ("its Job was heard of after it was gone, and then of another", late),
+    ] {
+        let jobs = table.get(&resource(1, &[]).key()).map_or(0, |entry| entry.jobs.len());
+        assert_eq!(jobs, 0, "{name}: it would be carried on as a run of that");
         assert_eq!((strays(&table), table.with_pods()), (1, 0), "{name}");
         // What a watch says of it later.
         table.learn_pod(waits.clone());
