@@ -198,8 +198,10 @@ impl Table {
             *entry = Entry { jobs: std::mem::take(&mut entry.jobs), ..Entry::default() };
         }
         // Of one of its name that was before it, heard of before this one or after that was gone.
-        let is_anothers = |_: &u64, job: &mut SeenJob| job.owner != resource.uid;
-        let before: Vec<SeenJob> = entry.jobs.extract_if(.., is_anothers).map(|it| it.1).collect();
+        let jobs = std::mem::take(&mut entry.jobs).into_iter();
+        let (ours, before): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            jobs.partition(|(_, job)| job.owner == resource.uid);
+        entry.jobs = ours;
         let over = |id: &u64| resource.is_over(*id);
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
@@ -215,7 +217,7 @@ impl Table {
         let follows = resource.following.is_some();
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
-        self.release(&before);
+        self.release(before.values());
         let same = known.as_ref().is_some_and(|known| known.waits_for().eq(resource.waits_for()));
         if !same {
             known.into_iter().for_each(|known| self.refer(&known, &key, false));
