@@ -57,7 +57,7 @@ pub(crate) struct Offering {
 
 impl Offering {
     /// What the broker of a service can do.
-    fn of(&self, service: &ServiceId) -> &[Capability] {
+    pub(crate) fn of(&self, service: &ServiceId) -> &[Capability] {
         self.of_service.get(service).unwrap_or(&self.capabilities)
     }
 }

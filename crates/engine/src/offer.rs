@@ -98,12 +98,17 @@ impl Engine {
         let mut catalog = osb::catalog::parse(&offer.catalog).map_err(CatalogError::Faults)?;
         let before = self.shared.offering();
         let (mut withdrawn, mut former) = (Vec::new(), Vec::new());
-        if let Some(Offering { catalog: last, former: remembered, .. }) = &before {
+        let offered: Vec<ServiceId> =
+            catalog.services.iter().map(|service| service.id.clone()).collect();
+        if let Some(before @ Offering { catalog: last, former: remembered, .. }) = &before {
             let in_use = self.shared.store.plans_in_use().await.map_err(CatalogError::Store)?;
             let had = last.catalog().services.iter();
             let had: Vec<_> = had.chain(remembered.iter().map(|former| &former.service)).collect();
             withdrawn = keep_plans_in_use(&mut catalog, &had, &in_use);
             former = remember(&catalog, last.catalog(), remembered, self.shared.clock.now());
+            let kept = catalog.services.iter().chain(former.iter().map(|former| &former.service));
+            let kept = kept.map(|service| &service.id).filter(|id| !offered.contains(id));
+            still_declared(&mut offer, before, kept);
         }
         serve_what_we_keep(&mut catalog);
         offer.catalog = serde_json::to_value(&catalog).unwrap_or_default();
@@ -245,6 +250,21 @@ impl Engine {
             offering.of_service.clear();
         }
         *self.shared.offer.write().unwrap_or_else(PoisonError::into_inner) = Some(offering);
+    }
+}
+
+/// What the broker of a service could do when it was last heard of, where the services of several are offered and this
+/// one is not: somebody has it, and its broker may be back in a moment.
+fn still_declared<'s>(
+    offer: &mut Offer,
+    before: &Offering,
+    kept: impl Iterator<Item = &'s ServiceId>,
+) {
+    if offer.of_service.is_empty() && before.of_service.is_empty() {
+        return;
+    }
+    for id in kept {
+        offer.of_service.entry(id.clone()).or_insert_with(|| before.of(id).to_vec());
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use engine::Engine;
 use engine::ports::Offer;
 use engine::testing::mortal::Life;
-use osb::Backend;
+use osb::jobs::contract::Capability;
+use osb::{Backend, ServiceId};
 use serde_json::json;
 use support::{Platform, World, asynchronous, id, offer, plan, provision, service};
 
@@ -16,6 +17,24 @@ fn fewer() -> Offer {
     let mut fewer = offer();
     fewer.catalog["services"][0]["plans"].as_array_mut().unwrap().remove(0);
     fewer
+}
+
+/// What two brokers offer, of which one has the service that is ordered; where it is not heard of, the other's alone.
+fn of_several(can: Option<Capability>) -> Offer {
+    let other = json!({
+        "id": "other", "name": "other", "description": "another's", "bindable": true,
+        "plans": [{"id": "other-plan", "name": "plan", "description": "d"}],
+    });
+    let mut several = offer();
+    several.capabilities.clear();
+    several.of_service.insert(ServiceId::new("other").unwrap(), vec![Capability::State]);
+    let services = several.catalog["services"].as_array_mut().unwrap();
+    match can {
+        Some(can) => drop(several.of_service.insert(service(), vec![can])),
+        None => services.clear(),
+    }
+    services.push(other);
+    several
 }
 
 fn has(engine: &Engine, name: &str) -> bool {
@@ -45,4 +64,36 @@ async fn a_plan_that_is_ordered_while_it_leaves_is_put_back_and_no_longer_sold()
     Platform(leader.clone()).bound().await;
     assert!(other.load_catalog().await.unwrap());
     assert!(has(&other, "small"), "it was saved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_broker_declared_counts_while_it_is_not_heard_of() {
+    let (update, progress) = (Capability::Update, Capability::Progress);
+    let world = World::default();
+    let engine = world.mortal(&Life::of(i64::MAX));
+    let declared = |engine: &Engine| engine.offered().unwrap().of_service.get(&service()).cloned();
+    engine.set_offer(of_several(Some(update))).await.unwrap();
+    let other = world.mortal(&Life::of(i64::MAX));
+    assert!(other.load_catalog().await.unwrap());
+
+    engine.set_offer(of_several(None)).await.unwrap();
+    assert!(!has(&engine, "small"), "nobody has it");
+    Platform(other).provisioned().await;
+    for time in ["it was ordered as it left", "it is not heard of again"] {
+        engine.set_offer(of_several(None)).await.unwrap();
+        assert!(has(&engine, "small"), "{time}");
+        assert_eq!(declared(&engine), Some(vec![update]), "{time}");
+    }
+    let later = world.mortal(&Life::of(i64::MAX));
+    assert!(later.load_catalog().await.unwrap());
+    assert_eq!(declared(&later), Some(vec![update]), "it was saved");
+    later.set_offer(of_several(Some(progress))).await.unwrap();
+    assert_eq!(declared(&later), Some(vec![progress]), "what it says now counts");
+
+    let alone = World::default();
+    let engine = alone.engine().await;
+    Platform(engine.clone()).provisioned().await;
+    engine.set_offer(Offer { catalog: json!({"services": []}), ..offer() }).await.unwrap();
+    assert!(has(&engine, "small"));
+    assert_eq!(declared(&engine), None, "one broker can do what it says of all");
 }

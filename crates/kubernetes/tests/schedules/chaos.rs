@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 use crate::brokers;
 use crate::kept;
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica, Unopened, delivery};
+use crate::replica::{BEGIN, BEGIN_LATE, Character, Replica, Unopened, delivery};
 use crate::script::{question, script};
 use crate::thief::thief;
 use crate::world::{BROKER, Place, Sells, World, policy};
@@ -201,13 +201,13 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
             lag: manner.lag,
             deaths: manner.deaths,
             character: Character {
-                plan: Plan::calm(),
                 skew,
-                lease,
                 policy: policy.clone(),
+                start_timeout: if manner.outage { BEGIN_LATE } else { BEGIN },
                 delivery: delivery(manner.by_config_map),
                 keep_failed: manner.keep_failed,
                 linger: manner.linger,
+                ..Character::well(&lease)
             },
         };
         slots.spawn(slot.keep());
@@ -395,15 +395,8 @@ async fn hand(world: Arc<World>, mut random: Random) {
 /// With a replica that nothing goes wrong with: all ended as was said, and nothing is left behind.
 pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, policy: Policy) {
     // Its tombstones are old at once; those that are needed were asked for before.
-    let character = |policy: Policy, skew| Character {
-        plan: Plan::calm(),
-        skew,
-        lease: "at-the-end".to_owned(),
-        policy,
-        delivery: delivery(true),
-        keep_failed: Duration::ZERO,
-        linger: Duration::ZERO,
-    };
+    let character =
+        |policy: Policy, skew| Character { policy, skew, ..Character::well("at-the-end") };
     let replica = Replica::open(world, character(policy.clone(), 0)).await.expect("a replica");
     fleet.set(0, Some((replica.engine.clone(), replica.handle())));
     for mut user in users {

@@ -18,7 +18,7 @@ use testkit::random::Random;
 
 use crate::chaos::check;
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica, Unopened, delivery};
+use crate::replica::{Character, Replica, Unopened};
 use crate::seeds;
 use crate::world::{BROKER, Place, World, policy, well};
 
@@ -104,12 +104,8 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
     };
     let mut lives = tokio::spawn(life.run(user));
     let open = async |plan| {
-        let lease = BROKER.to_owned();
-        let (delivery, keep_failed) = (delivery(true), Duration::ZERO);
         let linger = Duration::from_secs(1);
-        let character =
-            Character { plan, skew: 0, lease, policy: policy(), delivery, keep_failed, linger };
-        Replica::open(&world, character).await
+        Replica::open(&world, Character { plan, linger, ..Character::well(BROKER) }).await
     };
     let plan = Plan { death: Some(call), effect: Some(effect), ..Plan::calm() };
     let ended = match open(plan).await {

@@ -11,27 +11,18 @@ use kube::api::{Api, ListParams};
 use osb::InstanceId;
 use testkit::kubelet::{Act, End, Script, progress};
 use testkit::plane::ControlPlane;
-use testkit::proxy::Plan;
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica, delivery};
+use crate::replica::{Character, Replica};
 use crate::script::question;
-use crate::world::{Place, Sells, World, policy, well};
+use crate::world::{Place, Sells, World, well};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn character(lease: &str, linger: Duration) -> Character {
-    Character {
-        plan: Plan::calm(),
-        skew: 0,
-        lease: lease.to_owned(),
-        policy: policy(),
-        delivery: delivery(true),
-        keep_failed: Duration::ZERO,
-        linger,
-    }
+    Character { linger, ..Character::well(lease) }
 }
 
 fn user(world: &Arc<World>, fleet: &Fleet) -> User {

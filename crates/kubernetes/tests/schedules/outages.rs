@@ -9,14 +9,13 @@ use kube::api::{Api, Patch, PatchParams};
 use kubernetes::Lead;
 use serde_json::json;
 use testkit::plane::{self, ControlPlane};
-use testkit::proxy::Plan;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
-use crate::replica::{Character, Replica, delivery};
+use crate::replica::{Character, Replica};
 use crate::seeds::{self, number};
-use crate::world::{BROKER, Place, World, policy, well};
+use crate::world::{BROKER, Place, World, well};
 
 /// After this long a schedule is in the middle of its operations.
 const MIDDLE: Duration = Duration::from_millis(1500);
@@ -96,15 +95,7 @@ fn one_whose_lease_is_taken_away_leads_no_more_until_it_is_free() {
     let runtime = runtime();
     runtime.block_on(async {
         let world = World::new(&Place::of(&plane), "stolen", well(Duration::ZERO)).await;
-        let character = Character {
-            plan: Plan::calm(),
-            skew: 0,
-            lease: BROKER.to_owned(),
-            policy: policy(),
-            delivery: delivery(true),
-            keep_failed: Duration::ZERO,
-            linger: Duration::ZERO,
-        };
+        let character = Character::well(BROKER);
         let replica = Replica::open(&world, character).await.unwrap();
         let leads = |wanted: bool| {
             let engine = replica.engine.clone();

@@ -13,15 +13,15 @@ use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::skewed::Skewed;
-use crate::world::{BROKER, Sells, World};
+use crate::world::{BROKER, Sells, World, policy};
 
 /// How long the Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);
 /// How long a replica may take to open.
 const OPENING: Duration = Duration::from_secs(90);
-/// How long a question for a catalog may take, and how long until a pod begins: what nobody waits for any more is to go
+/// How long a question for a catalog may take where there are several brokers: what nobody waits for any more is to go
 /// while the test looks.
-const CATALOG: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
+const CATALOG: Duration = Duration::from_secs(2);
 
 /// What a replica is like.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub(crate) struct Character {
     /// The Lease that it wants: replicas that want different ones lead at once.
     pub(crate) lease: String,
     pub(crate) policy: Policy,
+    /// How long it waits for pods to begin, where there are several brokers.
+    pub(crate) start_timeout: Duration,
     /// How runs get the agent.
     pub(crate) delivery: Delivery,
     /// For how long the Job of a run that failed is kept.
@@ -40,6 +42,12 @@ pub(crate) struct Character {
     /// For how long the name of a Job is taken when its run is over.
     pub(crate) linger: Duration,
 }
+
+/// How long a replica waits for pods to begin.
+pub(crate) const BEGIN: Duration = Duration::from_secs(20);
+/// The same where the API server was away: whoever makes the pods of Jobs looks for it after pauses that double, up to a
+/// minute.
+pub(crate) const BEGIN_LATE: Duration = Duration::from_secs(70);
 
 /// An agent that comes by a ConfigMap, or with an init container. Whoever plays the kubelet runs neither.
 pub(crate) fn delivery(by_config_map: bool) -> Delivery {
@@ -49,6 +57,22 @@ pub(crate) fn delivery(by_config_map: bool) -> Delivery {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), b"\x7FELF of nothing").unwrap();
     PackedAgent::read(file.path()).unwrap().into()
+}
+
+impl Character {
+    /// One that nothing goes wrong with.
+    pub(crate) fn well(lease: &str) -> Self {
+        Self {
+            plan: Plan::calm(),
+            skew: 0,
+            lease: lease.to_owned(),
+            policy: policy(),
+            start_timeout: BEGIN,
+            delivery: delivery(true),
+            keep_failed: Duration::ZERO,
+            linger: Duration::ZERO,
+        }
+    }
 }
 
 /// Why a replica never answered anything.
@@ -125,7 +149,7 @@ async fn engine(
     let (runner, group) = match sells.several {
         false => (JobRunner::open(client.clone(), jobs).await.ok()?, None),
         true => {
-            (jobs.catalog_timeout, jobs.start_timeout) = CATALOG;
+            (jobs.catalog_timeout, jobs.start_timeout) = (CATALOG, character.start_timeout);
             let brokers = Brokers::new(jobs, Vec::new());
             let runner = JobRunner::open_group(client.clone(), Arc::clone(&brokers)).await.ok()?;
             let registry = Registry::open(client.clone(), &namespace).await.ok()?;
