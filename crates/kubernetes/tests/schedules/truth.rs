@@ -10,8 +10,8 @@ use crate::script::question;
 /// What an operation says that made room for another.
 const GIVES_WAY: [&str; 4] =
     ["halted by a later", "is being deprovisioned", "is being made or removed", "has bindings"];
-/// What one says whose `Broker` was deleted.
-const WITHDRAWN: &str = "create the Broker again";
+/// What one says whose `Broker` was deleted, or is there again and has not answered for as long as is waited.
+const WITHDRAWN: [&str; 2] = ["create the Broker again", "there is no catalog yet of"];
 
 /// Fails if an operation says that it ended in a way in which it did not; `taken`: the runs whose pods
 /// somebody took away; `withdrawn`: its `Broker` was deleted now and then.
@@ -43,7 +43,7 @@ pub(crate) fn check(
             };
             runs.iter().any(of_run)
                 || GIVES_WAY.iter().any(|words| said.contains(words))
-                || (withdrawn && said.contains(WITHDRAWN))
+                || (withdrawn && WITHDRAWN.iter().any(|words| said.contains(words)))
         }
     };
     assert!(is_true, "{operation} says {:?}: {said:?}, but: {runs:?}", last.state);
