@@ -18,8 +18,9 @@ use crate::shape::{Kept, Policy};
 use crate::town::Town;
 use crate::users::{Manner, User, at, history, open, resources, sure};
 
-/// How long what is left over may take to go, once all is well.
-const CLEAN: Duration = Duration::from_secs(60);
+/// How long what is left over may take to go, once all is well: the garbage collector looks each half minute which
+/// kinds there are, and where the API server was away it begins anew with all of them.
+const CLEAN: Duration = Duration::from_secs(180);
 /// The Job controller awaits the pods that it made by the name of their Job: where one was taken away by hand and made
 /// again at once, it may leave the new one alone until it has forgotten the old one, after five minutes.
 const FORGOTTEN: Duration = Duration::from_secs(330);

@@ -33,9 +33,9 @@ use crate::seeds::Sum;
 
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
-/// How long what is left over may take to go, once all is well.
-/// A question for a catalog that nobody waits for any more goes after its time.
-const CLEAN: Duration = Duration::from_secs(90);
+/// How long what is left over may take to go, once all is well. A question for a catalog that nobody waits for any more
+/// goes after its time, and the garbage collector takes its pod: a minute later where the API server was away.
+const CLEAN: Duration = Duration::from_secs(240);
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the name of a Job is taken: longer than any call is late. On a busy machine a second may lead in each schedule.

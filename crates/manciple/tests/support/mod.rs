@@ -259,13 +259,14 @@ pub(crate) mod order {
         http::get(&server.address, &path).expect("an answer").body
     }
 
-    /// Waits for the end of an instance's operation, and answers how it ended.
+    /// Waits for the end of an instance's operation, and answers how it ended. Where the API server was away, Kubernetes
+    /// may make no pod for a minute.
     pub(crate) fn settled(server: &Served, instance: &str) -> Value {
         let ended = || {
             let answer = last_operation(server, instance);
             (answer["state"] != "in progress").then_some(answer)
         };
-        within(30, ended).unwrap_or_else(|| panic!("{instance} never ends:\n{}", server.log()))
+        within(90, ended).unwrap_or_else(|| panic!("{instance} never ends:\n{}", server.log()))
     }
 
     /// Provisions and waits: how it ended.
