@@ -227,9 +227,16 @@ impl Known {
             Records::Instances => Watched::Instances,
             Records::Bindings => Watched::Bindings,
         };
-        self.lock().0[watched as usize].entries.retain(|key, held| {
-            key.instance() != instance || listed.contains(key) || held.entry.version > version
-        });
+        let mut table = self.lock();
+        let of_instance = table.0[watched as usize].entries.values().map(|held| &held.entry);
+        let is_gone = |entry: &&Arc<Entry>| {
+            entry.key.instance() == instance
+                && !listed.contains(&entry.key)
+                && entry.version <= version
+        };
+        let gone: Vec<_> = of_instance.filter(is_gone).cloned().collect();
+        // What the watch has yet to say of them is old.
+        gone.iter().for_each(|entry| table.remove(entry, |_| true));
     }
 
     /// A catalog was read or saved here, in this version.
@@ -452,6 +459,26 @@ mod tests {
         table.begin(Watched::Instances);
         list(&[]);
         assert_eq!(known(&table, &record), None, "etcd was put back to before it was made");
+    }
+
+    #[test]
+    fn what_a_list_of_an_instance_was_without_is_not_brought_back_by_a_watch_that_is_behind() {
+        let [record, other] = ["i", "j"].map(sample);
+        let table = Known::default();
+        let instance = record.key.instance().clone();
+        table.hear(entry(&record, 5), Source::Event);
+        table.hear(Entry { uid: "other".to_owned(), ..entry(&other, 5) }, Source::Event);
+
+        table.take_list(&instance, Records::Instances, Vec::new(), 4);
+        assert_eq!(known(&table, &record), Some(5), "written after the list");
+        table.take_list(&instance, Records::Instances, Vec::new(), 6);
+        assert_eq!(known(&table, &record), None);
+        assert_eq!(known(&table, &other), Some(5), "another's");
+        table.hear(entry(&record, 4), Source::Event);
+        assert_eq!(known(&table, &record), None, "what it was before it went");
+        let anew = Entry { uid: "anew".to_owned(), ..entry(&record, 9) };
+        table.hear(anew, Source::Event);
+        assert_eq!(known(&table, &record), Some(9), "one that was made anew");
     }
 
     #[test]

@@ -38,8 +38,6 @@ const WRONG: Duration = Duration::from_secs(6);
 const CLEAN: Duration = Duration::from_secs(240);
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How long the name of a Job is taken: longer than any call is late. On a busy machine a second may lead in each schedule.
-const LINGER: Duration = Duration::from_secs(3);
 const REPLICAS: usize = 2;
 const USERS: u64 = 3;
 
@@ -112,6 +110,8 @@ pub(crate) struct Manner {
     /// The agent comes by a ConfigMap, as by default.
     by_config_map: bool,
     keep_failed: Duration,
+    /// Longer than any call is late, where a second may lead.
+    linger: Duration,
     /// Nobody has answers for a while, whoever makes pods of Jobs among them.
     outage: bool,
     sells: Sells,
@@ -150,6 +150,7 @@ impl Manner {
             deaths: !one_of(&[1, 2, 3, 4]),
             two_leaders,
             thief,
+            linger: Duration::from_secs(if two_leaders || thief { 3 } else { seed % 2 }),
             hand: seed.is_multiple_of(3),
             skew: seed % 5 == 2,
             by_hand: seed % 4 == 1,
@@ -205,7 +206,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
                 start_timeout: if manner.outage { BEGIN_LATE } else { BEGIN },
                 delivery: delivery(manner.by_config_map),
                 keep_failed: manner.keep_failed,
-                linger: LINGER,
+                linger: manner.linger,
                 ..Character::well(&lease)
             },
         };

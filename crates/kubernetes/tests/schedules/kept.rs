@@ -91,13 +91,10 @@ pub(crate) fn check_questions(
             if let (former, Some(then)) = before
                 && !taken.contains(former)
             {
-                let goes_on = match &then.end {
-                    Some(End::Elsewhere(_)) => true,
-                    Some(End::Transient(_) | End::Killed) => former != *attempt,
-                    // A question that began too late was ended, and is asked again.
-                    None => former != *attempt && then.halted,
-                    Some(End::Well | End::Fails(_)) => false,
-                };
+                let goes_on = matches!(
+                    (&then.end, former == *attempt),
+                    (Some(End::Elsewhere(_)), _) | (Some(End::Transient(_) | End::Killed), false)
+                );
                 assert!(goes_on, "{job} asks after what is over: {former}: {then:?}");
                 assert!(then.times.1 < entry.times.0, "{job} began while {former} went on");
             }
