@@ -311,7 +311,12 @@ async fn start(
             Ok(Next::Look)
         }
         Err(error) => {
-            let times = hands.refused.as_ref().map_or(0, |refused| refused.times) + 1;
+            let before = hands.refused.as_ref().map_or(0, |refused| refused.times);
+            let times = match error {
+                // Said from the second time on, as any, and no reason to give up.
+                StartError::Unready(_) if before >= 2 => before,
+                _ => before + 1,
+            };
             let permanent = matches!(error, StartError::Permanent(_));
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
             hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times });

@@ -246,6 +246,10 @@ pub enum StartError {
     /// For now: no process or memory to be had. Nothing was started; may be tried again.
     #[error("{0}")]
     Transient(String),
+    /// It is not known yet how: who starts it has just begun to lead, and still reads what there is. Nothing was
+    /// refused, so an operation waits for as long as that lasts, and fails of it never.
+    #[error("{0}")]
+    Unready(String),
     /// It will not work until somebody mends it: no such executable, not executable.
     #[error("{0}")]
     Permanent(String),

@@ -114,6 +114,32 @@ async fn a_start_refused_for_now_is_repeated_and_one_refused_for_good_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_that_whoever_leads_knows_nothing_of_yet_is_waited_for_and_fails_nothing() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    // Refused, it would have failed long before.
+    for _ in 0..4 * engine::decide::STARTS {
+        world.runner.refuse_start(StartError::Unready("the catalogs are being read".into()));
+    }
+    let ordered = operation(platform.provision(json!({})).await.unwrap());
+    let said = async || platform.poll(&ordered).await.unwrap().description;
+    while said().await.is_none() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let words = "its run cannot be started yet: the catalogs are being read";
+    assert_eq!(said().await.as_deref(), Some(words));
+    platform.wait(&ordered).await;
+    assert_eq!(world.runner.works().len(), 1);
+    // What is refused since begins to count only then.
+    for _ in 1..engine::decide::STARTS {
+        world.runner.refuse_start(StartError::Transient("no processes left".into()));
+    }
+    let ordered = operation(platform.bind(json!({})).await.unwrap());
+    let last = platform.wait_binding(&ordered).await;
+    assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn external_work_is_asked_after_with_growing_pauses_until_it_ends() {
     let world = World::default();
     let platform = platform(&world).await;

@@ -26,7 +26,7 @@ use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, reso
 use osb::jobs::contract::Capability;
 use osb::{Backend, Call, InstanceId, LastOperationQuery, OperationState, ProvisionRequest, Reply};
 use serde_json::json;
-use testkit::kubelet::{Act, End, Kubelet};
+use testkit::kubelet::{Act, Kubelet};
 use testkit::plane::ControlPlane;
 use tokio::task::JoinHandle;
 
@@ -50,7 +50,7 @@ async fn main() {
         "id": "s", "name": "db", "description": "d", "bindable": true,
         "plans": [{"id": "p", "name": "small", "description": "d"}],
     }]});
-    let well = |_: &_| Act { begins: Duration::ZERO, lasts: Duration::ZERO, end: End::Well };
+    let well = |_: &_| Act::well(Duration::ZERO, Duration::ZERO);
     let _kubelet = Kubelet::start(client.clone(), NAMESPACE, catalog.clone(), Arc::new(well));
     let engine = engine(&client).await;
     plain(&client, "warm", 200).await;

@@ -21,7 +21,7 @@ use osb::{
     Reply,
 };
 use serde_json::{Value, json};
-use testkit::kubelet::{Act, End, NODE, Script, make_node};
+use testkit::kubelet::{Act, NODE, Script, make_node};
 use testkit::plane::ControlPlane;
 use tokio::time::{Instant, sleep};
 
@@ -123,7 +123,7 @@ async fn until_pods(world: &World, is_so: impl Fn(&Value) -> bool) {
 }
 
 fn lasting(begins: Duration) -> Script {
-    Arc::new(move |_| Act { begins, lasts: Duration::from_secs(600), end: End::Well })
+    Arc::new(move |_| Act::well(begins, Duration::from_secs(600)))
 }
 
 #[tokio::test(flavor = "multi_thread")]

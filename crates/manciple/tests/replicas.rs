@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::platform::Platform;
 use support::{Served, Site, http, order, within};
-use testkit::kubelet::{Act, End, Kubelet, Script};
+use testkit::kubelet::{Act, Kubelet, Script};
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 use testkit::random::Random;
@@ -52,8 +52,7 @@ impl Town {
             serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         let namespaces = Api::<Namespace>::all(client.clone());
         runtime.block_on(namespaces.create(&PostParams::default(), &namespace)).unwrap();
-        let script: Script =
-            Arc::new(move |_| Act { begins: Duration::from_millis(20), lasts, end: End::Well });
+        let script: Script = Arc::new(move |_| Act::well(Duration::from_millis(20), lasts));
         let _entered = runtime.enter();
         let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
         let mut site = Site::new("");

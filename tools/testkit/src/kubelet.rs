@@ -71,6 +71,15 @@ pub struct Act {
     pub lasts: Duration,
     /// How it ends.
     pub end: End,
+    /// Where it is to be tried or asked again: after how many seconds it wants that.
+    pub again: Option<u64>,
+}
+
+impl Act {
+    /// One that ends well.
+    pub fn well(begins: Duration, lasts: Duration) -> Self {
+        Self { begins, lasts, end: End::Well, again: None }
+    }
 }
 
 /// How a broker ends.
@@ -134,8 +143,10 @@ pub struct Entry {
     pub end: Option<End>,
     /// Its pod was told to go while its broker went on, or before it began.
     pub halted: bool,
-    /// Of a QuarksJob's: when its first pod began to run, and when its last one ended.
+    /// When its first pod began to run, and when its last one ended.
     pub ran: Option<(Instant, Instant)>,
+    /// After how many seconds it wanted to be tried or asked again.
+    pub again: Option<u64>,
     /// Its sidecar was told that the others had ended, while they went on.
     pub told_early: bool,
 }
@@ -291,8 +302,10 @@ impl Node {
                 None => return self.remove(name).await,
             },
         };
+        let began = Instant::now();
         self.write(&order.run, |entry| {
             entry.begun.push(uid.to_owned());
+            entry.ran.get_or_insert((began, began));
             entry.order = Some(order.clone());
             image.clone_into(&mut entry.image);
             (entry.given, entry.state) = (given, state);
@@ -306,12 +319,14 @@ impl Node {
         if end.is_none() {
             sleep(GRACE).await;
         }
-        let message = report(&order, end.as_ref(), &offers(image));
+        let message = report(&order, end.as_ref(), act.again, &offers(image));
         let code = i32::from(message.is_none()) * 137;
         let reason = if message.is_some() { "Completed" } else { "Error" };
         self.write(&order.run, |entry| {
             entry.halted |= end.is_none();
             entry.end = end.or(entry.end.take());
+            entry.ran = entry.ran.map(|(began, _)| (began, Instant::now()));
+            entry.again = act.again;
         });
         let state = json!({"terminated": {"exitCode": code, "reason": reason, "message": message}});
         let phase = if code == 0 { "Succeeded" } else { "Failed" };

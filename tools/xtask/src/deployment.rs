@@ -1,9 +1,11 @@
-//! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, the
-//! rights are those that are written down and no more, two replicas answer for each other, an instance lives through `examples/kubernetes`, another,
-//! of a template, through `examples/templates`, and the jobs of `examples/quarks-jobs` run, under the controller's
-//! rights everywhere and in one namespace.
+//! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, the rights are
+//! those that are written down and no more, one replica serves, two answer for each other and are monitored, an instance
+//! lives through `examples/kubernetes`, another, of a template, through `examples/templates`, and the jobs of
+//! `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
 
 mod ha;
+mod one;
+mod place;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +30,7 @@ pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
     let result = overlays(&cluster, &namespace).and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
+    one::test(&cluster)?;
     ha::test(&cluster)?;
     crate::run(&mut cluster.command("examples/kubernetes/walk.sh"))?;
     let mut templates = cluster.command("examples/templates/walk.sh");

@@ -31,3 +31,4 @@ pub use self::keep::{Keeper, Share};
 pub use self::registry::{Registry, RegistryError, Resources};
 pub use self::resource::Resource;
 pub use self::table::Brokers;
+pub(crate) use self::table::Nobody;

@@ -33,6 +33,15 @@ pub struct Brokers {
     changed: watch::Sender<u64>,
 }
 
+/// Why nobody can run what is ordered of a service.
+#[derive(Debug)]
+pub(crate) enum Nobody {
+    /// With the remedy.
+    Has(String),
+    /// The catalogs are still being read.
+    Unread(String),
+}
+
 /// What is known of one.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -96,34 +105,38 @@ impl Brokers {
         &self,
         service: &ServiceId,
         plan: &PlanId,
-    ) -> Result<JobSettings, String> {
+    ) -> Result<JobSettings, Nobody> {
         let table = self.lock();
         let Some(entry) = owner(&table, service) else {
             return Err(self.without_owner(&table, service));
         };
         let name = &entry.resource.name;
         let spec = self.spec(entry).map_err(|faults| {
-            format!("the Broker {name} cannot be used: {}; mend it, then retry", list(&faults))
+            let faults = list(&faults);
+            Nobody::Has(format!("the Broker {name} cannot be used: {faults}; mend it, then retry"))
         })?;
         Ok(spec.settings(&self.base, name, Some(plan)))
     }
 
     /// Why nobody has a service: it may be one that nobody has heard of yet.
-    fn without_owner(&self, table: &BTreeMap<String, Entry>, service: &ServiceId) -> String {
+    fn without_owner(&self, table: &BTreeMap<String, Entry>, service: &ServiceId) -> Nobody {
         let unheard = |entry: &&Entry| !entry.is_known() && self.spec(entry).is_ok();
         let names: Vec<&str> =
             table.values().filter(unheard).map(|it| it.resource.name.as_str()).collect();
         match names.as_slice() {
-            [] if self.is_merged.load(Ordering::Relaxed) => format!(
+            [] if self.is_merged.load(Ordering::Relaxed) => Nobody::Has(format!(
                 "no Broker has the service {service} any more: create the Broker again that had it, \
                  then retry"
-            ),
-            [] => format!("it is not known yet which Broker has the service {service}: retry"),
-            names => format!(
+            )),
+            [] => {
+                let why = "it is not known yet which Broker has the service";
+                Nobody::Unread(format!("{why} {service}"))
+            }
+            names => Nobody::Has(format!(
                 "no Broker is known to have the service {service}, and there is no catalog yet of {}: \
                  its status says why; mend that, then retry",
                 names.join(", ")
-            ),
+            )),
         }
     }
 

@@ -53,7 +53,7 @@ use self::seen::{Ended, Kept, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
 use self::watch::{Known, Seen, Watched as _};
-use crate::brokers::Brokers;
+use crate::brokers::{Brokers, Nobody};
 use crate::calls::{Again, CallError, call, find};
 use crate::names;
 use crate::server_time::ServerTime;
@@ -318,10 +318,11 @@ impl Shared {
             Source::One(settings) => Ok(Cow::Borrowed(settings)),
             Source::Many(brokers) => {
                 let settings = brokers.settings(&run.work.service_id, &run.work.plan_id);
-                settings.map(Cow::Owned).map_err(|why| match brokers.are_settled() {
-                    true => StartError::Permanent(why),
+                settings.map(Cow::Owned).map_err(|nobody| match nobody {
+                    Nobody::Unread(why) => StartError::Unready(why),
+                    Nobody::Has(why) if brokers.are_settled() => StartError::Permanent(why),
                     // A watch may be behind, and a catalog on its way.
-                    false => StartError::Transient(why),
+                    Nobody::Has(why) => StartError::Transient(why),
                 })
             }
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use osb::Backend;
 use serde_json::{Value, json};
 use testkit::kubelet::Ledger;
 use testkit::random::Random;
@@ -142,12 +141,12 @@ async fn sells(world: &World, replica: &Replica, names: &[&str]) {
 
 /// The ids of the plans that a replica sells.
 fn sold(replica: &Replica) -> Vec<String> {
-    let catalog = replica.engine.catalog().map(|catalog| serde_json::to_value(catalog.catalog()));
-    let catalog = catalog.and_then(Result::ok).unwrap_or_default();
-    let services = catalog["services"].as_array().into_iter().flatten();
-    let plans = services.flat_map(|service| service["plans"].as_array().into_iter().flatten());
-    let mut plans: Vec<_> =
-        plans.filter_map(|plan| Some(plan["id"].as_str()?.to_owned())).collect();
+    let catalogs = replica.engines.all().filter_map(osb::Backend::catalog);
+    let mut plans = Vec::new();
+    for catalog in catalogs {
+        let services = catalog.catalog().services.iter();
+        plans.extend(services.flat_map(|service| &service.plans).map(|plan| plan.id.to_string()));
+    }
     plans.sort_unstable();
     plans
 }

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::brokers;
 use crate::kept;
+use crate::pauses;
 use crate::platform::{Fleet, User};
 use crate::replica::{BEGIN, BEGIN_LATE, Character, Replica, Unopened, delivery};
 use crate::script::{question, script};
@@ -57,8 +58,11 @@ pub(crate) struct Tally {
     pub(crate) states: usize,
     /// Operations of which a platform heard how far they were.
     pub(crate) told: usize,
-    /// What was done to `Broker` resources.
+    /// Pauses that brokers had asked for.
+    pub(crate) pauses: usize,
+    /// What was done to `Broker` resources, those of one catalog, and those that are served apart.
     pub(crate) brokers_changed: u64,
+    pub(crate) changed_apart: u64,
 }
 
 impl Sum for Tally {
@@ -73,12 +77,15 @@ impl Sum for Tally {
         self.questions += other.questions;
         self.states += other.states;
         self.told += other.told;
+        self.pauses += other.pauses;
         self.brokers_changed += other.brokers_changed;
+        self.changed_apart += other.changed_apart;
     }
 
     fn is_of_everything(&self) -> bool {
-        let seen = [self.elsewhere, self.questions, self.states, self.told];
-        seen.iter().all(|&count| count > 0) && self.brokers_changed > 0
+        let seen = [self.elsewhere, self.questions, self.states, self.told, self.pauses];
+        let changed = [self.brokers_changed, self.changed_apart];
+        seen.iter().all(|&count| count > 0) && changed.iter().all(|&count| count > 0)
     }
 
     fn deaths(&self) -> u64 {
@@ -120,16 +127,18 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    /// Nothing goes wrong but that nobody has answers for a while.
-    pub(crate) fn outage() -> Self {
-        let sells = Sells { extended: true, progress: true, several: false };
-        Self { outage: true, sells, timeout: TIMEOUT, ..Self::default() }
+    /// Nothing goes wrong but that nobody has answers for a while; of every third seed replicas die, too.
+    pub(crate) fn outage(seed: u64) -> Self {
+        let sells = Sells { extended: true, progress: true, ..Sells::default() };
+        let deaths = seed.is_multiple_of(3);
+        Self { outage: true, deaths, sells, timeout: TIMEOUT, ..Self::default() }
     }
 
     /// The same for longer than a run may take; of every other seed there are several brokers.
     pub(crate) fn long_outage(seed: u64) -> Self {
-        let sells = Sells { extended: true, progress: true, several: seed.is_multiple_of(2) };
-        Self { outage: true, sells, timeout: Duration::from_secs(15), ..Self::default() }
+        let usual = Self::outage(seed);
+        let sells = Sells { several: seed.is_multiple_of(2), ..usual.sells };
+        Self { sells, timeout: Duration::from_secs(15), ..usual }
     }
 
     pub(crate) fn of(seed: u64) -> Self {
@@ -161,6 +170,7 @@ impl Manner {
                 extended: (seed / 2) % 3 == 1,
                 progress: seed % 5 < 3,
                 several: seed % 7 == 5,
+                apart: seed % 14 == 12,
             },
             timeout: TIMEOUT,
         }
@@ -250,7 +260,11 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
         tally.calls += calls;
     }
     if let Some(operator) = operator {
-        tally.brokers_changed = operator.await.unwrap();
+        let changes = operator.await.unwrap();
+        match manner.sells.apart {
+            true => tally.changed_apart = changes,
+            false => tally.brokers_changed = changes,
+        }
     }
     let taken = world.taken();
     tally.told = ended.iter().map(|user| user.told.len()).sum();
@@ -302,6 +316,9 @@ fn check_runs(world: &World, manner: &Manner, tally: &mut Tally) {
     tally.elsewhere = ledger.iter().filter(|(run, entry)| leaves(run, &entry.end)).count();
     tally.questions = kept::check_questions(&ledger, &world.attempts.names(), &taken);
     tally.states = kept::check_states(&ledger, &taken, &world.well());
+    if !manner.skew {
+        tally.pauses = pauses::check(&ledger, &taken);
+    }
     if manner.sells.several {
         brokers::check_owners(&ledger);
     }
@@ -346,7 +363,7 @@ impl Slot {
                     continue;
                 }
             };
-            self.fleet.set(self.number, Some((replica.engine.clone(), replica.handle())));
+            self.fleet.set(self.number, Some(replica.answers()));
             tokio::select! {
                 () = replica.proxy.died() => deaths += 1,
                 () = until_over(&mut self.stage, || replica.proxy.calm()) => {}
@@ -398,7 +415,7 @@ pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, p
     let character =
         |policy: Policy, skew| Character { policy, skew, ..Character::well("at-the-end") };
     let replica = Replica::open(world, character(policy.clone(), 0)).await.expect("a replica");
-    fleet.set(0, Some((replica.engine.clone(), replica.handle())));
+    fleet.set(0, Some(replica.answers()));
     for mut user in users {
         for (binding, token) in std::mem::take(&mut user.acknowledged) {
             match user.last_operation(binding.as_ref(), &token).await {
@@ -418,9 +435,11 @@ pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, p
     let replica = Replica::open(world, character(old, 3_600_000)).await.expect("a replica");
     let begun = Instant::now();
     loop {
-        let engine = replica.engine.clone();
-        let swept = replica.handle().spawn(async move { engine.sweep_once().await });
-        swept.await.unwrap().unwrap();
+        for engine in replica.engines.all() {
+            let engine = engine.clone();
+            let swept = replica.handle().spawn(async move { engine.sweep_once().await });
+            swept.await.unwrap().unwrap();
+        }
         let left = left(world).await;
         if left.is_empty() {
             return;

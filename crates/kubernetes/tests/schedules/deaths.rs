@@ -46,7 +46,7 @@ impl Life {
                 _ => (20, End::Well),
             };
             let begins = Duration::from_millis(20);
-            Act { begins, lasts: Duration::from_millis(lasts), end }
+            Act { begins, lasts: Duration::from_millis(lasts), end, again: None }
         })
     }
 
@@ -110,7 +110,7 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
     let plan = Plan { death: Some(call), effect: Some(effect), ..Plan::calm() };
     let ended = match open(plan).await {
         Ok(replica) => {
-            fleet.set(0, Some((replica.engine.clone(), replica.handle())));
+            fleet.set(0, Some(replica.answers()));
             let ended = tokio::select! {
                 () = replica.proxy.died() => None,
                 ended = &mut lives => Some(ended),
@@ -126,7 +126,7 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
         Some(ended) => ended,
         None => {
             let other = open(Plan::calm()).await.expect("another replica");
-            fleet.set(0, Some((other.engine.clone(), other.handle())));
+            fleet.set(0, Some(other.answers()));
             let ended = lives.await;
             fleet.set(0, None);
             ended

@@ -39,7 +39,7 @@ fn user(world: &Arc<World>, fleet: &Fleet) -> User {
 }
 
 fn serve(fleet: &Fleet, replica: &Replica) {
-    fleet.set(0, Some((replica.engine.clone(), replica.handle())));
+    fleet.set(0, Some(replica.answers()));
 }
 
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
@@ -98,7 +98,8 @@ async fn work_elsewhere_that_says_how_far_it_is_is_told_to_the_platform_and_make
     let script: Script = Arc::new(|order: &Order| {
         let is_over = question(&order.run).is_some_and(|(_, number)| number > 2);
         let end = if is_over { End::Well } else { End::Elsewhere(progress(&order.run)) };
-        Act { begins: Duration::from_millis(20), lasts: Duration::from_millis(300), end }
+        let (begins, lasts) = (Duration::from_millis(20), Duration::from_millis(300));
+        Act { begins, lasts, end, again: None }
     });
     let sells = Sells { extended: true, ..Sells::default() };
     let world = World::selling(&Place::of(&plane), "elsewhere", sells, script).await;

@@ -1,8 +1,9 @@
 //! Seeded schedules on a real API server: a platform orders, binds, updates and deletes while replicas are
 //! killed at their n-th call, calls fail, get lost or are late, watches lag and break, Leases are stolen,
-//! clocks are wrong and pods are taken away; in some of them brokers leave work to others, tell how far it is and leave
-//! state behind, and in some there are several, which come, change and go. Then every acknowledged operation has ended, and says why
-//! truly; no attempt ran twice; no credential was lost; nothing is left behind.
+//! clocks are wrong and pods are taken away; in some of them brokers leave work to others, tell how far it is, ask for
+//! pauses and leave state behind, and in some there are several, as one catalog or apart, which come, change and go. Then
+//! every acknowledged operation has ended, and says why truly; no attempt ran twice; no credential was lost; nothing is
+//! left behind.
 //!
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one, `MANCIPLE_AT_ONCE=4` so many at
 //! once; `MANCIPLE_LOG=1` shows what the replicas say.
@@ -23,6 +24,7 @@ mod deaths;
 mod kept;
 mod late;
 mod outages;
+mod pauses;
 mod platform;
 mod replica;
 mod script;

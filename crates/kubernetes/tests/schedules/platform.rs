@@ -21,8 +21,9 @@ use testkit::random::Random;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::replica::Engines;
 use crate::truth;
-use crate::world::{BROKER, World};
+use crate::world::World;
 
 /// How long an answer is waited for before somebody else is asked.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -37,7 +38,7 @@ const STAYS: Duration = Duration::from_secs(260);
 pub(crate) struct Fleet(Arc<Mutex<Vec<Option<Answers>>>>);
 
 /// A replica, and where its work is done.
-type Answers = (Engine, Handle);
+type Answers = (Engines, Handle);
 
 impl Fleet {
     /// Puts a replica into a place, or takes it away.
@@ -261,7 +262,7 @@ impl User {
     /// As `kubectl delete` does, and waits.
     async fn delete_resource(&self) {
         let key = Key::Instance(self.instance.clone());
-        let name = names::resource(BROKER, &key);
+        let name = names::resource(&self.world.sells.group(self.service), &key);
         let api: Api<DynamicObject> = Api::namespaced_with(
             self.world.client.clone(),
             &self.world.namespace,
@@ -308,10 +309,11 @@ impl User {
         let mut last = None;
         loop {
             assert!(begun.elapsed() < STUCK, "{what} of {}: {last:?}", self.instance);
-            let Some((engine, handle)) = self.fleet.pick(&mut self.random) else {
+            let Some((engines, handle)) = self.fleet.pick(&mut self.random) else {
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
+            let engine = engines.of(self.service).clone();
             let mut answer = handle.spawn(request(engine));
             match timeout(PATIENCE, &mut answer).await {
                 Ok(Ok(Err(error))) if again(&error) || self.is_not_sold(&error) => {

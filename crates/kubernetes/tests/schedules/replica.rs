@@ -12,6 +12,7 @@ use kubernetes::{
 use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::brokers::NAMES;
 use crate::skewed::Skewed;
 use crate::world::{BROKER, Sells, World, policy};
 
@@ -84,11 +85,27 @@ pub(crate) enum Unopened {
     GaveUp,
 }
 
+/// What answers: one engine for all, or one for each `Broker`, by its name.
+#[derive(Clone)]
+pub(crate) struct Engines(Vec<(&'static str, Engine)>);
+
+impl Engines {
+    /// That of a service, which has the name of its broker where there are several.
+    pub(crate) fn of(&self, service: &str) -> &Engine {
+        let own = self.0.iter().find(|(name, _)| *name == service);
+        own.or(self.0.first()).map(|(_, engine)| engine).expect("there is one")
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Engine> {
+        self.0.iter().map(|(_, engine)| engine)
+    }
+}
+
 /// A running replica. Dropping it kills it.
 pub(crate) struct Replica {
-    pub(crate) engine: Engine,
+    pub(crate) engines: Engines,
     pub(crate) proxy: Arc<Proxy>,
-    runtime: Option<Runtime>,
+    process: Process,
 }
 
 impl Replica {
@@ -98,33 +115,46 @@ impl Replica {
         proxy.know_logs(world.kubelet.logs());
         let proxy = Arc::new(proxy);
         let kubeconfig = world.file(&proxy.kubeconfig());
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let opening = engine(kubeconfig, world.namespace.clone(), world.sells, character);
-        let opening = runtime.spawn(opening);
-        let opened = async {
-            tokio::select! {
-                () = proxy.died() => Err(Unopened::Died),
-                opened = tokio::time::timeout(OPENING, opening) => match opened {
-                    Ok(Ok(Some(engine))) => Ok(engine),
-                    _ => Err(Unopened::GaveUp),
-                },
-            }
-        };
-        match opened.await {
-            Ok(engine) => Ok(Self { engine, proxy, runtime: Some(runtime) }),
-            Err(unopened) => {
-                runtime.shutdown_background();
-                Err(unopened)
-            }
+        let process = Process::start(Arc::clone(&proxy));
+        let opening = engines(kubeconfig, world.namespace.clone(), world.sells, character);
+        let opening = process.handle().spawn(opening);
+        tokio::select! {
+            () = proxy.died() => Err(Unopened::Died),
+            opened = tokio::time::timeout(OPENING, opening) => match opened {
+                Ok(Ok(Some(engines))) => Ok(Self { engines, proxy, process }),
+                _ => Err(Unopened::GaveUp),
+            },
         }
     }
 
     pub(crate) fn handle(&self) -> Handle {
+        self.process.handle()
+    }
+
+    /// What a platform is answered by.
+    pub(crate) fn answers(&self) -> (Engines, Handle) {
+        (self.engines.clone(), self.handle())
+    }
+}
+
+/// What a replica runs in. Dropped, it is killed, also where nobody waits any more until the replica has opened.
+struct Process {
+    runtime: Option<Runtime>,
+    proxy: Arc<Proxy>,
+}
+
+impl Process {
+    fn start(proxy: Arc<Proxy>) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Self { runtime: Some(runtime), proxy }
+    }
+
+    fn handle(&self) -> Handle {
         self.runtime.as_ref().unwrap().handle().clone()
     }
 }
 
-impl Drop for Replica {
+impl Drop for Process {
     fn drop(&mut self) {
         self.proxy.die();
         if let Some(runtime) = self.runtime.take() {
@@ -133,52 +163,88 @@ impl Drop for Replica {
     }
 }
 
-async fn engine(
+async fn engines(
     kubeconfig: std::path::PathBuf,
     namespace: String,
     sells: Sells,
     character: Character,
-) -> Option<Engine> {
+) -> Option<Engines> {
     let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
-    let settings = Settings { namespace: namespace.clone(), broker: BROKER.to_owned() };
-    let store = Arc::new(KubernetesStore::open(client.clone(), settings).await.ok()?);
-    let mut jobs = JobSettings::new(&namespace, BROKER, "broker", character.delivery);
-    jobs.grace = Duration::from_secs(1);
-    jobs.keep_failed = character.keep_failed;
-    jobs.linger = character.linger;
-    let (runner, group) = match sells.several {
-        false => (JobRunner::open(client.clone(), jobs).await.ok()?, None),
-        true => {
-            (jobs.catalog_timeout, jobs.start_timeout) = (CATALOG, character.start_timeout);
-            let brokers = Brokers::new(jobs, Vec::new());
-            let runner = JobRunner::open_group(client.clone(), Arc::clone(&brokers)).await.ok()?;
-            let registry = Registry::open(client.clone(), &namespace).await.ok()?;
-            (runner, Some((brokers, registry)))
-        }
-    };
-    runner.belongs_to(&store);
-    let ports = Ports {
-        store: Arc::clone(&store) as _,
-        runner: Arc::new(runner.clone()),
-        clock: Arc::new(Skewed(character.skew)),
-        observer: Arc::new(Events::new(Arc::clone(&store), Arc::new(()))),
-    };
-    let engine = Engine::new(character.policy, ports);
-    engine.set_driving(false);
-    let is_known = engine.load_catalog().await.ok()?;
-    match group {
-        Some((brokers, registry)) => {
-            let (share, refresh) = (Share::All, Duration::ZERO);
-            let engine = engine.clone();
-            let keeper = Keeper { engine, runner, brokers, registry, share, refresh };
-            tokio::spawn(keeper.keep());
-        }
-        None if is_known => {}
-        None => drop(engine.set_offer(sells.offer()).await.ok()?),
-    }
     let identity = format!("replica-{}", kubeconfig.display());
-    let lead = Arc::new(Lead::new(client, &namespace, &character.lease, &identity).lasting(LEASE));
-    tokio::spawn(control(engine.clone(), store, Arc::clone(&lead)));
-    tokio::spawn(async move { lead.keep().await });
-    Some(engine)
+    let registry = match sells.several {
+        true => Some(Registry::open(client.clone(), &namespace).await.ok()?),
+        false => None,
+    };
+    let place = Place { client, namespace, identity, sells, registry, character };
+    let names = if sells.apart { &NAMES[..] } else { &[BROKER] };
+    let mut engines = Vec::new();
+    for &name in names {
+        engines.push((name, place.engine(name).await?));
+    }
+    Some(Engines(engines))
+}
+
+/// Where engines are.
+struct Place {
+    client: kube::Client,
+    namespace: String,
+    identity: String,
+    sells: Sells,
+    registry: Option<Arc<Registry>>,
+    character: Character,
+}
+
+impl Place {
+    /// Of all brokers; or, where they are apart, of the one of this name.
+    async fn engine(&self, name: &str) -> Option<Engine> {
+        let (character, namespace) = (&self.character, &self.namespace);
+        let broker = self.sells.group(name);
+        let (lease, share) = match self.sells.apart {
+            true => (format!("{}/{name}", character.lease), Share::One(name.to_owned())),
+            false => (character.lease.clone(), Share::All),
+        };
+        let settings = Settings { namespace: namespace.clone(), broker: broker.clone() };
+        let store = KubernetesStore::open(self.client.clone(), settings).await.ok()?;
+        let store = Arc::new(store);
+        let delivery = character.delivery.clone();
+        let mut jobs = JobSettings::new(namespace, &broker, "broker", delivery);
+        jobs.grace = Duration::from_secs(1);
+        jobs.keep_failed = character.keep_failed;
+        jobs.linger = character.linger;
+        let (runner, group) = match &self.registry {
+            None => (JobRunner::open(self.client.clone(), jobs).await.ok()?, None),
+            Some(registry) => {
+                (jobs.catalog_timeout, jobs.start_timeout) = (CATALOG, character.start_timeout);
+                let brokers = Brokers::new(jobs, Vec::new());
+                let group = Arc::clone(&brokers);
+                let runner = JobRunner::open_group(self.client.clone(), group).await.ok()?;
+                (runner, Some((brokers, Arc::clone(registry))))
+            }
+        };
+        runner.belongs_to(&store);
+        let ports = Ports {
+            store: Arc::clone(&store) as _,
+            runner: Arc::new(runner.clone()),
+            clock: Arc::new(Skewed(character.skew)),
+            observer: Arc::new(Events::new(Arc::clone(&store), Arc::new(()))),
+        };
+        let policy = Policy { broker, ..character.policy.clone() };
+        let engine = Engine::new(policy, ports);
+        engine.set_driving(false);
+        let is_known = engine.load_catalog().await.ok()?;
+        match group {
+            Some((brokers, registry)) => {
+                let (engine, refresh) = (engine.clone(), Duration::ZERO);
+                let keeper = Keeper { engine, runner, brokers, registry, share, refresh };
+                tokio::spawn(keeper.keep());
+            }
+            None if is_known => {}
+            None => drop(engine.set_offer(self.sells.offer()).await.ok()?),
+        }
+        let lead = Lead::new(self.client.clone(), namespace, &lease, &self.identity);
+        let lead = Arc::new(lead.lasting(LEASE));
+        tokio::spawn(control(engine.clone(), store, Arc::clone(&lead)));
+        tokio::spawn(async move { lead.keep().await });
+        Some(engine)
+    }
 }

@@ -23,7 +23,8 @@ pub(crate) fn script(seed: u64, spread: u64) -> Script {
             _ => End::Well,
         };
         let begins = Duration::from_millis(turn % 100);
-        Act { begins, lasts: Duration::from_millis(lasts), end }
+        let again = (turn % 3 == 1).then_some(1);
+        Act { begins, lasts: Duration::from_millis(lasts), end, again }
     })
 }
 

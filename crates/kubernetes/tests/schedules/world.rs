@@ -43,6 +43,8 @@ pub(crate) struct Sells {
     pub(crate) progress: bool,
     /// Those of `Broker` resources.
     pub(crate) several: bool,
+    /// Each of these by itself, and not as one catalog.
+    pub(crate) apart: bool,
 }
 
 impl Sells {
@@ -52,6 +54,14 @@ impl Sells {
         all.extend(self.extended.then_some([State, LastOperation]).into_iter().flatten());
         all.extend(self.progress.then_some(Progress));
         all
+    }
+
+    /// What keeps the records of a service, which has the name of its broker where there are several.
+    pub(crate) fn group(self, service: &str) -> String {
+        match self.apart {
+            true => format!("{BROKER}/{service}"),
+            false => BROKER.to_owned(),
+        }
     }
 
     /// What the one broker offers.
@@ -175,6 +185,6 @@ fn catalog() -> Value {
 /// A script that is well for all.
 #[allow(dead_code, reason = "not every test needs it")]
 pub(crate) fn well(lasts: Duration) -> Script {
-    use testkit::kubelet::{Act, End};
-    Arc::new(move |_| Act { begins: Duration::from_millis(20), lasts, end: End::Well })
+    use testkit::kubelet::Act;
+    Arc::new(move |_| Act::well(Duration::from_millis(20), lasts))
 }

@@ -57,10 +57,17 @@ pub(super) fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
     Some(Message::of(&gathered.seal(&gathering.key).ok()?).to_string())
 }
 
-/// The termination message; `None` if there is none. Without an end, somebody ended it.
-pub(super) fn report(order: &Order, end: Option<&End>, offer: &Offer) -> Option<String> {
+/// The termination message; `None` if there is none. Without an end, somebody ended it. `again`: after how many seconds
+/// it wants to be tried or asked again.
+pub(super) fn report(
+    order: &Order,
+    end: Option<&End>,
+    again: Option<u64>,
+    offer: &Offer,
+) -> Option<String> {
     let failed = |reason, kind, words: &str| {
-        Err(RunFailure { reason, failure: Failure::new(kind, words.to_owned()) })
+        let failure = Failure { retry_after: again, ..Failure::new(kind, words.to_owned()) };
+        Err(RunFailure { reason, failure })
     };
     let answer = match end {
         Some(End::Killed) => return None,
@@ -72,7 +79,10 @@ pub(super) fn report(order: &Order, end: Option<&End>, offer: &Offer) -> Option<
     };
     let answer = match order.action {
         None => Answer::Offer(answer.map(|_| offer.clone())),
-        Some(action) => Answer::Work(answer.map(|far| output(order, action, far))),
+        Some(action) => Answer::Work(answer.map(|far| {
+            let output = output(order, action, far);
+            Output { retry_after: again.filter(|_| output.external_operation.is_some()), ..output }
+        })),
     };
     let report = Report { run: order.run.clone(), answer, log: String::new(), notes: Vec::new() };
     Some(Message::of(&report.seal(&order.key).ok()?).to_string())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::registry::Resources;
 use super::super::resource::{Edition, Resource};
-use super::super::table::Brokers;
+use super::super::table::{Brokers, Nobody};
 use super::merging::part;
 use crate::runner::JobSettings;
 
@@ -63,7 +63,15 @@ fn answered(brokers: &Brokers, name: &str, answer: Result<Offer, RunFailure>) {
 
 fn image(brokers: &Brokers, service: &str) -> String {
     let (service, plan) = (ServiceId::new(service).unwrap(), PlanId::new("p").unwrap());
-    brokers.settings(&service, &plan).map_or_else(|why| why, |settings| settings.image)
+    match brokers.settings(&service, &plan) {
+        Ok(settings) => settings.image,
+        Err(Nobody::Has(why) | Nobody::Unread(why)) => why,
+    }
+}
+
+fn is_unread(brokers: &Brokers, service: &str) -> bool {
+    let (service, plan) = (ServiceId::new(service).unwrap(), PlanId::new("p").unwrap());
+    matches!(brokers.settings(&service, &plan), Err(Nobody::Unread(_)))
 }
 
 /// The conditions as they are to be written: reason and message, by name.
@@ -99,6 +107,12 @@ fn a_run_is_of_the_broker_that_sells_its_service_or_sold_it_last() {
     assert_eq!(image(&brokers, "s"), "bb:1");
     // Gone, and created again.
     assert!(brokers.learn(&all(&[plain("a")]), true), "one is gone");
+    assert!(!is_unread(&brokers, "u"), "nobody has it, that is known");
+    // Whoever has just begun to lead does not know that before it has read the catalogs.
+    brokers.stand_down();
+    answered(&brokers, "a", offer("t:t q"));
+    assert!(is_unread(&brokers, "u"), "{}", image(&brokers, "u"));
+    let _ = brokers.merged();
     assert!(image(&brokers, "u").contains("create the Broker again"), "{}", image(&brokers, "u"));
     brokers.learn(&all(&[plain("a"), plain("bb")]), true);
     answered(&brokers, "bb", offer("u:u r"));

@@ -102,7 +102,9 @@ impl Shared {
             Err(refusal) => Err(refusal),
         };
         started.map_err(|refusal| match StartError::from(refusal) {
-            StartError::Transient(why) => not_started(FailureKind::Transient, why),
+            StartError::Transient(why) | StartError::Unready(why) => {
+                not_started(FailureKind::Transient, why)
+            }
             StartError::Permanent(why) => not_started(FailureKind::Failed, why),
         })?;
         let own = self.own().get(name).cloned();

@@ -1,0 +1,172 @@
+//! An overlay as it is deployed in a namespace of its own, and what is asked of it there.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::kubectl::Cluster;
+use crate::manifests;
+
+const PASSWORD: &str = "of-the-walk";
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A namespace for an overlay.
+pub(super) struct Place<'c> {
+    cluster: &'c Cluster,
+    overlay: &'c str,
+    namespace: String,
+}
+
+impl<'c> Place<'c> {
+    /// What is to be tried of `deploy/overlays/<overlay>`, in a namespace that is gone after it, however it ends.
+    pub(super) fn with(
+        cluster: &'c Cluster,
+        overlay: &'c str,
+        tried: impl FnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let namespace = format!("manciple-{overlay}-{}", std::process::id());
+        let place = Self { cluster, overlay, namespace };
+        cluster.run(&["create", "namespace", &place.namespace])?;
+        let result = tried(&place);
+        // What could not be removed in order is to go all the same.
+        let left = place.run(&["get", "serviceinstances", "-o", "name"]).unwrap_or_default();
+        for name in left.lines() {
+            let patch = r#"{"metadata":{"finalizers":null}}"#;
+            let _ = place.run(&["patch", name, "--type=merge", "-p", patch]);
+        }
+        cluster.run(&["delete", "namespace", &place.namespace, "--wait=false"])?;
+        result
+    }
+
+    pub(super) fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.cluster.run(&[&["-n", &self.namespace], arguments].concat())
+    }
+
+    /// The replicas that are ready and are to stay. A port that is forwarded to any other goes with its pod.
+    pub(super) fn replicas(&self) -> anyhow::Result<Vec<String>> {
+        let pods = self.get("pods")?;
+        let of_ours = |pod: &&Value| {
+            let conditions = pod["status"]["conditions"].as_array();
+            let is_ready =
+                |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+            pod["metadata"]["labels"]["app.kubernetes.io/name"] == "manciple"
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && conditions.is_some_and(|all| all.iter().any(is_ready))
+        };
+        let pods = pods["items"].as_array().into_iter().flatten().filter(of_ours);
+        let named =
+            |pod: &Value| format!("pod/{}", pod["metadata"]["name"].as_str().unwrap_or_default());
+        Ok(pods.map(named).collect())
+    }
+
+    /// Waits until a rollout is over, and none of the former replicas is there any more.
+    pub(super) fn run_out(&self, replicas: usize) -> anyhow::Result<Vec<String>> {
+        self.run(&["rollout", "status", "deployment/manciple", "--timeout=120s"])?;
+        let so_many = format!("there are {replicas} replicas");
+        self.until(&so_many, |place| Ok(place.replicas()?.len() == replicas))?;
+        self.replicas()
+    }
+
+    /// The overlay as it is, but for what it is to sell, and for servers that have no `policy/v1`.
+    pub(super) fn deploy(&self) -> anyhow::Result<()> {
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"},
+            "data": {"files.root": "/tmp"},
+        });
+        let credentials = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "manciple-credentials"},
+            "stringData": {"platform.password": PASSWORD, "operator.password": PASSWORD},
+        });
+        let overlay = format!("deploy/overlays/{}", self.overlay);
+        let made = manifests::objects(&self.cluster.run(&["kustomize", &overlay])?)?;
+        let known = self.cluster.run(&["api-versions"])?;
+        let has_policy = known.lines().any(|version| version == "policy/v1");
+        let made =
+            made.into_iter().filter(|object| object["kind"] != "Namespace").map(|mut object| {
+                match object["kind"].as_str() {
+                    Some("PodDisruptionBudget") if !has_policy => {
+                        object["apiVersion"] = json!("policy/v1beta1");
+                    }
+                    Some("Deployment") => {
+                        let variables = object.pointer_mut("/spec/template/spec/containers/0/env");
+                        if let Some(Value::Array(variables)) = variables {
+                            variables.push(json!({"name": "JOBS_CONFIG_MAP", "value": "files"}));
+                        }
+                    }
+                    _ => {}
+                }
+                object
+            });
+        self.cluster.apply(&self.namespace, [settings, credentials].into_iter().chain(made), &[])
+    }
+
+    /// Adds what is of the whole cluster, and waits until it is served.
+    pub(super) fn define(&self, definition: Value) -> anyhow::Result<()> {
+        let name = format!("crd/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
+        self.cluster.apply(&self.namespace, [definition].into_iter(), &[])?;
+        self.run(&["wait", "--for=condition=Established", &name, "--timeout=30s"]).map(drop)
+    }
+
+    pub(super) fn get(&self, what: &str) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&self.run(&["get", what, "-o", "json"])?)?)
+    }
+
+    pub(super) fn until(
+        &self,
+        what: &str,
+        is_so: impl Fn(&Self) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !is_so(self)? {
+            ensure!(begun.elapsed() < PATIENCE, "it is never so that {what}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(())
+    }
+
+    pub(super) fn forward(&self, pod: &str) -> anyhow::Result<Forward> {
+        let mut kubectl = self.cluster.command("kubectl");
+        kubectl.args(["-n", &self.namespace, "port-forward", pod, ":8080"]);
+        let mut child = kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().context("kubectl prints nothing")?;
+        let mut forward = Forward { child, said: BufReader::new(output), url: String::new() };
+        let mut line = String::new();
+        forward.said.read_line(&mut line)?;
+        let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
+        forward.url =
+            format!("http://127.0.0.1:{}", port.with_context(|| format!("{pod}: {line}"))?);
+        Ok(forward)
+    }
+}
+
+/// A way to a pod, until it is dropped.
+pub(super) struct Forward {
+    child: Child,
+    /// It prints a line for each connection, and ends where nobody can read it.
+    said: BufReader<ChildStdout>,
+    pub(super) url: String,
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command, as an operator.
+pub(super) fn manciple(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(crate::built("manciple")?)
+        .args(arguments)
+        .env("MANCIPLE_URL", url)
+        .env("MANCIPLE_USER", "operator")
+        .env("MANCIPLE_PASSWORD", PASSWORD)
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "manciple {arguments:?}: {said}");
+    Ok(String::from_utf8(output.stdout)?)
+}
