@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use engine::ports::StoreError;
+use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
 
@@ -16,11 +17,12 @@ const EXCERPTS: [&str; 2] = ["error found in #", "bigger context ..."];
 /// Why a call failed, as far as those who called make a difference.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// 404.
+    /// 404: there is no such object, or no such namespace.
     #[error("not found")]
     NotFound,
-    /// 404, and not of an object: there is no such kind in this version. Of [`find_served`] alone.
-    #[error("its version is not served any more: it is looked for in another")]
+    /// 404, and not of an object: the API server knows nothing of such a kind in this version. For a moment that is so of
+    /// every custom resource when it has just begun to answer, so it says nothing of what there is.
+    #[error("the API server does not serve its kind in this version, or not yet")]
     Unserved,
     /// 409 with the reason `AlreadyExists`.
     #[error("it exists already")]
@@ -65,7 +67,7 @@ pub(crate) async fn call<T>(
     }
 }
 
-/// As [`call`]; what is not there is no failure.
+/// As [`call`]; what is not there is no failure. That it is not there is known only where its kind is served.
 pub(crate) async fn find<T>(
     made: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Option<T>, CallError> {
@@ -73,18 +75,6 @@ pub(crate) async fn find<T>(
         Ok(found) => Ok(Some(found)),
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// As [`find`]; that it is not there is known only where its kind is.
-pub(crate) async fn find_served<T>(
-    made: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<Option<T>, CallError> {
-    let mut is_unserved = false;
-    let made = async { made.await.inspect_err(|error| is_unserved = names_no_object(error)) };
-    match find(made).await {
-        Ok(None) if is_unserved => Err(CallError::Unserved),
-        found => found,
     }
 }
 
@@ -134,6 +124,7 @@ fn failed(error: &kube::Error) -> CallError {
     let kube::Error::Api(status) = error else { return CallError::NoAnswer(error.to_string()) };
     let said = without_excerpts(&status.message).to_owned();
     match status.code {
+        404 if names_no_object(status) => CallError::Unserved,
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,
         409 => CallError::Conflict,
@@ -148,10 +139,9 @@ fn failed(error: &kube::Error) -> CallError {
 const NOTHING_THERE: [&str; 2] =
     ["404 page not found", "the server could not find the requested resource"];
 
-fn names_no_object(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
+fn names_no_object(status: &Status) -> bool {
     let names = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
-    status.code == 404 && !names && NOTHING_THERE.contains(&status.message.trim())
+    !names && NOTHING_THERE.contains(&status.message.trim())
 }
 
 /// Without what decoders quote of a document: a piece of what somebody sent, cut anywhere, which may be a piece of what is
@@ -163,7 +153,6 @@ fn without_excerpts(message: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
     use kube::core::response::StatusDetails;
     use serde_json::json;
 
@@ -192,7 +181,7 @@ mod tests {
             let mut status = Status::failure(said, "NotFound").with_code(404);
             status.details = details;
             let failed = async { Err::<(), _>(kube::Error::Api(status.clone().boxed())) };
-            let found = find_served(failed).await;
+            let found = find(failed).await;
             assert_eq!(matches!(found, Err(CallError::Unserved)), is_unserved, "{status:?}");
             assert_eq!(matches!(found, Ok(None)), !is_unserved, "{status:?}");
         }

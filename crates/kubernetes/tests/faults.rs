@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::names::RunName;
-use engine::ports::{Filter, Kind as Records, Query, Store};
+use engine::ports::{Filter, Kind as Records, Query, Store, StoreError};
 use engine::record::{Key, Lifecycle, Record};
 use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
@@ -26,6 +26,16 @@ const BROKER: &str = "faults";
 async fn open(client: &kube::Client, cluster: &Cluster) -> KubernetesStore {
     let settings = Settings { namespace: cluster.namespace.clone(), broker: BROKER.to_owned() };
     KubernetesStore::open(client.clone(), settings).await.unwrap()
+}
+
+/// A store whose calls this goes wrong with.
+async fn behind(cluster: &Cluster, plan: Plan) -> (Proxy, KubernetesStore) {
+    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
+    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(kubeconfig.path(), proxy.kubeconfig()).unwrap();
+    let client = kubernetes::client(Some(kubeconfig.path())).await.unwrap();
+    let store = open(&client, cluster).await;
+    (proxy, store)
 }
 
 fn resources(cluster: &Cluster) -> Api<DynamicObject> {
@@ -59,16 +69,42 @@ async fn a_record_whose_writer_was_ended_half_way_is_removed_by_whoever_reads_it
     cluster.remove().await;
 }
 
+/// An API server that was restarted answers before it knows of definitions: a platform that was told "gone" then would
+/// forget an instance that is there.
+#[tokio::test]
+async fn that_a_kind_is_not_served_yet_does_not_mean_that_nothing_of_it_is_there() {
+    let cluster = Cluster::new("unserved").await;
+    let (proxy, store) = behind(&cluster, Plan::calm()).await;
+    let (there, missing) = (confidential("i"), sample("j").key);
+    let version = store.write(Arc::new(there.clone()), None).await.unwrap();
+    proxy.forget_kinds(true);
+    let unavailable = |error| matches!(error, StoreError::Unavailable(_));
+    assert!(unavailable(store.read(&there.key).await.unwrap_err()), "it is there");
+    assert!(unavailable(store.read(&missing).await.unwrap_err()), "who knows?");
+    let query = Query {
+        kind: Records::Bindings,
+        instance: there.key.instance().clone().into(),
+        filter: Filter::All,
+        after: None,
+        limit: 9,
+    };
+    assert!(store.list(&query).await.is_err_and(unavailable), "it may have bindings");
+    let mut changed = there.clone();
+    changed.updated_at = changed.updated_at.plus(Duration::from_secs(1));
+    let written = store.write(Arc::new(changed), Some(&version)).await;
+    assert!(unavailable(written.unwrap_err()), "nobody else wrote");
+    proxy.forget_kinds(false);
+    assert_eq!(store.read(&there.key).await.unwrap().map(|it| (*it.record).clone()), Some(there));
+    assert!(store.read(&missing).await.unwrap().is_none());
+    cluster.remove().await;
+}
+
 #[tokio::test]
 async fn a_slow_first_write_is_not_taken_away_once_it_was_acknowledged() {
     let cluster = Cluster::new("slow").await;
     // Each call takes up to four seconds.
     let plan = Plan { random: Random::new(3), delay: 4000, ..Plan::calm() };
-    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
-    let slow = open(&kubernetes::client(Some(&kubeconfig)).await.unwrap(), &cluster).await;
+    let (_proxy, slow) = behind(&cluster, plan).await;
     let quick = open(&cluster.client, &cluster).await;
     for number in 0..4 {
         let record = confidential(&format!("i{number}"));
@@ -119,11 +155,7 @@ async fn what_another_removed_is_not_listed_by_a_replica_that_is_behind() {
     store.write(Arc::new(instance), None).await.unwrap();
     let version = store.write(Arc::new(binding.clone()), None).await.unwrap();
     let plan = Plan { random: Random::new(1), lag: 600_000, ..Plan::calm() };
-    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
-    let behind = open(&kubernetes::client(Some(&kubeconfig)).await.unwrap(), &cluster).await;
+    let (_proxy, behind) = behind(&cluster, plan).await;
     let Key::Binding(id, _) = &binding.key else { panic!() };
     let query = Query {
         kind: Records::Bindings,

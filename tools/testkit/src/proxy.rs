@@ -9,6 +9,7 @@
 //! says so.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ struct Gate {
     dead: watch::Sender<bool>,
     /// Which calls are held up on their way.
     held_up: watch::Sender<fn(&str) -> bool>,
+    /// Whether custom resources are not served.
+    forgotten: AtomicBool,
     /// What the API server would ask a kubelet for.
     logs: Mutex<Option<Logs>>,
 }
@@ -134,6 +137,7 @@ impl Proxy {
             made: Mutex::default(),
             dead,
             held_up,
+            forgotten: AtomicBool::new(false),
             logs: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
@@ -164,6 +168,12 @@ impl Proxy {
     /// Has logs of pods answered from here: whoever plays a kubelet is not asked by an API server.
     pub fn know_logs(&self, logs: Logs) {
         *self.gate.logs.lock().unwrap_or_else(PoisonError::into_inner) = Some(logs);
+    }
+
+    /// From now on each call is answered as by an API server that does not know of our kinds yet, where it is of such a
+    /// kind; `false`: not any more.
+    pub fn forget_kinds(&self, forgotten: bool) {
+        self.gate.forgotten.store(forgotten, Ordering::Relaxed);
     }
 
     /// Holds up on their way the calls of which this is so, by method and path, until something else is said; whoever
@@ -207,6 +217,7 @@ impl Gate {
             true if watched => Deed::Refuse,
             true => match plan.random.below(7) {
                 0 => Deed::Refuse,
+                // Of a custom resource: not served yet.
                 1 => Deed::Say(StatusCode::INTERNAL_SERVER_ERROR),
                 2 => Deed::Say(StatusCode::SERVICE_UNAVAILABLE),
                 3 => Deed::Say(StatusCode::TOO_MANY_REQUESTS),
@@ -278,6 +289,9 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
     }
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
+    if gate.forgotten.load(Ordering::Relaxed) && is_custom(parts.uri.path()) {
+        return Ok(unserved());
+    }
     let (deed, delay) = gate.decide(watched);
     sleep(delay).await;
     if !watched && gate.held_up.borrow()(&call) {
@@ -298,6 +312,9 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
         Deed::Pass if watched => Ok(stream(gate, forward().await?)),
         Deed::Pass => whole(forward().await?).await,
         Deed::Refuse => Err(Lost),
+        Deed::Say(StatusCode::INTERNAL_SERVER_ERROR) if is_custom(parts.uri.path()) => {
+            Ok(unserved())
+        }
         Deed::Say(code) => Ok(said(code)),
         Deed::Lose => {
             let _ = forward().await;
@@ -393,6 +410,20 @@ fn said(code: StatusCode) -> Answer {
     *response.status_mut() = code;
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+/// Whether a path is of a kind that somebody has defined.
+fn is_custom(path: &str) -> bool {
+    let group = path.strip_prefix("/apis/").and_then(|rest| rest.split('/').next());
+    group.is_some_and(|group| group.contains('.') && !group.ends_with(".k8s.io"))
+}
+
+/// What an API server that has just begun says of such a kind before it has read its definition.
+fn unserved() -> Answer {
+    let body = Full::new(Bytes::from_static(b"404 page not found\n"));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }
 

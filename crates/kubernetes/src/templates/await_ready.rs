@@ -27,7 +27,7 @@ use super::step::Came;
 use super::table::{Work, is_newer};
 use super::trouble::Trouble;
 use super::values::{defaults, secrets};
-use crate::calls::{Again, CallError, call, find_served};
+use crate::calls::{Again, CallError, call, find};
 
 /// How often what is waited for is asked for, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
@@ -212,7 +212,7 @@ pub(super) async fn get_made(
 ) -> Result<Option<DynamicObject>, CallError> {
     let place = kinds.find_any(&made.api_version, &made.kind).await?;
     let Some(place) = place else { return Ok(None) };
-    let found = find_served(of_place(client, &place, &made.namespace).get(&made.name)).await;
+    let found = find(of_place(client, &place, &made.namespace).get(&made.name)).await;
     let found = kinds.seen(&place.resource.api_version, found)?;
     Ok(found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid)))
 }

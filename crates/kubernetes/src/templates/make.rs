@@ -27,7 +27,7 @@ use super::review::{needed, review};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find_served};
+use crate::calls::{CallError, call, find};
 
 /// How many calls for one instance are under way at once.
 pub(super) const AT_ONCE: usize = 8;
@@ -211,7 +211,9 @@ impl Controller {
             }
             Err(error) => {
                 match &error {
-                    CallError::NotFound => self.kinds.forget(&resource.api_version),
+                    CallError::NotFound | CallError::Unserved => {
+                        self.kinds.forget(&resource.api_version);
+                    }
                     // It may yet be made.
                     CallError::NoAnswer(_) | CallError::Refused(_) => {
                         self.with(&instance.key, |work| work.unanswered = Some(Instant::now()));
@@ -297,6 +299,6 @@ pub(super) async fn get(
     let request = requests
         .get(&planned.name, &Default::default())
         .map_err(|error| CallError::Invalid(error.to_string()))?;
-    let found = find_served(client.request::<Value>(request)).await;
+    let found = find(client.request::<Value>(request)).await;
     kinds.seen(&resource.api_version, found)
 }

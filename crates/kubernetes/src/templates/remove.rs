@@ -20,7 +20,7 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::step::Came;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find_served};
+use crate::calls::{CallError, call, find};
 
 /// How soon objects that are going are looked at again; doubled up to the longest.
 const LOOK: Duration = Duration::from_millis(500);
@@ -313,7 +313,7 @@ async fn delete(
     in_place: bool,
     propagation: PropagationPolicy,
 ) -> Result<Left, CallError> {
-    let found = find_served(api.get_metadata(&made.name)).await?;
+    let found = find(api.get_metadata(&made.name)).await?;
     let Some(found) = found else { return Ok(Left::Nothing) };
     let metadata = json!({"metadata": found.metadata});
     let is_it = found.metadata.uid.as_deref() == Some(&made.uid);
