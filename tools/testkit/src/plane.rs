@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster;
 
@@ -28,6 +28,8 @@ const READY: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 /// How often one is started before that it does not start is a failure.
 const STARTS: u32 = 3;
+/// A Job that nothing runs for.
+const PROBE: &str = "probe";
 const TOKEN: &str = "of-a-test";
 
 /// A running control plane. Its state is gone when it is dropped.
@@ -153,6 +155,7 @@ impl ControlPlane {
             .concat(),
         )?;
         plane.manager = Some(manager);
+        plane.until_managed()?;
         Ok(plane)
     }
 
@@ -223,15 +226,49 @@ impl ControlPlane {
         }
     }
 
+    /// Waits until somebody acts on Jobs. A controller manager that does not find the API server while it starts ends, and
+    /// nobody would start it again.
+    fn until_managed(&mut self) -> anyhow::Result<()> {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": PROBE, "namespace": "default"},
+            "spec": {"parallelism": 0, "template": {"spec": {
+                "restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}],
+            }}},
+        });
+        self.create(&job)?;
+        let begun = Instant::now();
+        loop {
+            let mut look = self.kubectl();
+            look.args(["-n", "default", "get", "job", PROBE, "-o", "jsonpath={.status.startTime}"]);
+            if !look.output()?.stdout.is_empty() {
+                break;
+            }
+            let (folder, manager) = (self.folder.path(), self.manager.as_mut());
+            manager.map_or(Ok(()), |manager| manager.check(folder))?;
+            ensure!(begun.elapsed() < READY, "nobody acts on Jobs after {READY:?}");
+            std::thread::sleep(LOOK);
+        }
+        let mut delete = self.kubectl();
+        delete.args(["-n", "default", "delete", "job", PROBE, "--wait=false"]);
+        ensure!(delete.output()?.status.success(), "{PROBE} cannot be removed");
+        Ok(())
+    }
+
+    fn create(&self, object: &Value) -> anyhow::Result<()> {
+        let mut kubectl = self.kubectl();
+        kubectl.args(["create", "--validate=false", "-f", "-"]);
+        let mut kubectl = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        let mut input = kubectl.stdin.take().context("kubectl takes no input")?;
+        input.write_all(object.to_string().as_bytes())?;
+        drop(input);
+        ensure!(kubectl.wait()?.success(), "it cannot be created: {}", object["metadata"]["name"]);
+        Ok(())
+    }
+
     fn install(&self, definitions: &[Value]) -> anyhow::Result<()> {
         for definition in definitions {
-            let mut kubectl = self.kubectl();
-            kubectl.args(["create", "--validate=false", "-f", "-"]);
-            let mut kubectl = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-            let mut input = kubectl.stdin.take().context("kubectl takes no input")?;
-            input.write_all(definition.to_string().as_bytes())?;
-            drop(input);
-            ensure!(kubectl.wait()?.success(), "a definition cannot be installed");
+            self.create(definition)?;
         }
         if definitions.is_empty() {
             return Ok(());
