@@ -1,4 +1,7 @@
 //! Pods as triggers: a run for each pod that has come to be as it is waited for.
+//!
+//! What is so may be so no more, or gone, by the time that it may have its run: while a trigger waits, those that come
+//! to be so are written down as due, one write for each.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +18,24 @@ pub struct Followed {
     pub pods: BTreeMap<String, Pod>,
 }
 
+/// How many bytes those may take that are remembered for their run alone, of the 256 KiB of all annotations: some
+/// hundreds of pods. Of more, each has a run that is still so when it may have one; one whose end is waited for has none.
+const ROOM: usize = 96 * 1024;
+/// What one takes beside its uid and its name.
+const BESIDE: usize = 32;
+
 /// Pods that were followed, as they were when this was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// What was followed.
     pub of: String,
     /// By uid.
     #[serde(default)]
     pub pods: BTreeMap<String, Pod>,
+    /// Those that have come to be so and have had no run for it yet, be they so no more, or gone: their names, by uid.
+    /// Of those whose end is waited for, none: they stay among the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub due: BTreeMap<String, String>,
 }
 
 /// A pod.
@@ -44,39 +57,52 @@ pub struct PodRef {
 }
 
 impl Followed {
-    /// The first that has come to be so since then.
+    /// The first that has come to be so since then, or was due before.
     pub(super) fn next(&self, known: &Known) -> Option<PodRef> {
-        let came = |uid: &str, pod: &Pod| {
-            let before = known.pods.get(uid).is_some_and(|before| before.is);
-            !self.deletion && pod.is && !before
-        };
-        let went = |uid: &str| self.deletion && !self.pods.contains_key(uid);
-        let came = self.pods.iter().filter(|(uid, pod)| came(uid, pod));
-        let went = known.pods.iter().filter(|(uid, _)| went(uid));
-        came.chain(went)
-            .next()
-            .map(|(uid, pod)| PodRef { name: pod.name.clone(), uid: uid.clone() })
+        let came = self.came(known).map(|(uid, pod)| (uid, &pod.name));
+        let next = known.due.iter().chain(came).next();
+        next.map(|(uid, name)| PodRef { name: name.clone(), uid: uid.clone() })
+    }
+
+    /// Those that have come to be so since then.
+    fn came<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (&'a String, &'a Pod)> {
+        let was = |uid: &String| known.pods.get(uid).is_some_and(|before| before.is);
+        let came = self.pods.iter().filter(move |(uid, pod)| !self.deletion && pod.is && !was(uid));
+        came.chain(self.went(known))
+    }
+
+    /// Those whose end is waited for and has come.
+    fn went<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (&'a String, &'a Pod)> {
+        let went = |uid: &String| self.deletion && !self.pods.contains_key(uid);
+        known.pods.iter().filter(move |(uid, _)| went(uid))
     }
 
     /// What is to be known from now on: all as it is, but of those that have come to be so only the one that is
-    /// `taken`.
+    /// `taken`; the others are due.
     pub(super) fn known(&self, before: Option<&Known>, taken: Option<&PodRef>) -> Known {
         let of = self.of.clone();
         let Some(before) = before.filter(|before| before.of == self.of) else {
-            return Known { of, pods: self.pods.clone() };
+            return Known { of, pods: self.pods.clone(), due: BTreeMap::new() };
         };
-        let is_taken = |uid: &str| taken.is_some_and(|taken| taken.uid == uid);
-        let mut pods = BTreeMap::new();
-        for (uid, pod) in &self.pods {
-            let was = before.pods.get(uid).is_some_and(|before| before.is);
-            let waits = !self.deletion && pod.is && !was && !is_taken(uid);
-            pods.insert(uid.clone(), Pod { is: pod.is && !waits, ..pod.clone() });
-        }
-        let gone = before.pods.iter().filter(|(uid, _)| !self.pods.contains_key(*uid));
+        let stays = |uid: &str| taken.is_none_or(|taken| taken.uid != uid);
+        let came: BTreeMap<&String, &Pod> =
+            self.came(before).filter(|(uid, _)| stays(uid)).collect();
+        let is = |uid: &String, pod: &Pod| pod.is && !came.contains_key(uid);
+        let there = self.pods.iter();
+        let mut pods: BTreeMap<String, Pod> = there
+            .map(|(uid, pod)| (uid.clone(), Pod { is: is(uid, pod), ..pod.clone() }))
+            .collect();
         // Whose end is waited for is known until its run is.
-        let gone = gone.filter(|(uid, _)| self.deletion && !is_taken(uid));
-        pods.extend(gone.map(|(uid, pod)| (uid.clone(), pod.clone())));
-        Known { of, pods }
+        let went = self.went(before).filter(|(uid, _)| stays(uid));
+        let went =
+            went.scan(ROOM, |room, (uid, pod)| fits(room, uid, &pod.name).then_some((uid, pod)));
+        pods.extend(went.map(|(uid, pod)| (uid.clone(), pod.clone())));
+        let due = before.due.iter().filter(|(uid, _)| stays(uid));
+        let new = came.iter().filter(|(uid, _)| !self.deletion && !before.due.contains_key(**uid));
+        let due = due.chain(new.map(|(uid, pod)| (*uid, &pod.name)));
+        let due = due.scan(ROOM, |room, (uid, name)| fits(room, uid, name).then_some((uid, name)));
+        let due = due.map(|(uid, name)| (uid.clone(), name.clone())).collect();
+        Known { of, pods, due }
     }
 
     /// Whether something has to be known that is not, for what comes after it to be seen. Those that are gone
@@ -89,6 +115,13 @@ impl Followed {
             // One that is not so yet is as good as one that nobody has seen.
             None => self.deletion || pod.is,
         };
-        after.pods.iter().any(differs)
+        after.due != known.due || after.pods.iter().any(differs)
     }
+}
+
+/// Whether there is room for another, which it takes then.
+fn fits(room: &mut usize, uid: &str, name: &str) -> bool {
+    let left = room.checked_sub(uid.len() + name.len() + BESIDE);
+    *room = left.unwrap_or_default();
+    left.is_some()
 }

@@ -4,6 +4,9 @@ use std::time::Duration;
 use super::*;
 
 mod changes;
+mod pods;
+
+use self::pods::{follower, pods};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -265,7 +268,11 @@ fn a_record_is_read_as_it_was_written() {
         references: Some(references(&held)),
         versions: Versions::from([("secret/a".to_owned(), 7)]),
         schedule: Some(Passed { of: "0 3 * * *".to_owned(), since: NOW.to_owned() }),
-        pods: Some(Known { of: "ready".to_owned(), pods: pods(&[("u", true)]) }),
+        pods: Some(Known {
+            of: "ready".to_owned(),
+            pods: pods(&[("u", true)]),
+            due: BTreeMap::from([("v".to_owned(), "pod-v".to_owned())]),
+        }),
     };
     let written = serde_json::to_string(&record).unwrap();
     assert_eq!(serde_json::from_str::<Record>(&written).unwrap(), record, "{written}");
@@ -390,107 +397,4 @@ fn what_a_run_is_told_is_recorded_with_it() {
     let actions = decide(&State { inputs, ..scheduled("2025", true) }, NOW).actions;
     let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
     assert_eq!(record.open[0].inputs, Vec::<serde_json::Value>::new());
-}
-
-fn pods(all: &[(&str, bool)]) -> BTreeMap<String, Pod> {
-    let pod =
-        |(uid, is): &(&str, bool)| ((*uid).to_owned(), Pod { name: format!("pod-{uid}"), is: *is });
-    all.iter().map(pod).collect()
-}
-
-/// One that waits for pods to be so, or for their end; what it knows of, and what is there.
-fn follower(deletion: bool, known: Option<&[(&str, bool)]>, now: &[(&str, bool)]) -> State {
-    let of = || "ready".to_owned();
-    State {
-        strategy: Strategy::PodState,
-        pods: Some(Followed { of: of(), deletion, pods: pods(now) }),
-        record: Record {
-            pods: known.map(|known| Known { of: of(), pods: pods(known) }),
-            ..Record::default()
-        },
-        ..State::default()
-    }
-}
-
-#[test]
-fn a_pod_that_comes_to_be_as_it_is_waited_for_is_a_trigger_once() {
-    for (name, deletion, known, now, run, after) in [
-        ("nothing was seen yet", false, None, &[("a", true)][..], None, Some(&[("a", true)][..])),
-        ("a new one is so", false, Some(&[][..]), &[("a", true)], Some("a"), Some(&[("a", true)])),
-        (
-            "one comes to be so",
-            false,
-            Some(&[("a", false)]),
-            &[("a", true)],
-            Some("a"),
-            Some(&[("a", true)]),
-        ),
-        ("it still is", false, Some(&[("a", true)]), &[("a", true)], None, None),
-        ("a new one is not yet so", false, Some(&[]), &[("a", false)], None, None),
-        (
-            "it is so no more",
-            false,
-            Some(&[("a", true)]),
-            &[("a", false)],
-            None,
-            Some(&[("a", false)]),
-        ),
-        ("it is gone", false, Some(&[("a", true)]), &[], None, None),
-        (
-            "one after the other",
-            false,
-            Some(&[("c", true)]),
-            &[("a", true), ("b", true)],
-            Some("a"),
-            Some(&[("a", true), ("b", false)]),
-        ),
-        ("of its end: a new one", true, Some(&[]), &[("a", true)], None, Some(&[("a", true)])),
-        ("of its end: it is there", true, Some(&[("a", true)]), &[("a", true)], None, None),
-        ("of its end: it is gone", true, Some(&[("a", true)]), &[], Some("a"), Some(&[])),
-        (
-            "of its end: two are gone",
-            true,
-            Some(&[("a", true), ("b", true)]),
-            &[],
-            Some("a"),
-            Some(&[("b", true)]),
-        ),
-    ] {
-        let actions = decide(&follower(deletion, known, now), NOW).actions;
-        let Some(after) = after else {
-            assert_eq!(actions, [], "{name}");
-            continue;
-        };
-        let [Action::Record { record, strategy: Strategy::PodState, .. }] = actions.as_slice()
-        else {
-            panic!("{name}: {actions:?}")
-        };
-        assert_eq!(record.pods.as_ref().unwrap().pods, pods(after), "{name}");
-        let found = record.open.first().map(|run| run.pod.as_ref().unwrap().name.as_str());
-        assert_eq!(found, run.map(|uid| format!("pod-{uid}")).as_deref(), "{name}");
-        assert!(record.open.iter().all(|run| run.trigger == Trigger::PodState), "{name}");
-    }
-}
-
-#[test]
-fn other_pods_that_are_to_be_followed_are_looked_at_anew() {
-    let mut state = follower(false, Some(&[]), &[("a", true)]);
-    state.record.pods.as_mut().unwrap().of = "created".to_owned();
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!(
-        (record.open.len(), &record.pods.as_ref().unwrap().pods),
-        (0, &pods(&[("a", true)]))
-    );
-}
-
-#[test]
-fn pods_that_are_not_known_yet_are_not_forgotten() {
-    let mut state = follower(true, Some(&[("a", true)]), &[]);
-    state.pods = None;
-    assert_eq!(decide(&state, NOW), Decision::default());
-    state.schedule = Some(Schedule { of: "* * * * *".to_owned(), is_due: false });
-    let actions = decide(&state, NOW).actions;
-    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!(record.pods, state.record.pods);
 }

@@ -74,6 +74,19 @@ impl Dialect {
         }
     }
 
+    /// In places and words.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::QuarksJob => "quarksjob",
+            Self::ExtendedJob => "extendedjob",
+        }
+    }
+
+    /// One of this kind, by its name.
+    pub(super) fn named(self, name: &str) -> String {
+        format!("{}/{name}", self.word())
+    }
+
     /// Which one an owner reference names.
     pub(super) fn of_owner(api_version: &str, kind: &str) -> Option<Self> {
         let group = api_version.split('/').next();

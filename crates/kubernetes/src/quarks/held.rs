@@ -15,6 +15,8 @@ use super::reference::{Kind, base};
 
 /// The run that a Secret was written for, by the name of its Job: an annotation.
 pub(super) const WRITTEN_BY: &str = "manciple.dev/written-by";
+/// Whose runs write it, as `quarksjob/NAME`: an annotation of what belongs to nobody.
+pub(super) const MADE_BY: &str = "manciple.dev/made-by";
 
 /// A ConfigMap or Secret.
 #[derive(Debug, Clone)]
@@ -32,6 +34,8 @@ pub(super) struct Object {
     pub(super) immutable: bool,
     /// It has the label that what runs have put out has.
     pub(super) is_output: bool,
+    /// Whose runs write it, by kind and name: its controller, if that is one of ours, or who says so where it has none.
+    maker: Option<Box<str>>,
 }
 
 type Digest = [u8; 16];
@@ -97,10 +101,15 @@ impl Object {
         versioned: Option<Arc<Marks>>,
         immutable: bool,
     ) -> Option<Self> {
-        let owners = metadata.owner_references.iter().flatten();
-        let controller =
-            owners.filter(|owner| owner.controller == Some(true)).map(|it| it.uid.as_str());
-        let controller = controller.map(Arc::from).next();
+        let mut owners = metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true));
+        let controller: Option<Arc<str>> = owner.map(|owner| owner.uid.as_str().into());
+        let says = || metadata.annotations.as_ref()?.get(MADE_BY).cloned();
+        let maker = match owner {
+            Some(owner) => Dialect::of_owner(&owner.api_version, &owner.kind)
+                .map(|dialect| dialect.named(&owner.name)),
+            None => says(),
+        };
         let labels = metadata.labels.as_ref();
         let marks_output = |dialect: Dialect| {
             labels.is_some_and(|labels| labels.contains_key(&dialect.label("container-name")))
@@ -117,6 +126,7 @@ impl Object {
             owned: is_owned.then_some(Owned { controller, versioned }),
             immutable,
             is_output: Dialect::ALL.into_iter().any(marks_output),
+            maker: maker.map(String::into_boxed_str),
         })
     }
 
@@ -128,6 +138,18 @@ impl Object {
     pub(super) fn is_owned_by(&self, uid: &str) -> bool {
         let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
         controller == Some(uid)
+    }
+
+    /// Whether it belongs to one of this kind and name that is not this one.
+    pub(super) fn is_owned_by_another_called(&self, maker: &str, uid: &str) -> bool {
+        let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
+        self.maker.as_deref() == Some(maker) && controller.is_some_and(|owner| owner != uid)
+    }
+
+    /// Whether a run of this one has made it, as far as it says: of what older releases and the originals have made, and
+    /// nobody owns, nothing says whose it is, and it may be anybody's.
+    pub(super) fn may_be_made_by(&self, maker: &str) -> bool {
+        self.is_output && self.maker.as_deref().is_none_or(|known| known == maker)
     }
 
     /// Labels and annotations of a version.
@@ -280,6 +302,13 @@ impl Objects {
         let namespace = self.namespaces.get(namespace)?;
         let (version, name) = namespace.versions.get(base)?.last_key_value()?;
         Some((*version, namespace.objects.get(&(Kind::Secret, Arc::clone(name)))?))
+    }
+
+    /// What a reference is one to now: the newest of versions, where it is to one and there are any.
+    pub(super) fn referred(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Object> {
+        let base = base(name).filter(|_| kind == Kind::Secret);
+        let newest = base.and_then(|base| self.newest(namespace, base)).map(|(_, object)| object);
+        newest.or_else(|| self.get(namespace, kind, name))
     }
 
     /// The version that was written for a run, by the name of its Job.

@@ -151,7 +151,7 @@ impl Table {
             true => self.dependents(resource.key()),
             false => Vec::new(),
         };
-        let mut found = Found::default();
+        let (mut found, maker) = (Found::default(), resource.maker());
         for reference in resource.references.iter() {
             let (kind, name) = (reference.kind, &reference.name);
             let ((place, held, version), wanted) = match kind {
@@ -182,9 +182,10 @@ impl Table {
             // What it writes itself is no news to it.
             let known = resource.record.references.as_ref();
             let is_known = known.is_some_and(|known| known.contains_key(&place));
-            let object = self.objects.get(&resource.namespace, kind, name);
+            let object = self.objects.referred(&resource.namespace, kind, name);
             // What was followed before it went is somebody else's.
-            let made = object.map(|it| it.is_output).or_else(|| is_known.then_some(false));
+            let made = object.map(|it| it.may_be_made_by(&maker));
+            let made = made.or_else(|| is_known.then_some(false));
             if !resource.makes(kind, name, self.verbatim_prefixes, made) {
                 found.versions.extend(version.map(|version| (place.clone(), version)));
                 found.references.insert(place, held);

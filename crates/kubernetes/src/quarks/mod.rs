@@ -46,6 +46,7 @@ mod tell;
 mod trouble;
 pub mod view;
 mod watch;
+mod writes;
 
 #[cfg(test)]
 mod tests;

@@ -158,7 +158,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Whether this may be it, by its name; `made` says whether a run has made it, if it is there.
+    /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
+    /// there.
     pub(super) fn is(&self, kind: Kind, name: &str, made: Option<bool>) -> bool {
         let is_one = || {
             let rest = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-'));

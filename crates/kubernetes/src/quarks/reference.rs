@@ -22,8 +22,7 @@ impl Kind {
         match self {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
-            Self::Triggered(Dialect::QuarksJob) => "quarksjob",
-            Self::Triggered(Dialect::ExtendedJob) => "extendedjob",
+            Self::Triggered(dialect) => dialect.word(),
         }
     }
 }

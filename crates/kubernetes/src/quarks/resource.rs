@@ -196,6 +196,11 @@ impl Resource {
         Key { dialect: self.dialect, namespace, name }
     }
 
+    /// As what its runs make names it: another of this name that comes after it is the same.
+    pub(super) fn maker(&self) -> String {
+        self.dialect.named(&self.name)
+    }
+
     /// All that may let it go on when it comes or changes.
     pub(super) fn waits_for(&self) -> impl Iterator<Item = &Reference> {
         self.references.iter().chain(&self.told_of)
@@ -211,8 +216,8 @@ impl Resource {
         self.spec()["trigger"]["inputs"].clone()
     }
 
-    /// Whether a run of it writes this, where prefixes are `verbatim` or not; `made` says whether a run has made it,
-    /// if it is there.
+    /// Whether a run of it writes this, where prefixes are `verbatim` or not; `made` says whether a run of it may have
+    /// made it, if it is there.
     pub(super) fn makes(&self, kind: Kind, name: &str, verbatim: bool, made: Option<bool>) -> bool {
         let names = [Some(name), base(name)].into_iter().flatten();
         let makes = &self.makes[usize::from(verbatim)];

@@ -1,39 +1,26 @@
 //! Writes what a run has left into Secrets and ConfigMaps. Each step can be done again, and finds that it was done.
+//!
+//! What one of the same name has left that was deleted is taken away and made anew, and never written over: Kubernetes
+//! may be about to collect it, which it does by its uid, whatever is in it by then.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 
 use super::Controller;
-use super::dialect::Dialect;
-use super::held::{Marks, Object, WRITTEN_BY};
-use super::manifest;
+use super::held::Object;
 use super::output::Wanted;
 use super::reference::Kind;
 use super::resource::Resource;
 use super::seen::SeenJob;
+use super::writes::{self, Refusal, Step};
 use crate::calls::{CallError, call, find};
 
 /// How often a name that is taken is looked at again.
 const TRIES: u32 = 10;
-
-/// Why something is not written, for people; calls that fail are no reason.
-type Refusal = String;
-
-/// How what is wanted comes to be.
-enum Step {
-    /// It is there.
-    Nothing,
-    Create(Value),
-    /// One of this version.
-    Replace(Value, u64),
-}
 
 impl Controller {
     /// Writes what is wanted, unless it is there as it should be. Its name; that of a ConfigMap with its kind.
@@ -43,17 +30,30 @@ impl Controller {
         job: &SeenJob,
         wanted: &Wanted,
     ) -> Result<Result<String, Refusal>, CallError> {
+        let mut takes = false;
         for _ in 0..TRIES {
-            let step = match wanted.versioned {
-                true => Ok(self.next_version(resource, job, wanted)),
-                false => self.plain(resource, wanted),
-            };
+            let step = writes::step(&self.table().objects, resource, &job.name, wanted);
             let (name, step) = match step {
                 Ok(step) => step,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            if let Step::Replace(_, version) = &step {
-                self.assert_open(resource, job, *version).await?;
+            match &step {
+                // Another leader may have kept it, and a later run.
+                Step::Replace(_, version) if *version > resource.version => {
+                    self.assert_open(resource, job).await?;
+                }
+                Step::Take(_) if takes => {
+                    let why = "is left of one of this name that is gone, and does not go: has it finalizers?";
+                    return Err(CallError::Refused(format!("{}/{name} {why}", wanted.kind.word())));
+                }
+                Step::Take(left) => {
+                    // Or it is this one that is gone, and that of the one after it.
+                    self.assert_open(resource, job).await?;
+                    self.delete(left).await.map_err(without_words)?;
+                    takes = true;
+                    continue;
+                }
+                _ => {}
             }
             let written = match wanted.kind {
                 Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
@@ -74,32 +74,19 @@ impl Controller {
                     let kind = wanted.kind.word();
                     return Ok(Err(format!("{kind}/{name} was refused: {}", secretless(&why))));
                 }
-                // They become what it waits for, and an Event.
-                Err(CallError::Forbidden(why)) => {
-                    return Err(CallError::Forbidden(secretless(&why)));
-                }
-                Err(CallError::Refused(why)) => return Err(CallError::Refused(secretless(&why))),
-                Err(error) => return Err(error),
+                Err(error) => return Err(without_words(error)),
             }
         }
         Err(CallError::Conflict)
     }
 
-    /// Fails if the run of a Job has ended, where an object of this version is to be written over that is newer than what
-    /// is known of the run: another leader may have kept it, and a later run. Asked once the version is known, so that
-    /// what is written after the answer is a conflict.
+    /// Fails if the run of a Job has ended, or what it is of is gone, as the API server says. Asked once it is known which
+    /// version of an object is to be written over or taken away: what is written after the answer is a conflict. An
+    /// object that is not newer than what is known of the run need not be asked about.
     ///
-    /// Versions of one kind are compared with those of another here, which is so as long as they have one etcd. If they
-    /// had not, this would ask too often, or not at all.
-    async fn assert_open(
-        &self,
-        resource: &Resource,
-        job: &SeenJob,
-        version: u64,
-    ) -> Result<(), CallError> {
-        if version <= resource.version {
-            return Ok(());
-        }
+    /// Versions of one kind are compared with those of another there, which is so as long as they have one etcd. If they
+    /// had not, this would be asked too often, or not at all.
+    async fn assert_open(&self, resource: &Resource, job: &SeenJob) -> Result<(), CallError> {
         let key = resource.key();
         self.refresh(&key).await?;
         let known = self.table().get(&key).and_then(|entry| entry.resource.clone());
@@ -128,7 +115,7 @@ impl Controller {
         let read =
             |object| serde_json::from_value(object).map_err(|_| CallError::Invalid(String::new()));
         let written: K = match step {
-            Step::Nothing => return Ok(None),
+            Step::Nothing | Step::Take(_) => return Ok(None),
             Step::Create(object) => call(api.create(&params, &read(object)?)).await?,
             Step::Replace(object, _) => call(api.replace(name, &params, &read(object)?)).await?,
         };
@@ -171,80 +158,6 @@ impl Controller {
         self.queue.push(keys);
     }
 
-    fn plain(&self, resource: &Resource, wanted: &Wanted) -> Result<(String, Step), Refusal> {
-        let (kind, name) = (wanted.kind, wanted.name.clone());
-        let table = self.table();
-        let known = table.objects.get(&resource.namespace, kind, &name);
-        let owner = Some(resource).filter(|_| wanted.owned);
-        let object = object(&name, wanted, owner);
-        let Some(known) = known else { return Ok((name, Step::Create(object))) };
-        let controller = known.owned.as_ref().and_then(|owned| owned.controller.as_deref());
-        let is_others = controller.is_some_and(|uid| *uid != *resource.uid);
-        let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
-        let is_marked = known.is_marked(&wanted.labels, &wanted.annotations);
-        if known.holds(&wanted.data) && is_marked && is_owned {
-            return Ok((name, Step::Nothing));
-        }
-        let adopts = wanted.owned && controller.is_none();
-        let remedy = "name another in outputMap, or delete it";
-        let kind = kind.word();
-        if is_others {
-            let why = "is there and belongs to another controller";
-            return Err(format!("{kind}/{name} {why}: {remedy}"));
-        }
-        if adopts && !known.is_output {
-            let why = "is there and was not made by a run: it would be deleted with this one";
-            return Err(format!("{kind}/{name} {why}; {remedy}, or remove setOwnerReference"));
-        }
-        if known.immutable {
-            return Err(format!("{kind}/{name} is there and immutable: {remedy}"));
-        }
-        // As it was judged: it may have become another's since then.
-        let mut object = object;
-        let version = known.version();
-        object["metadata"]["resourceVersion"] = json!(version.to_string());
-        Ok((name, Step::Replace(object, version)))
-    }
-
-    fn next_version(&self, resource: &Resource, job: &SeenJob, wanted: &Wanted) -> (String, Step) {
-        let base = &wanted.name;
-        let table = self.table();
-        // Another may have kept this run, and a newer one after it.
-        if let Some(name) = table.objects.written_by(&resource.namespace, base, &job.name) {
-            return (name.to_string(), Step::Nothing);
-        }
-        let newest = table.objects.newest(&resource.namespace, base);
-        if let Some((version, known)) = newest {
-            let marked = |marks: &Marks| {
-                is_subset(&marks.labels, &wanted.labels)
-                    && agrees(&marks.annotations, &wanted.annotations)
-            };
-            if known.holds(&wanted.data) && known.marks().is_some_and(marked) {
-                return (format!("{base}-v{version}"), Step::Nothing);
-            }
-        }
-        let mut version = newest.map_or(1, |(version, _)| version + 1);
-        let is_taken = |version: u64| {
-            let name = format!("{base}-v{version}");
-            table.objects.get(&resource.namespace, Kind::Secret, &name).is_some()
-        };
-        // Somebody else's, of another kind: a number is as good as the next.
-        while is_taken(version) {
-            version += 1;
-        }
-        let name = format!("{base}-v{version}");
-        let mut marked = wanted.clone();
-        let own = |name: &str| resource.dialect.label(name);
-        marked.labels.insert(own("secret-kind"), "versionedSecret".to_owned());
-        marked.labels.insert(own("secret-version"), version.to_string());
-        let source = resource.dialect.source().to_owned();
-        marked.annotations.insert(own("source-description"), source);
-        marked.annotations.insert(WRITTEN_BY.to_owned(), job.name.to_string());
-        let mut secret = object(&name, &marked, Some(resource));
-        secret["immutable"] = json!(true);
-        (name, Step::Create(secret))
-    }
-
     /// Removes the versions of its own beyond those that are to be kept.
     pub(super) async fn prune(
         &self,
@@ -260,62 +173,39 @@ impl Controller {
             ours.skip(limit.max(1)).cloned().collect()
         };
         for object in old {
-            let this =
-                Preconditions { uid: None, resource_version: Some(object.version().to_string()) };
-            let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
-            let secrets = self.api::<Secret>(&resource.namespace);
-            match call(secrets.delete(&object.name, &params)).await {
-                // One that somebody has changed since then is looked at after the next run.
-                Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
-            }
-            self.table().objects.forget(&object);
+            self.delete(&object).await?;
         }
+        Ok(())
+    }
+
+    /// Deletes it as it was seen. One that somebody has changed since then stays, and is looked at when it is met again.
+    async fn delete(&self, object: &Object) -> Result<(), CallError> {
+        let resource_version = Some(object.version().to_string());
+        let this = Preconditions { uid: None, resource_version };
+        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        let (namespace, name) = (&object.namespace, &object.name);
+        let deleted = match object.kind {
+            Kind::ConfigMap => {
+                call(self.api::<ConfigMap>(namespace).delete(name, &params)).await.map(drop)
+            }
+            _ => call(self.api::<Secret>(namespace).delete(name, &params)).await.map(drop),
+        };
+        match deleted {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+        self.table().objects.forget(object);
         Ok(())
     }
 }
 
-fn object(name: &str, wanted: &Wanted, owner: Option<&Resource>) -> Value {
-    let owners: Vec<Value> = owner.map(|it| manifest::owner(it, false)).into_iter().collect();
-    let mut object = json!({
-        "metadata": {
-            "name": name,
-            "labels": wanted.labels,
-            "annotations": wanted.annotations,
-            "ownerReferences": owners,
-        },
-    });
-    let data = wanted.data.iter();
-    object["data"] = match wanted.kind {
-        Kind::ConfigMap => {
-            let text = |bytes: &[u8]| json!(String::from_utf8_lossy(bytes));
-            data.map(|(key, value)| (key.clone(), text(value))).collect()
-        }
-        _ => {
-            object["type"] = json!("Opaque");
-            let bytes = data.map(|(key, value)| (key.clone(), json!(ByteString(value.clone()))));
-            bytes.collect()
-        }
-    };
-    object
-}
-
-/// Whether the labels of a version, but for those that each has of its own, are among those that are wanted.
-fn is_subset(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    let own = |name: &str| {
-        let of = |dialect: Dialect| {
-            [dialect.label("secret-kind"), dialect.label("secret-version")]
-                .iter()
-                .any(|it| it == name)
-        };
-        Dialect::ALL.into_iter().any(of)
-    };
-    known.iter().all(|(name, value)| own(name) || wanted.get(name) == Some(value))
-}
-
-/// Whether the annotations of a version do not say otherwise than those that are wanted. Anybody may have added some.
-fn agrees(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    wanted.iter().all(|(name, value)| known.get(name).is_none_or(|known| known == value))
+/// What becomes what it waits for, and an Event, without what may show what a Secret holds.
+fn without_words(error: CallError) -> CallError {
+    match error {
+        CallError::Forbidden(why) => CallError::Forbidden(secretless(&why)),
+        CallError::Refused(why) => CallError::Refused(secretless(&why)),
+        error => error,
+    }
 }
 
 /// What the API server says of a Secret may show what is in it: only where the fault is. What a webhook says is
@@ -348,21 +238,6 @@ mod tests {
             ),
         ] {
             assert_eq!(secretless(why), said);
-        }
-    }
-
-    #[test]
-    fn another_value_of_an_annotation_is_another_version_and_what_somebody_added_is_none() {
-        let of = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
-            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        for (name, known, wanted, agree) in [
-            ("the same", of(&[("a", "1")]), of(&[("a", "1")]), true),
-            ("another value", of(&[("a", "1")]), of(&[("a", "2")]), false),
-            ("somebody added one", of(&[("a", "1"), ("b", "1")]), of(&[("a", "1")]), true),
-            ("one is added", of(&[]), of(&[("a", "1")]), true),
-        ] {
-            assert_eq!(agrees(&known, &wanted), agree, "{name}");
         }
     }
 }

@@ -18,6 +18,7 @@ mod harness;
 mod injected;
 mod manifest;
 mod output;
+mod owners;
 mod planted;
 mod podstate;
 mod shown;

@@ -206,3 +206,33 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
     let uid = town.cluster.api::<Pod>().get("web").await.unwrap().metadata.uid.unwrap();
     assert_eq!(triggers(&town).await, [uid.clone(), uid]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_becomes_ready_while_another_s_run_goes_on_has_its_own_though_it_is_gone_by_then()
+{
+    let mut town = town("pod-queued").await;
+    town.start().await;
+    let mut spec = runs_when("ready");
+    spec["concurrencyPolicy"] = json!("Queue");
+    spec["template"]["spec"] = pod("sleep 20");
+    town.create("smoke", spec).await;
+    settle().await;
+    let first = begin(&town, "first", "web").await;
+    while town.batch_jobs().await.is_empty() {
+        sleep(Duration::from_millis(200)).await;
+    }
+    let brief = begin(&town, "brief", "web").await;
+    let waits = |it: &Value| {
+        it["status"]["conditions"].to_string().contains("it waits for the end of run 1")
+    };
+    town.until("smoke", "said to wait", waits).await;
+    end(&town, "brief").await;
+    assert_eq!(town.runs("smoke").await, 0, "the first run goes on");
+    let second = town.ended("smoke", 2).await;
+    assert!(second["job"].as_str().unwrap().starts_with("smoke-brief-"), "{second}");
+    settle().await;
+    assert_eq!(town.runs("smoke").await, 2);
+    let mut expected = vec![first, brief];
+    expected.sort();
+    assert_eq!(triggers(&town).await, expected);
+}

@@ -98,7 +98,13 @@ impl Shape {
 
     /// Of one that is deleted and made anew, and with which all goes that it has left.
     pub(crate) fn of_one_deleted(random: &mut Random) -> Self {
-        Self { kept: Kept::Versions, ..Self::any(random) }
+        let shape = Self::any(random);
+        let kept = match shape.kept {
+            Kept::Versions => Kept::Versions,
+            Kept::Secret { .. } => Kept::Secret { owned: true },
+            Kept::ConfigMap { .. } => Kept::ConfigMap { owned: true },
+        };
+        Self { kept, ..shape }
     }
 
     pub(crate) fn manifest(&self, name: &str, causes: &Causes) -> Value {

@@ -257,6 +257,9 @@ async fn failures(town: &Town, user: &User, history: &[Value]) {
     let failed = history.iter().filter(|run| run["succeeded"] == false && !is_taken(run));
     let mut named = failed.filter_map(|run| run["job"].as_str());
     assert!(user.is_robbed() || named.all(|job| jobs.contains(job)), "{history:#?} of {jobs:?}");
+    // Nobody else has what it writes, but one of its name that was before it.
+    let is_refused = history.iter().any(|run| run["reason"] == "SecretRefused");
+    assert!(!is_refused, "{}: {history:#?}", user.name);
 }
 
 /// What one has left that was deleted, by name: Kubernetes is to take it away with that.
@@ -264,9 +267,8 @@ async fn orphans(town: &Town, users: &[User]) -> Vec<String> {
     let mut orphans = Vec::new();
     for user in users.iter().filter(|user| user.manner == Manner::Deleted) {
         let uid = user.get().await.metadata.uid.unwrap_or_default();
-        let base = format!("{}-v", user.shape.kept_as(&user.name));
-        let is_one = |it: &Output| it.name.starts_with(&base) && !it.owners.contains(&uid);
-        orphans.extend(secrets(town).await.into_iter().filter(is_one).map(|it| it.name));
+        let is_one = |it: &Output| is_of(user, &it.name) && !it.owners.contains(&uid);
+        orphans.extend(all_of(town, user).await.into_iter().filter(is_one).map(|it| it.name));
     }
     orphans
 }
@@ -278,16 +280,8 @@ async fn outputs(
     object: &DynamicObject,
     history: &[Value],
 ) -> Vec<String> {
-    let base = user.shape.kept_as(&user.name);
-    let of_user = |name: &str| match user.shape.kept {
-        Kept::Versions => name.starts_with(&format!("{base}-v")),
-        _ => name == base,
-    };
-    let found: Vec<Output> = match user.shape.kept {
-        Kept::ConfigMap { .. } => config_maps(town).await,
-        _ => secrets(town).await,
-    };
-    let found: Vec<Output> = found.into_iter().filter(|it| of_user(&it.name)).collect();
+    let found: Vec<Output> =
+        all_of(town, user).await.into_iter().filter(|it| is_of(user, &it.name)).collect();
     let owned = match user.shape.kept {
         Kept::Versions => true,
         Kept::Secret { owned } | Kept::ConfigMap { owned } => owned,
@@ -303,6 +297,23 @@ async fn outputs(
         _ => plain(user, history, &jobs),
     }
     found.into_iter().map(|it| it.name).collect()
+}
+
+/// Whether a user's runs are kept under this name.
+fn is_of(user: &User, name: &str) -> bool {
+    let base = user.shape.kept_as(&user.name);
+    match user.shape.kept {
+        Kept::Versions => name.starts_with(&format!("{base}-v")),
+        _ => name == base,
+    }
+}
+
+/// All that anybody's runs are kept in of the kind that this user's are.
+async fn all_of(town: &Town, user: &User) -> Vec<Output> {
+    match user.shape.kept {
+        Kept::ConfigMap { .. } => config_maps(town).await,
+        _ => secrets(town).await,
+    }
 }
 
 /// Whether what a run has left may be there though it is said to have come to nothing: it was kept before that run was

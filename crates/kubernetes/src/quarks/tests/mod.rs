@@ -5,6 +5,7 @@ use serde_json::Value;
 mod captures;
 mod lints;
 mod outputs;
+mod owners;
 mod pods;
 mod strays;
 

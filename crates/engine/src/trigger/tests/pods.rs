@@ -1,0 +1,213 @@
+//! Pods that a job follows.
+
+use super::*;
+
+pub(super) fn pods(all: &[(&str, bool)]) -> BTreeMap<String, Pod> {
+    let pod =
+        |(uid, is): &(&str, bool)| ((*uid).to_owned(), Pod { name: format!("pod-{uid}"), is: *is });
+    all.iter().map(pod).collect()
+}
+
+/// One that waits for pods to be so, or for their end; what it knows of, and what is there.
+pub(super) fn follower(
+    deletion: bool,
+    known: Option<&[(&str, bool)]>,
+    now: &[(&str, bool)],
+) -> State {
+    let of = || "ready".to_owned();
+    State {
+        strategy: Strategy::PodState,
+        pods: Some(Followed { of: of(), deletion, pods: pods(now) }),
+        record: Record {
+            pods: known.map(|known| Known { of: of(), pods: pods(known), ..Known::default() }),
+            ..Record::default()
+        },
+        ..State::default()
+    }
+}
+
+#[test]
+fn a_pod_that_comes_to_be_as_it_is_waited_for_is_a_trigger_once() {
+    for (name, deletion, known, now, run, after) in [
+        ("nothing was seen yet", false, None, &[("a", true)][..], None, Some(&[("a", true)][..])),
+        ("a new one is so", false, Some(&[][..]), &[("a", true)], Some("a"), Some(&[("a", true)])),
+        (
+            "one comes to be so",
+            false,
+            Some(&[("a", false)]),
+            &[("a", true)],
+            Some("a"),
+            Some(&[("a", true)]),
+        ),
+        ("it still is", false, Some(&[("a", true)]), &[("a", true)], None, None),
+        ("a new one is not yet so", false, Some(&[]), &[("a", false)], None, None),
+        (
+            "it is so no more",
+            false,
+            Some(&[("a", true)]),
+            &[("a", false)],
+            None,
+            Some(&[("a", false)]),
+        ),
+        ("it is gone", false, Some(&[("a", true)]), &[], None, None),
+        (
+            "one after the other",
+            false,
+            Some(&[("c", true)]),
+            &[("a", true), ("b", true)],
+            Some("a"),
+            Some(&[("a", true), ("b", false)]),
+        ),
+        ("of its end: a new one", true, Some(&[]), &[("a", true)], None, Some(&[("a", true)])),
+        ("of its end: it is there", true, Some(&[("a", true)]), &[("a", true)], None, None),
+        ("of its end: it is gone", true, Some(&[("a", true)]), &[], Some("a"), Some(&[])),
+        (
+            "of its end: two are gone",
+            true,
+            Some(&[("a", true), ("b", true)]),
+            &[],
+            Some("a"),
+            Some(&[("b", true)]),
+        ),
+    ] {
+        let actions = decide(&follower(deletion, known, now), NOW).actions;
+        let Some(after) = after else {
+            assert_eq!(actions, [], "{name}");
+            continue;
+        };
+        let [Action::Record { record, strategy: Strategy::PodState, .. }] = actions.as_slice()
+        else {
+            panic!("{name}: {actions:?}")
+        };
+        assert_eq!(record.pods.as_ref().unwrap().pods, pods(after), "{name}");
+        let found = record.open.first().map(|run| run.pod.as_ref().unwrap().name.as_str());
+        assert_eq!(found, run.map(|uid| format!("pod-{uid}")).as_deref(), "{name}");
+        assert!(record.open.iter().all(|run| run.trigger == Trigger::PodState), "{name}");
+    }
+}
+
+#[test]
+fn other_pods_that_are_to_be_followed_are_looked_at_anew() {
+    let mut state = follower(false, Some(&[]), &[("a", true)]);
+    state.record.pods.as_mut().unwrap().of = "created".to_owned();
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(
+        (record.open.len(), &record.pods.as_ref().unwrap().pods),
+        (0, &pods(&[("a", true)]))
+    );
+}
+
+#[test]
+fn pods_that_are_not_known_yet_are_not_forgotten() {
+    let mut state = follower(true, Some(&[("a", true)]), &[]);
+    state.pods = None;
+    assert_eq!(decide(&state, NOW), Decision::default());
+    state.schedule = Some(Schedule { of: "* * * * *".to_owned(), is_due: false });
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(record.pods, state.record.pods);
+}
+
+/// What is seen of pods, one look after the other: what is recorded after all of them, of one that queues for the end
+/// of a run, or that waits for something that is missing.
+fn after(queues: bool, looks: &[&[(&str, bool)]]) -> State {
+    let mut state = follower(false, Some(&[]), &[]);
+    match queues {
+        true => {
+            state.concurrency = Concurrency::Queue;
+            state.record.last = 1;
+            state.record.open = vec![run(1, Trigger::PodState)];
+            state.runs.insert(1, Work::Going);
+        }
+        false => state.missing = vec!["secret/late".to_owned()],
+    }
+    for look in looks {
+        state.pods.as_mut().unwrap().pods = pods(look);
+        let decision = decide(&state, NOW);
+        match decision.actions.as_slice() {
+            [] => {}
+            [Action::Record { record, .. }] => {
+                assert_eq!(record.last, state.record.last, "no run begins: {look:?}");
+                state.record = record.clone();
+                assert_eq!(decide(&state, NOW).actions, [], "one write for each: {look:?}");
+            }
+            actions => panic!("{look:?}: {actions:?}"),
+        }
+    }
+    state
+}
+
+/// The pods that have runs, in the order in which they do, once there is nothing to wait for.
+fn runs(mut state: State) -> Vec<String> {
+    let mut names = Vec::new();
+    state.missing.clear();
+    loop {
+        state.settled.extend(state.record.open.iter().map(|run| run.id));
+        state.runs.clear();
+        let actions = decide(&state, NOW).actions;
+        let Some(Action::Record { record, .. }) = actions.last() else { return names };
+        names.extend(record.open.last().and_then(|run| Some(run.pod.as_ref()?.name.clone())));
+        state.record = record.clone();
+        assert!(names.len() < 2000, "it runs for ever: {names:?}");
+    }
+}
+
+#[test]
+fn what_comes_to_be_so_while_a_trigger_waits_has_a_run_though_it_is_so_no_more() {
+    for (name, looks, expected) in [
+        ("it still is", &[&[("a", true)][..]][..], &["pod-a"][..]),
+        ("it is so no more", &[&[("a", true)], &[("a", false)]], &["pod-a"]),
+        ("it is gone", &[&[("a", true)], &[]], &["pod-a"]),
+        ("it was not so before", &[&[("a", false)], &[("a", true)], &[]], &["pod-a"]),
+        ("it is so again", &[&[("a", true)], &[("a", false)], &[("a", true)]], &["pod-a"]),
+        ("it never was", &[&[("a", false)], &[]], &[]),
+        ("two, one after the other", &[&[("b", true)], &[("a", true)], &[]], &["pod-a", "pod-b"]),
+        (
+            "two at once, of which one is left",
+            &[&[("a", true), ("b", true)], &[("a", false), ("b", true)]],
+            &["pod-a", "pod-b"],
+        ),
+    ] {
+        for queues in [true, false] {
+            assert_eq!(runs(after(queues, looks)), expected, "{name}, it queues: {queues}");
+        }
+    }
+}
+
+#[test]
+fn of_those_that_are_due_as_many_are_remembered_as_there_is_room_for() {
+    let many: Vec<String> = (0..1500).map(|number| format!("{number:036}")).collect();
+    let all: Vec<(&str, bool)> = many.iter().map(|uid| (uid.as_str(), true)).collect();
+    let state = after(true, &[&all, &[]]);
+    let due = serde_json::to_string(&state.record.pods.as_ref().unwrap().due).unwrap();
+    assert!(due.len() < 100 * 1024, "annotations have room for 256 KiB: {}", due.len());
+    let ran = runs(state).len();
+    assert!((500..1500).contains(&ran), "{ran} of those that are gone");
+    assert_eq!(runs(after(true, &[&all])).len(), 1500, "what still is so needs none of it");
+    // Of those whose end is waited for the same are remembered.
+    let mut ended = follower(true, Some(&all), &[]);
+    ended.missing = vec!["secret/late".to_owned()];
+    ended.schedule = Some(Schedule { of: "0 3 * * *".to_owned(), is_due: false });
+    let actions = decide(&ended, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let left = record.pods.as_ref().unwrap().pods.len();
+    assert!((500..1500).contains(&left), "{left} of those that are gone");
+}
+
+#[test]
+fn whose_run_is_recorded_is_due_no_more_and_the_others_are() {
+    let state = follower(false, Some(&[]), &[("a", true), ("b", true)]);
+    let actions = decide(&state, NOW).actions;
+    let [Action::Record { record, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let known = record.pods.as_ref().unwrap();
+    let due = BTreeMap::from([("b".to_owned(), "pod-b".to_owned())]);
+    assert_eq!((&known.due, &known.pods), (&due, &pods(&[("a", true), ("b", false)])));
+    // In the moment before its own it is so no more.
+    let mut state = State { record: record.clone(), ..state };
+    state.pods.as_mut().unwrap().pods = pods(&[("a", true)]);
+    let actions = decide(&state, NOW).actions;
+    let Some(Action::Record { record, .. }) = actions.last() else { panic!("{actions:?}") };
+    assert_eq!(record.open.last().unwrap().pod.as_ref().unwrap().name, "pod-b");
+    assert_eq!(record.pods.as_ref().unwrap().due, BTreeMap::new());
+}
