@@ -232,7 +232,7 @@ impl ControlPlane {
         let job = json!({
             "apiVersion": "batch/v1", "kind": "Job",
             "metadata": {"name": PROBE, "namespace": "default"},
-            "spec": {"parallelism": 0, "template": {"spec": {
+            "spec": {"completions": 0, "template": {"spec": {
                 "restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}],
             }}},
         });
