@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::{GATHERING_VARIABLE, Gathering, Line, ORDER_VARIABLE, Order, Purpose, Sealed};
+use agent::{Line, Order, Purpose, Sealed};
 use engine::ports::Offer;
 use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::said::{Logs, elsewhere, left, progress};
-use self::said::{gathered, report};
+use self::said::{image, order, report, report_of, terminated};
 
 /// The label of pods that are runs of brokers.
 const RUN: &str = "manciple.dev/run";
@@ -359,7 +359,6 @@ impl Node {
         let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
         let job = &pod.metadata.owner_references.as_ref()?.first()?.name;
         let containers = &pod.spec.as_ref()?.containers;
-        let work = &containers.iter().find(|container| container.name != SIDECAR)?.name;
         let sidecar = containers.iter().any(|container| container.name == SIDECAR);
         let act = script(job);
         self.bind(name).await;
@@ -372,15 +371,18 @@ impl Node {
             entry.begun.push(uid.to_owned());
             entry.ran.get_or_insert((began, began));
         });
-        let beside = |state: &Value| sidecar.then(|| (SIDECAR, state.clone()));
-        let running = json!({"running": {}});
-        let states = |state: &Value, other: &Value| {
-            [(work.as_str(), state.clone())].into_iter().chain(beside(other)).collect::<Vec<_>>()
+        // Of each: what works, and our sidecar beside it.
+        let states = |worked: bool, sidecar: bool, code: i32| -> Vec<(&str, Value)> {
+            let of = |container: &Container| match container.name == SIDECAR {
+                true if sidecar => terminated(0, &report_of(container, &act), pod),
+                false if worked => terminated(code, &report_of(container, &act), pod),
+                _ => json!({"running": {}}),
+            };
+            containers.iter().map(|it| (it.name.as_str(), of(it))).collect()
         };
-        self.say_of(name, "Running", &states(&running, &running)).await;
+        self.say_of(name, "Running", &states(false, false, 0)).await;
         let halted = told(&mut going, act.lasts).await;
         let code = if halted { 137 } else { act.code };
-        let message = gathering(pod).and_then(|gathering| gathered(&gathering, &act.output));
         let end = if code == 0 { End::Well } else { End::Fails(code.to_string()) };
         self.write(job, |entry| {
             entry.halted |= halted;
@@ -388,15 +390,12 @@ impl Node {
             entry.ran = entry.ran.map(|(began, _)| (began, Instant::now()));
             entry.told_early |= going.borrow().ended;
         });
-        let message = message.unwrap_or_default();
-        let own = if sidecar { "" } else { &message };
-        let worked = terminated(code, own, pod);
         if sidecar && !halted {
-            self.say_of(name, "Running", &states(&worked, &running)).await;
+            self.say_of(name, "Running", &states(true, false, code)).await;
             let _ = going.wait_for(|word| word.goes || word.ended).await;
         }
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        self.say_of(name, phase, &states(&worked, &terminated(0, &message, pod))).await;
+        self.say_of(name, phase, &states(true, true, code)).await;
         let _ = going.wait_for(|word| word.goes).await;
         self.remove(name).await
     }
@@ -501,32 +500,4 @@ impl Node {
 /// Waits so long; whether the pod was told to go.
 async fn told(going: &mut watch::Receiver<Word>, within: Duration) -> bool {
     matches!(timeout(within, going.wait_for(|word| word.goes)).await, Ok(Ok(_)))
-}
-
-fn image(pod: &Pod) -> Option<&str> {
-    let mut containers = pod.spec.as_ref()?.containers.iter();
-    containers.find(|container| container.name == CONTAINER)?.image.as_deref()
-}
-
-fn order(pod: &Pod) -> Option<Order> {
-    serde_json::from_str(variable(pod, ORDER_VARIABLE)?).ok()
-}
-
-fn gathering(pod: &Pod) -> Option<Gathering> {
-    serde_json::from_str(variable(pod, GATHERING_VARIABLE)?).ok()
-}
-
-fn variable<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
-    let containers = &pod.spec.as_ref()?.containers;
-    let mut variables = containers.iter().flat_map(|container| container.env.iter().flatten());
-    variables.find(|variable| variable.name == name)?.value.as_deref()
-}
-
-/// How a container ended; a message of no length is none.
-fn terminated(code: i32, message: &str, pod: &Pod) -> Value {
-    json!({"terminated": {
-        "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
-        "message": Some(message).filter(|message| !message.is_empty()),
-        "finishedAt": pod.metadata.creation_timestamp,
-    }})
 }

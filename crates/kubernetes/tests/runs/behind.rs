@@ -13,10 +13,11 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 use tokio::time::sleep;
 
+use crate::objects::{history, sure, until};
 use crate::seeds;
 use crate::shape::{Kept, Shape};
 use crate::town::{Place, Town, controller};
-use crate::users::{User, history, sure, until};
+use crate::users::User;
 
 /// In which whoever was held up would write.
 const QUIET: Duration = Duration::from_secs(2);

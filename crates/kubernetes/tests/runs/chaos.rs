@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::api::Api;
-use serde_json::json;
 use testkit::kubelet::{JobAct, JobScript};
 use testkit::proxy::{Plan, Proxy};
 use testkit::random::Random;
@@ -13,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::shape::output_of;
 use crate::thief::thief;
 use crate::town::{Place, Town, controller_whose_clock_is};
 use crate::truth::{Conditions, Tally, check};
@@ -51,7 +51,7 @@ fn script(seed: u64) -> JobScript {
             begins: Duration::from_millis(turn % 60),
             lasts: Duration::from_millis(lasts),
             code: i32::from(fails),
-            output: json!({"job": job}).to_string(),
+            output: output_of(job),
         }
     })
 }

@@ -14,9 +14,10 @@ use testkit::kubelet::JobAct;
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
+use crate::objects::{sure, until};
 use crate::seeds;
 use crate::town::{Place, Town, controller};
-use crate::users::{User, sure, until};
+use crate::users::User;
 
 /// The first pod ends at once; any further one goes on.
 fn script() -> testkit::kubelet::JobScript {

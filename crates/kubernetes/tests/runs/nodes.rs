@@ -10,9 +10,10 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 use tokio::time::Instant;
 
+use crate::objects::{sure, until};
 use crate::seeds;
 use crate::town::{Place, Town, controller};
-use crate::users::{User, sure, until};
+use crate::users::User;
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);

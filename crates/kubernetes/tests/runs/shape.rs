@@ -16,7 +16,24 @@ pub(crate) enum Kept {
     ConfigMap {
         owned: bool,
     },
+    /// Each key a Secret of its own, written over.
+    FannedOut,
 }
+
+impl Kept {
+    pub(crate) fn is_owned(self) -> bool {
+        match self {
+            Self::Versions => true,
+            Self::Secret { owned } | Self::ConfigMap { owned } => owned,
+            Self::FannedOut => false,
+        }
+    }
+}
+
+/// The keys that fan out.
+const KEYS: [&str; 2] = ["a", "b"];
+/// What those are named by whose output fans out.
+pub(crate) const FANNED: &str = "fanned";
 
 /// `concurrencyPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +51,12 @@ pub(crate) struct Shape {
     pub(crate) kept: Kept,
     /// A sidecar reads the output: no command is known that could be wrapped.
     pub(crate) sidecar: bool,
+    /// Another container, with output of its own.
+    pub(crate) two: bool,
+    /// A prefix is written with a dash at its end, as one had to for the original.
+    pub(crate) dash: bool,
+    /// So many versions are kept, and so many Jobs of either kind.
+    pub(crate) limit: Option<u64>,
 }
 
 /// What it runs for.
@@ -49,12 +72,15 @@ pub(crate) struct Causes {
 
 impl Shape {
     /// A plain QuarksJob, whose command is wrapped.
-    pub(crate) fn usual() -> Self {
+    pub(crate) const fn usual() -> Self {
         Self {
             dialect: Dialect::QuarksJob,
             policy: Policy::Allow,
             kept: Kept::Versions,
             sidecar: false,
+            two: false,
+            dash: false,
+            limit: None,
         }
     }
 
@@ -85,7 +111,14 @@ impl Shape {
         };
         // Without a command its log would be read, and who plays the kubelet has none.
         let sidecar = random.below(2) == 0 && !is_extended;
-        Self { dialect, policy, kept, sidecar }
+        let fans_out =
+            random.below(3) == 0 && !is_extended && kept == Kept::Secret { owned: false };
+        let kept = if fans_out { Kept::FannedOut } else { kept };
+        let (two, dash) = (random.below(3) == 0, random.below(2) == 0);
+        // Where runs go on beside each other, or end by others' hands, the last to be kept may be any.
+        let is_in_turn = matches!(policy, Policy::Forbid | Policy::Queue);
+        let limit = (random.below(2) == 0 && is_in_turn).then(|| 1 + random.below(2));
+        Self { dialect, policy, kept, sidecar, two, dash, limit }
     }
 
     /// Of one whose Jobs and pods are taken away. The Job controller may leave a Job alone for five minutes then, for
@@ -93,7 +126,7 @@ impl Shape {
     pub(crate) fn of_one_robbed(random: &mut Random) -> Self {
         let shape = Self::of(Dialect::QuarksJob, random);
         let policy = if shape.policy == Policy::Queue { Policy::Allow } else { shape.policy };
-        Self { policy, ..shape }
+        Self { policy, limit: None, ..shape }
     }
 
     /// Of one that is deleted and made anew, and with which all goes that it has left.
@@ -101,21 +134,25 @@ impl Shape {
         let shape = Self::any(random);
         let kept = match shape.kept {
             Kept::Versions => Kept::Versions,
-            Kept::Secret { .. } => Kept::Secret { owned: true },
             Kept::ConfigMap { .. } => Kept::ConfigMap { owned: true },
+            Kept::Secret { .. } | Kept::FannedOut => Kept::Secret { owned: true },
         };
-        Self { kept, ..shape }
+        Self { kept, limit: None, ..shape }
     }
 
     pub(crate) fn manifest(&self, name: &str, causes: &Causes) -> Value {
-        let mut container = json!({"name": "c", "image": "none"});
-        if !self.sidecar {
-            container["command"] = json!(["none"]);
-        }
-        if causes.refers {
-            container["envFrom"] = json!([{"configMapRef": {"name": name}}]);
-        }
-        let pod = json!({"restartPolicy": "Never", "containers": [container]});
+        let container = |container: &&str| {
+            let mut container = json!({"name": container, "image": "none"});
+            if !self.sidecar {
+                container["command"] = json!(["none"]);
+            }
+            if causes.refers {
+                container["envFrom"] = json!([{"configMapRef": {"name": name}}]);
+            }
+            container
+        };
+        let containers: Vec<Value> = self.containers().iter().map(container).collect();
+        let pod = json!({"restartPolicy": "Never", "containers": containers});
         let template = match self.dialect {
             Dialect::QuarksJob => json!({"spec": {"backoffLimit": 0, "template": {"spec": pod}}}),
             Dialect::ExtendedJob => json!({"spec": pod}),
@@ -134,6 +171,10 @@ impl Shape {
         if let Some(other) = &causes.depends_on {
             spec["dependsOn"] = json!([other]);
         }
+        if let Some(limit) = self.limit {
+            spec["successfulJobsHistoryLimit"] = json!(limit);
+            spec["failedJobsHistoryLimit"] = json!(limit);
+        }
         json!({
             "apiVersion": self.dialect.api_version(), "kind": self.dialect.kind(),
             "metadata": {"name": name}, "spec": spec,
@@ -141,32 +182,62 @@ impl Shape {
     }
 
     fn output(&self, name: &str) -> Value {
-        let owned = match self.kept {
-            Kept::Versions => false,
-            Kept::Secret { owned } | Kept::ConfigMap { owned } => owned,
-        };
+        let versioned = self.kept == Kept::Versions;
+        let owned = self.kept.is_owned() && !versioned;
         let mut output = json!({
-            "versioned": self.kept == Kept::Versions, "setOwnerReference": owned,
+            "versioned": versioned, "setOwnerReference": owned, "versionHistoryLimit": self.limit,
         });
         match self.dialect {
             Dialect::QuarksJob => {
-                let kind = match self.kept {
-                    Kept::ConfigMap { .. } => "ConfigMap",
-                    _ => "Secret",
-                };
-                let options = json!({"name": self.kept_as(name), "kind": kind});
-                output["outputMap"] = json!({"c": {"o.json": options}});
+                for container in self.containers() {
+                    output["outputMap"][container]["o.json"] = self.options(name, container);
+                }
             }
-            Dialect::ExtendedJob => output["namePrefix"] = json!(format!("out-{name}")),
+            Dialect::ExtendedJob => {
+                let dash = if self.dash { "-" } else { "" };
+                output["namePrefix"] = json!(format!("out-{name}{dash}"));
+            }
         }
         output
     }
 
-    /// The name of what its output is kept in, without a version.
-    pub(crate) fn kept_as(&self, name: &str) -> String {
-        match self.dialect {
-            Dialect::QuarksJob => format!("out-{name}"),
-            Dialect::ExtendedJob => format!("out-{name}-c"),
+    fn options(&self, name: &str, container: &str) -> Value {
+        let (kind, method) = match self.kept {
+            Kept::ConfigMap { .. } => ("ConfigMap", "one-to-one"),
+            Kept::FannedOut => ("Secret", "fan-out"),
+            Kept::Versions | Kept::Secret { .. } => ("Secret", "one-to-one"),
+        };
+        json!({"name": self.base(name, container), "kind": kind, "persistencemethod": method})
+    }
+
+    fn containers(&self) -> &'static [&'static str] {
+        if self.two { &["c", "d"] } else { &["c"] }
+    }
+
+    fn base(&self, name: &str, container: &str) -> String {
+        match (self.dialect, container) {
+            (Dialect::QuarksJob, "c") => format!("out-{name}"),
+            _ => format!("out-{name}-{container}"),
         }
+    }
+
+    /// The names of what its output is kept in, without a version.
+    pub(crate) fn kept_as(&self, name: &str) -> Vec<String> {
+        let bases = self.containers().iter().map(|container| self.base(name, container));
+        match self.kept {
+            Kept::FannedOut => {
+                bases.flat_map(|base| KEYS.map(|key| format!("{base}-{key}"))).collect()
+            }
+            _ => bases.collect(),
+        }
+    }
+}
+
+/// What a container leaves in its file: the name of its Job, and in each key where that fans out.
+pub(crate) fn output_of(job: &str) -> String {
+    let named = json!({"job": job}).to_string();
+    match job.contains(FANNED) {
+        true => KEYS.iter().map(|key| (*key, named.as_str())).collect::<Value>().to_string(),
+        false => named,
     }
 }

@@ -10,10 +10,11 @@ use testkit::kubelet::JobAct;
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
+use crate::objects::{history, sure, until};
 use crate::seeds;
 use crate::shape::Shape;
 use crate::town::{Place, Town, controller};
-use crate::users::{User, history, sure, until};
+use crate::users::User;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sidecar_ends_with_the_others_though_its_job_was_taken_away() {

@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::attempts::Attempts;
+use crate::objects::sure;
 use crate::skewed::Skewed;
-use crate::users::sure;
 
 /// How long a Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);

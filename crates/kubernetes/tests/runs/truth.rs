@@ -3,20 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use engine::trigger::{LOST, REPLACED};
+use engine::trigger::REPLACED;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::api::{Api, DynamicObject, ListParams, ObjectMeta};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use kubernetes::quarks::Dialect;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use crate::kept::{all_outputs, jobs_that_stay, orphans, outputs};
+use crate::objects::{at, history, open, resources, sure};
 use crate::seeds::Sum;
 use crate::shape::{Kept, Policy};
 use crate::town::Town;
-use crate::users::{Manner, User, at, history, open, resources, sure};
+use crate::users::{Manner, User};
 
 /// How long what is left over may take to go, once all is well: the garbage collector looks each half minute which
 /// kinds there are, and where the API server was away it begins anew with all of them.
@@ -44,7 +46,7 @@ pub(crate) struct Tally {
     extended: usize,
     sidecars: usize,
     passed_over: u64,
-    replaced: usize,
+    pub(crate) replaced: usize,
     timed: usize,
     dependent: usize,
 }
@@ -77,7 +79,7 @@ impl Tally {
         self.runs += runs;
         match user.shape.kept {
             Kept::Versions => self.versions += kept,
-            Kept::Secret { .. } | Kept::ConfigMap { .. } => self.plain += kept,
+            _ => self.plain += kept,
         }
         self.extended += if user.shape.dialect == Dialect::ExtendedJob { runs } else { 0 };
         self.sidecars += if user.shape.sidecar { runs } else { 0 };
@@ -129,7 +131,7 @@ pub(crate) async fn check(town: &Town, users: &[User], conditions: Conditions, t
         assert_eq!(ids, expected, "{}: {triggers} triggers, {object:#?}", user.name);
         pods(town, user, &history, conditions);
         times(user, &history);
-        failures(town, user, &history).await;
+        jobs(town, user, &history).await;
         let last = history.first().map(|run| run["succeeded"] == true).unwrap_or_default();
         let completed = object.data["status"]["completed"] == true;
         assert_eq!(completed, last, "{}: {object:#?}", user.name);
@@ -250,160 +252,18 @@ fn times(user: &User, history: &[Value]) {
     assert!(!strange, "{}: {history:#?}", user.name);
 }
 
-/// Whether the Jobs of runs that failed are there, for whoever looks for the cause.
-async fn failures(town: &Town, user: &User, history: &[Value]) {
+/// Whether the Jobs are there that stay.
+async fn jobs(town: &Town, user: &User, history: &[Value]) {
     let jobs = list::<Job>(town).await.into_iter();
     let jobs: BTreeSet<String> = jobs.filter_map(|it| it.metadata.name).collect();
-    let failed = history.iter().filter(|run| run["succeeded"] == false && !is_taken(run));
-    let mut named = failed.filter_map(|run| run["job"].as_str());
-    assert!(user.is_robbed() || named.all(|job| jobs.contains(job)), "{history:#?} of {jobs:?}");
+    let mut stay = jobs_that_stay(&user.shape, history).into_iter();
+    assert!(user.is_robbed() || stay.all(|job| jobs.contains(job)), "{history:#?} of {jobs:?}");
     // Nobody else has what it writes, but one of its name that was before it.
     let is_refused = history.iter().any(|run| run["reason"] == "SecretRefused");
     assert!(!is_refused, "{}: {history:#?}", user.name);
 }
 
-/// What one has left that was deleted, by name: Kubernetes is to take it away with that.
-async fn orphans(town: &Town, users: &[User]) -> Vec<String> {
-    let mut orphans = Vec::new();
-    for user in users.iter().filter(|user| user.manner == Manner::Deleted) {
-        let uid = user.get().await.metadata.uid.unwrap_or_default();
-        let is_one = |it: &Output| is_of(user, &it.name) && !it.owners.contains(&uid);
-        orphans.extend(all_of(town, user).await.into_iter().filter(is_one).map(|it| it.name));
-    }
-    orphans
-}
-
-/// What a user's runs are kept in, by name: what those have left that succeeded, and nothing else.
-async fn outputs(
-    town: &Town,
-    user: &User,
-    object: &DynamicObject,
-    history: &[Value],
-) -> Vec<String> {
-    let found: Vec<Output> =
-        all_of(town, user).await.into_iter().filter(|it| is_of(user, &it.name)).collect();
-    let owned = match user.shape.kept {
-        Kept::Versions => true,
-        Kept::Secret { owned } | Kept::ConfigMap { owned } => owned,
-    };
-    for output in &found {
-        let expected: Vec<String> =
-            object.metadata.uid.clone().filter(|_| owned).into_iter().collect();
-        assert_eq!(output.owners, expected, "the owner of {}", output.name);
-    }
-    let jobs: Vec<&str> = found.iter().map(|it| it.job.as_str()).collect();
-    match user.shape.kept {
-        Kept::Versions => versions(user, history, jobs),
-        _ => plain(user, history, &jobs),
-    }
-    found.into_iter().map(|it| it.name).collect()
-}
-
-/// Whether a user's runs are kept under this name.
-fn is_of(user: &User, name: &str) -> bool {
-    let base = user.shape.kept_as(&user.name);
-    match user.shape.kept {
-        Kept::Versions => name.starts_with(&format!("{base}-v")),
-        _ => name == base,
-    }
-}
-
-/// All that anybody's runs are kept in of the kind that this user's are.
-async fn all_of(town: &Town, user: &User) -> Vec<Output> {
-    match user.shape.kept {
-        Kept::ConfigMap { .. } => config_maps(town).await,
-        _ => secrets(town).await,
-    }
-}
-
-/// Whether what a run has left may be there though it is said to have come to nothing: it was kept before that run was
-/// taken, by hand or by another, and before anybody could say so: for outputs are there before `completed`. Whoever
-/// comes after that finds a Job that is gone, or, where a hand took the pod alone, one whose pod is.
-fn may_be_kept(user: &User, run: &Value) -> bool {
-    is_taken(run) || user.is_robbed() && run["reason"] == "OutputLost"
-}
-
-/// Whether a run has no Job any more, though it came to nothing.
-fn is_taken(run: &Value) -> bool {
-    [LOST, REPLACED].iter().any(|reason| run["reason"] == *reason)
-}
-
-/// One for each run that succeeded, with what that run has left.
-fn versions(user: &User, history: &[Value], mut kept: Vec<&str>) {
-    let good = history.iter().filter(|run| run["succeeded"] == true);
-    let mut expected: Vec<&str> = good.filter_map(|run| run["job"].as_str()).collect();
-    let taken = |job: &str| history.iter().any(|run| run["job"] == *job && may_be_kept(user, run));
-    kept.retain(|job| !taken(job));
-    kept.sort_unstable();
-    expected.sort_unstable();
-    assert_eq!(kept, expected, "{}: {history:#?}", user.name);
-}
-
-/// That of the last run that succeeded. Where runs go on beside each other, the last to end was written last: any may
-/// be that.
-fn plain(user: &User, history: &[Value], kept: &[&str]) {
-    let good: Vec<&Value> = history.iter().filter(|run| run["succeeded"] == true).collect();
-    let last = good.first().map(|run| run["id"].clone());
-    let overlap = user.shape.policy == Policy::Allow;
-    let is_right = |run: &&Value| match run["succeeded"] == true {
-        true => overlap || Some(&run["id"]) == last.as_ref(),
-        false => {
-            let is_later = overlap || run["id"].as_u64() > last.as_ref().and_then(Value::as_u64);
-            may_be_kept(user, run) && is_later
-        }
-    };
-    let right: Vec<&str> =
-        history.iter().filter(is_right).filter_map(|run| run["job"].as_str()).collect();
-    let holds = match kept {
-        [] => good.is_empty(),
-        [job] => right.contains(job),
-        _ => false,
-    };
-    assert!(holds, "{}: {kept:?} is kept of {history:#?}", user.name);
-}
-
-/// A Secret or a ConfigMap that a run has left.
-struct Output {
-    name: String,
-    /// What it holds: the name of the Job.
-    job: String,
-    /// The uids of what it goes with.
-    owners: Vec<String>,
-}
-
-impl Output {
-    fn of(metadata: ObjectMeta, job: String) -> Self {
-        let owners = metadata.owner_references.unwrap_or_default();
-        let owners = owners.into_iter().map(|owner| owner.uid).collect();
-        Self { name: metadata.name.unwrap_or_default(), job, owners }
-    }
-}
-
-async fn secrets(town: &Town) -> Vec<Output> {
-    let of = |secret: Secret| {
-        let job = secret.data.unwrap_or_default().remove("job")?;
-        Some(Output::of(secret.metadata, String::from_utf8(job.0).ok()?))
-    };
-    list(town).await.into_iter().filter_map(of).collect()
-}
-
-async fn config_maps(town: &Town) -> Vec<Output> {
-    let of = |map: ConfigMap| {
-        let job = map.data.unwrap_or_default().remove("job")?;
-        Some(Output::of(map.metadata, job))
-    };
-    list(town).await.into_iter().filter_map(of).collect()
-}
-
-/// The names of all that anybody has left.
-async fn all_outputs(town: &Town) -> Vec<String> {
-    let secrets = list::<Secret>(town).await.into_iter().map(|it| it.metadata);
-    let maps = list::<ConfigMap>(town).await.into_iter().map(|it| it.metadata);
-    let names = secrets.chain(maps).filter_map(|it| it.name);
-    names.filter(|name| name.starts_with("out-")).collect()
-}
-
-async fn list<K>(town: &Town) -> Vec<K>
+pub(crate) async fn list<K>(town: &Town) -> Vec<K>
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + std::fmt::Debug + DeserializeOwned,
@@ -427,7 +287,7 @@ async fn seen(town: &Town) -> Vec<String> {
     jobs.chain(pods.map(|pod| format!("{:?}: {:?}", pod.metadata, pod.status))).collect()
 }
 
-/// Runs that have not ended or not begun, Jobs of others but those that failed, which stay, and pods that go on; by name.
+/// Runs that have not ended or not begun, Jobs of others but those that stay, and pods that go on; by name.
 async fn left(town: &Town, users: &[User]) -> Vec<String> {
     let jobs = list::<Job>(town).await.into_iter();
     let mut jobs: BTreeSet<String> = jobs.filter_map(|it| it.metadata.name).collect();
@@ -437,9 +297,9 @@ async fn left(town: &Town, users: &[User]) -> Vec<String> {
         let resources = resources(town, dialect);
         for object in sure(|| resources.list(&all)).await {
             // A run fails without its Job too, if its output is lost.
-            let stays = |run: &&Value| run["succeeded"] == false && !is_taken(run);
-            for run in history(&object).iter().filter(stays) {
-                jobs.remove(run["job"].as_str().unwrap());
+            let user = users.iter().find(|user| Some(&user.name) == object.metadata.name.as_ref());
+            for job in jobs_that_stay(&user.unwrap().shape, &history(&object)) {
+                jobs.remove(job);
             }
             let open = open(&object);
             left.extend(open.iter().map(|run| format!("{:?}: {run}", object.metadata.name)));

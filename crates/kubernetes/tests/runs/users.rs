@@ -14,37 +14,12 @@ use testkit::kubelet::Entry;
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
-use crate::shape::{Causes, Policy, Shape};
+use crate::objects::{LOOK, PATIENCE, at, history, open, record, recorded, resources, sure, until};
+use crate::shape::{Causes, FANNED, Kept, Policy, Shape};
 use crate::town::Town;
 
-const LOOK: Duration = Duration::from_millis(500);
-/// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How often each says something.
 const ROUNDS: u64 = 4;
-
-/// Asks again while nobody answers.
-pub(crate) async fn sure<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {
-    let begun = Instant::now();
-    loop {
-        match ask().await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "nobody answers: {error}"),
-        }
-        sleep(LOOK).await;
-    }
-}
-
-/// Waits until there is what is asked for.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = ask().await {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "never {what}");
-        sleep(LOOK).await;
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -52,6 +27,8 @@ pub(crate) enum Manner {
     Errand,
     /// Changes what it refers to, again and again.
     Follower,
+    /// The same while its run goes on.
+    Restless,
     /// As an errand, and somebody takes Jobs and pods away by hand.
     Robbed,
     /// Runs once, and is deleted in mid-run and made anew under its name, again and again.
@@ -67,6 +44,7 @@ pub(crate) enum Manner {
 pub(crate) struct User {
     town: Arc<Town>,
     random: Random,
+    rounds: u64,
     pub(crate) manner: Manner,
     pub(crate) shape: Shape,
     pub(crate) name: String,
@@ -90,40 +68,6 @@ const HANGS: Duration = Duration::from_secs(5);
 const SOON: i64 = 20;
 /// How near to a full minute nothing is judged by it, in seconds: it is just looked at.
 const NEAR: i64 = 1;
-
-pub(crate) fn resources(town: &Town, dialect: Dialect) -> Api<DynamicObject> {
-    Api::namespaced_with(town.client.clone(), &town.namespace, &dialect.resource())
-}
-
-/// What is recorded of runs.
-pub(crate) fn record(object: &DynamicObject) -> Value {
-    let record = object.metadata.annotations.as_ref().and_then(|all| all.get("manciple.dev/runs"));
-    serde_json::from_str(record.map_or("{}", String::as_str)).unwrap()
-}
-
-/// The number of the last run that is recorded.
-fn recorded(object: &DynamicObject) -> u64 {
-    record(object)["last"].as_u64().unwrap_or_default()
-}
-
-/// The runs that have ended, the newest first.
-pub(crate) fn history(object: &DynamicObject) -> Vec<Value> {
-    object.data["status"]["history"].as_array().cloned().unwrap_or_default()
-}
-
-/// The runs that have not ended.
-pub(crate) fn open(object: &DynamicObject) -> Vec<Value> {
-    let history = history(object);
-    let mut open = record(object)["open"].as_array().cloned().unwrap_or_default();
-    open.retain(|run| history.iter().all(|ended| ended["id"] != run["id"]));
-    open
-}
-
-/// When a run was recorded, or has ended, in seconds since 1970.
-pub(crate) fn at(run: &Value, member: &str) -> i64 {
-    let at: Timestamp = run[member].as_str().unwrap().parse().unwrap();
-    at.as_second()
-}
 
 impl User {
     pub(crate) fn all(town: &Arc<Town>, random: &Random, seed: u64) -> Vec<Self> {
@@ -160,11 +104,16 @@ impl User {
     }
 
     fn new(town: &Arc<Town>, random: Random, manner: Manner, shape: Shape, number: u64) -> Self {
-        let prefix = if shape.dialect == Dialect::ExtendedJob { EXTENDED } else { "" };
+        let prefix = match (shape.dialect, shape.kept) {
+            (Dialect::ExtendedJob, _) => EXTENDED.to_owned(),
+            (_, Kept::FannedOut) => format!("{FANNED}-"),
+            _ => String::new(),
+        };
         let word = match manner {
             Manner::Errand if shape.policy == Policy::Replace => HANGING,
             Manner::Errand => "errand",
             Manner::Follower => "follower",
+            Manner::Restless => "restless",
             Manner::Robbed => "robbed",
             Manner::Deleted => "deleted",
             Manner::Late => "late",
@@ -174,6 +123,7 @@ impl User {
         Self {
             town: Arc::clone(town),
             random,
+            rounds: ROUNDS,
             manner,
             shape,
             name: format!("{prefix}{word}-{number}"),
@@ -189,9 +139,16 @@ impl User {
         Self { shape, ..self }
     }
 
-    /// One whose QuarksJob runs for what changes, again and again.
-    pub(crate) fn who_changes_things(town: &Arc<Town>, random: Random) -> Self {
-        Self::new(town, random, Manner::Follower, Shape::usual(), 0)
+    /// One who says something so often.
+    pub(crate) fn of_rounds(
+        town: &Arc<Town>,
+        seed: u64,
+        rounds: u64,
+        (manner, shape): (Manner, Shape),
+        number: u64,
+    ) -> Self {
+        let random = Random::new(seed).part(number);
+        Self { rounds, ..Self::new(town, random, manner, shape, number) }
     }
 
     /// One who tells a QuarksJob to run.
@@ -204,7 +161,7 @@ impl User {
         match self.manner {
             Manner::Errand | Manner::Robbed => self.errand().await,
             Manner::Deleted => self.deleted().await,
-            Manner::Follower => self.follower().await,
+            Manner::Follower | Manner::Restless => self.follower().await,
             Manner::Late => self.late().await,
             Manner::Dependent { follows } => self.dependent(follows).await,
             Manner::Timed => self.timed().await,
@@ -217,7 +174,7 @@ impl User {
     }
 
     pub(crate) async fn create(&self, strategy: &'static str, follows: bool) {
-        let refers = matches!(self.manner, Manner::Follower | Manner::Late);
+        let refers = matches!(self.manner, Manner::Follower | Manner::Restless | Manner::Late);
         let causes = Causes { strategy, follows, refers, ..Causes::default() };
         self.create_for(&causes).await;
     }
@@ -277,7 +234,7 @@ impl User {
 
     async fn errand(&mut self) {
         self.create("manual", false).await;
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds {
             let before = self.tell().await;
             match self.shape.policy {
                 Policy::Forbid => self.judge(&before).await,
@@ -382,7 +339,7 @@ impl User {
 
     async fn deleted(&mut self) {
         self.create("once", false).await;
-        for _ in 1..ROUNDS {
+        for _ in 1..self.rounds {
             self.pause(1500).await;
             let params = match self.random.below(2) {
                 0 => DeleteParams::background(),
@@ -406,23 +363,37 @@ impl User {
         self.config(0).await;
         self.create("once", true).await;
         self.triggers = 1;
-        for round in 1..ROUNDS {
-            let runs = self.triggers;
-            let has_run = |object: &Value| {
-                let history = object["status"]["history"].as_array();
-                history.is_some_and(|all| all.iter().any(|run| run["id"] == runs))
-            };
-            self.until("that far", has_run).await;
+        for round in 1..self.rounds {
+            match self.manner {
+                Manner::Restless => self.until_it_goes_on().await,
+                _ => self.until_it_has_run().await,
+            }
             self.pause(500).await;
             self.config(round).await;
             self.triggers += 1;
         }
+        self.until_it_has_run().await;
+    }
+
+    /// Waits until there was a run for each trigger, and the last has ended.
+    async fn until_it_has_run(&self) {
         let runs = self.triggers;
         self.until("that far", |object| {
             let history = object["status"]["history"].as_array();
             history.is_some_and(|all| all.iter().any(|run| run["id"] == runs))
         })
         .await;
+    }
+
+    /// Waits until a pod has begun for each trigger.
+    async fn until_it_goes_on(&self) {
+        let begun = || async {
+            let ledger = self.town.ledger();
+            let of_user = ledger.iter().filter(|(job, _)| job.starts_with(&self.name));
+            let begun = of_user.filter(|(_, entry)| !entry.begun.is_empty()).count() as u64;
+            (begun == self.triggers).then_some(())
+        };
+        until("under way", begun).await;
     }
 
     async fn late(&mut self) {

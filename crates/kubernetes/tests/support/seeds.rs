@@ -29,16 +29,16 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs those that `MANCIPLE_SCHEDULES` or `MANCIPLE_SEED` say, `MANCIPLE_AT_ONCE`; with `MANCIPLE_LOG` set everything is
-/// said.
+/// Runs those that `MANCIPLE_SCHEDULES` or `MANCIPLE_SEED` say, or so many from that seed on where both do,
+/// `MANCIPLE_AT_ONCE`; with `MANCIPLE_LOG` set everything is said.
 pub(crate) fn run<T, F>(usual: &Usual, schedule: impl Fn(u64) -> F)
 where
     T: Sum + Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let seeds = match number("MANCIPLE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(usual.schedules) + 1,
+    let seeds = match (number("MANCIPLE_SEED"), number("MANCIPLE_SCHEDULES")) {
+        (Some(first), count) => first..first + count.unwrap_or(1),
+        (None, count) => 1..count.unwrap_or(usual.schedules) + 1,
     };
     log();
     let begun = Instant::now();

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent::{Answer, Content, Gathered, Gathering, Line, Message, Order, Report};
+use agent::{
+    Answer, Content, GATHERING_VARIABLE, Gathered, Gathering, Line, Message, ORDER_VARIABLE, Order,
+    Report,
+};
 use engine::ports::{Offer, RunFailure};
 use engine::record::Reason;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use osb::jobs::contract::Capability;
 use osb::{Action, BindingBody, Failure, FailureKind, Output};
 use serde_json::{Value, json};
 
-use super::End;
+use super::{CONTAINER, End, JobAct};
 
 /// What a broker says of its progress that may, while its run goes on.
 pub fn progress(run: &str) -> String {
@@ -45,7 +49,7 @@ impl Logs {
 
 /// The termination message of an agent that has found this in every file; where it takes what is printed, this was
 /// printed, and no file written.
-pub(super) fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
+fn gathered(gathering: &Gathering, output: &str) -> Option<String> {
     let text = || Content::Text(output.to_owned());
     let found = |outputs: &agent::Outputs| match &outputs.stdout {
         Some(printed) => BTreeMap::from([(printed.clone(), text())]),
@@ -105,4 +109,38 @@ fn output(order: &Order, action: Action, far: Option<&String>) -> Output {
         output.binding = Some(BindingBody { credentials, ..BindingBody::default() });
     }
     output
+}
+
+pub(super) fn image(pod: &Pod) -> Option<&str> {
+    let mut containers = pod.spec.as_ref()?.containers.iter();
+    containers.find(|container| container.name == CONTAINER)?.image.as_deref()
+}
+
+pub(super) fn order(pod: &Pod) -> Option<Order> {
+    serde_json::from_str(variable(&pod.spec.as_ref()?.containers, ORDER_VARIABLE)?).ok()
+}
+
+/// What the agent in a container says that is to gather something; of no length where there is none.
+pub(super) fn report_of(container: &Container, act: &JobAct) -> String {
+    let gathering = || -> Option<Gathering> {
+        serde_json::from_str(variable([container], GATHERING_VARIABLE)?).ok()
+    };
+    gathering().and_then(|it| gathered(&it, &act.output)).unwrap_or_default()
+}
+
+fn variable<'c>(
+    containers: impl IntoIterator<Item = &'c Container>,
+    name: &str,
+) -> Option<&'c str> {
+    let mut variables = containers.into_iter().flat_map(|it| it.env.iter().flatten());
+    variables.find(|variable| variable.name == name)?.value.as_deref()
+}
+
+/// How a container ended; a message of no length is none.
+pub(super) fn terminated(code: i32, message: &str, pod: &Pod) -> Value {
+    json!({"terminated": {
+        "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
+        "message": Some(message).filter(|message| !message.is_empty()),
+        "finishedAt": pod.metadata.creation_timestamp,
+    }})
 }
