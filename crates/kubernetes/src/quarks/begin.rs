@@ -30,7 +30,7 @@ impl Controller {
             self.bring_agent(&key.namespace).await?;
         }
         // Whoever has recorded it may have carried it out, and what is known of that may be old.
-        if !self.table().was_recorded_here(key, run.id) {
+        if !self.table().was_recorded_here(resource, run.id) {
             self.refresh(key).await?;
             let known = self.table().get(key).and_then(|entry| entry.resource.clone());
             if !known.is_some_and(|it| it.uid == resource.uid && it.is_open(run.id)) {
@@ -65,7 +65,7 @@ impl Controller {
         let job = match job {
             Ok(job) => job,
             Err(outcome) => {
-                self.table().kept(key, run.id, outcome);
+                self.table().kept(resource, run.id, outcome);
                 return Ok(());
             }
         };
@@ -83,7 +83,7 @@ impl Controller {
             }
             Err(CallError::Exists) => self.adopt(key, resource, run).await?,
             Err(CallError::Invalid(why)) => {
-                self.table().kept(key, run.id, Outcome::failed("JobRefused", why));
+                self.table().kept(resource, run.id, Outcome::failed("JobRefused", why));
             }
             Err(error) => return Err(error),
         }
@@ -114,7 +114,7 @@ impl Controller {
                 let why = format!(
                     "a Job {name} is there that is not ours: delete it, then trigger again"
                 );
-                table.kept(key, run.id, Outcome::failed("JobRefused", why));
+                table.kept(resource, run.id, Outcome::failed("JobRefused", why));
             }
         }
         Ok(())

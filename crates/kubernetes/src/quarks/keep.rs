@@ -149,7 +149,8 @@ impl Controller {
         Ok(())
     }
 
-    async fn pods_of(&self, job: &SeenJob) -> Result<Vec<SeenPod>, CallError> {
+    /// As they are now.
+    pub(super) async fn pods_of(&self, job: &SeenJob) -> Result<Vec<SeenPod>, CallError> {
         let selector = format!("controller-uid={}", job.uid);
         let pods = self.api::<Pod>(&job.namespace);
         let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;

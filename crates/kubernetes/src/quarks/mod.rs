@@ -13,6 +13,7 @@
 mod begin;
 mod capture;
 mod counts;
+mod deeds;
 mod definition;
 mod dialect;
 mod ending;

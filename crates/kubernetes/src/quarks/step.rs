@@ -212,7 +212,7 @@ impl Controller {
                 let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run.id).cloned());
                 let Some(job) = job else { return Ok(()) };
                 let outcome = self.keep(resource, &job).await?;
-                self.table().kept(key, run.id, outcome);
+                self.table().kept(resource, run.id, outcome);
                 Ok(())
             }
             Action::Settle(run, outcome) => self.settle(key, resource, &run, &outcome).await,
@@ -294,7 +294,7 @@ impl Controller {
             call(self.resources(key).patch(&key.name, &params, &Patch::Merge(patch))).await;
         self.patched(key, resource, patched)?;
         let new = record.open.iter().filter(|run| run.id > resource.record.last);
-        new.for_each(|run| self.table().recorded(key, run.id));
+        new.for_each(|run| self.table().recorded(resource, run.id));
         Ok(())
     }
 
@@ -336,12 +336,14 @@ impl Controller {
 
     /// Its Job goes, or at least what goes on in it.
     async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
-        let (disposal, job) = {
-            let table = self.table();
-            let job = table.get(key).and_then(|entry| entry.jobs.get(&run).cloned());
-            (table.disposal(key, run), job)
-        };
-        let (Some(disposal), Some(job)) = (disposal, job) else { return Ok(()) };
+        let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
+        let Some(job) = job else { return Ok(()) };
+        // Whoever leads since then may have heard that the run is over before it heard of its pods.
+        if job.outlasted && job.end.is_none() {
+            let pods = self.pods_of(&job).await?;
+            self.table().outlasted_by(key, &job, &pods);
+        }
+        let Some(disposal) = self.table().disposal(key, run) else { return Ok(()) };
         let jobs = self.api::<Job>(&key.namespace);
         let done = match disposal {
             Disposal::Expires(ttl) => {
@@ -351,7 +353,7 @@ impl Controller {
                         .await;
                 return match patched {
                     Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
-                        self.table().expires(key, run);
+                        self.table().expires(key, &job);
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -382,7 +384,7 @@ impl Controller {
         };
         match done {
             Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
-                self.table().goes(key, run);
+                self.table().goes(key, &job);
                 Ok(())
             }
             Err(error) => Err(error),

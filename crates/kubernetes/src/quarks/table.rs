@@ -85,7 +85,7 @@ pub(super) struct Entry {
     /// Whether it is known what the original operator has left of it.
     inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
-    recorded: BTreeSet<u64>,
+    pub(super) recorded: BTreeSet<u64>,
     /// The Jobs of settled runs that are gone, by their uids: another of the same run is late.
     past: BTreeMap<u64, Arc<str>>,
     /// What it refers to as it was last seen, and since when.
@@ -178,7 +178,7 @@ impl Table {
         self.peers.remove(namespace);
     }
 
-    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) {
+    pub(super) fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.entries.get_mut(key) {
             change(entry);
         }
@@ -479,27 +479,6 @@ impl Table {
         self.change(key, |entry| entry.inherited = true);
     }
 
-    /// We have recorded a run.
-    pub(super) fn recorded(&mut self, key: &Key, run: u64) {
-        self.change(key, |entry| {
-            entry.recorded.insert(run);
-        });
-    }
-
-    /// Another leads, or has led.
-    pub(super) fn others_may_have_acted(&mut self) {
-        self.entries.values_mut().for_each(|entry| entry.recorded.clear());
-    }
-
-    pub(super) fn was_recorded_here(&self, key: &Key, run: u64) -> bool {
-        self.entries.get(key).is_some_and(|entry| entry.recorded.contains(&run))
-    }
-
-    /// What a run has left is kept, or it will come to nothing.
-    pub(super) fn kept(&mut self, key: &Key, run: u64, outcome: Outcome) {
-        self.change(key, |entry| drop(entry.kept.insert(run, outcome)));
-    }
-
     /// Takes a warning; whom it concerns, if anybody.
     pub(super) fn warn(&mut self, warned: Warned) -> Option<Key> {
         let of_pod = |(_, pods): &(_, &BTreeMap<Arc<str>, _>)| pods.contains_key(&*warned.uid);
@@ -518,20 +497,6 @@ impl Table {
         }
         entry.warnings.insert(run, (warned.uid, warned.why));
         Some(key)
-    }
-
-    /// Kubernetes was told to remove the Job of a run some time after its end.
-    pub(super) fn expires(&mut self, key: &Key, run: u64) {
-        self.change(key, |entry| {
-            entry.jobs.get_mut(&run).into_iter().for_each(|job| job.expires = true);
-        });
-    }
-
-    /// Somebody deletes the Job of a run: we, mostly.
-    pub(super) fn goes(&mut self, key: &Key, run: u64) {
-        self.change(key, |entry| {
-            entry.jobs.get_mut(&run).into_iter().for_each(|job| job.deleting = true);
-        });
     }
 }
 

@@ -501,7 +501,7 @@ mod tests {
         };
         let mut table = Table::new(2, b"key");
         let key = table.learn_job(job("1"));
-        table.goes(&key, 1);
+        table.goes(&key, &job("1"));
         table.learn_job(job("2"));
         assert!(table.known_job("u").unwrap().deleting);
     }

@@ -31,13 +31,7 @@ async fn whoever_is_behind_does_not_write_over_what_a_later_run_has_left() {
     let user = User::who_tells(&town).of_one_like(shape);
     let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
     let first = controller(&town, &slow, "lease");
-    let leases: Api<Lease> = Api::namespaced(town.client.clone(), &town.namespace);
-    let all = ListParams::default();
-    let held = || async {
-        let lease = sure(|| leases.list(&all)).await.items.pop()?;
-        lease.spec?.holder_identity
-    };
-    until("a leader", held).await;
+    until("a leader", || holder(&town)).await;
     slow.hold_up(|call| call.contains("/leases/") || is_output(call));
     user.create("once", false).await;
     until("begun", || async { (town.begun() == 1).then_some(()) }).await;
@@ -95,6 +89,52 @@ async fn what_was_kept_before_its_pod_was_taken_is_not_lost_to_whoever_comes_aft
     assert_eq!(run["made"], json!(["out-errand-0-v1"]));
     calm.die();
     second.shutdown_background();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_of_one_that_was_deleted_is_no_run_of_another_that_was_made_anew() {
+    seeds::log();
+    let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
+    let town = Arc::new(Town::new(&Place::of(&plane), "anew", script()).await);
+    let user = User::who_tells(&town);
+    let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
+    let leader = controller(&town, &slow, "lease");
+    // It makes Secrets of its own before it leads.
+    until("a leader", || holder(&town)).await;
+    slow.made();
+    slow.hold_up(is_output);
+    user.create("once", false).await;
+    let is_kept = || async { slow.made().iter().any(|call| is_output(call)).then_some(()) };
+    until("to be kept", is_kept).await;
+    let background = DeleteParams::background();
+    sure(|| async { user.resources().delete(&user.name, &background).await.map(drop) }).await;
+    let resources = user.resources();
+    let is_gone = || async {
+        let found = sure(|| resources.get_opt(&user.name)).await;
+        found.is_none().then_some(())
+    };
+    until("gone", is_gone).await;
+    user.create("once", false).await;
+    // It has heard of both by then.
+    sleep(QUIET).await;
+    slow.hold_up(|_| false);
+    let is_done =
+        || async { (user.get().await.data["spec"]["trigger"]["strategy"] == "done").then_some(()) };
+    until("run", is_done).await;
+    until("ended", || async { (!history(&user.get().await).is_empty()).then_some(()) }).await;
+    let runs = history(&user.get().await);
+    assert_eq!((runs.len(), &runs[0]["trigger"]), (1, &json!("once")), "{runs:#?}");
+    assert_eq!(town.begun(), 2);
+    slow.die();
+    leader.shutdown_background();
+}
+
+/// Who leads, if somebody does.
+async fn holder(town: &Town) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(town.client.clone(), &town.namespace);
+    let all = ListParams::default();
+    let lease = sure(|| leases.list(&all)).await.items.pop()?;
+    lease.spec?.holder_identity
 }
 
 /// Each pod ends at once.

@@ -30,6 +30,7 @@ mod strays;
 mod town;
 mod truth;
 mod users;
+mod witness;
 
 use chaos::schedule;
 use seeds::{Usual, run};

@@ -20,6 +20,7 @@ use tokio::time::sleep;
 use crate::attempts::Attempts;
 use crate::objects::sure;
 use crate::skewed::Skewed;
+use crate::witness::Witness;
 
 /// How long a Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);
@@ -43,6 +44,7 @@ pub(crate) struct Town {
     pub(crate) namespace: String,
     kubelet: Kubelet,
     pub(crate) attempts: Attempts,
+    pub(crate) witness: Witness,
     folder: PathBuf,
 }
 
@@ -67,8 +69,9 @@ impl Town {
         .await;
         let kubelet = Kubelet::start_jobs(client.clone(), name, script);
         let attempts = Attempts::watch(&client, name);
+        let witness = Witness::watch(&client, name);
         let (namespace, folder) = (name.to_owned(), place.folder.clone());
-        Self { client, namespace, kubelet, attempts, folder }
+        Self { client, namespace, kubelet, attempts, witness, folder }
     }
 
     /// The kubelet says nothing any more.

@@ -39,6 +39,8 @@ pub(crate) struct Tally {
     pub(crate) stolen: u64,
     pub(crate) runs: usize,
     versions: usize,
+    /// Outputs that were there as soon as their run was said to have succeeded.
+    witnessed: usize,
     /// Those that were deleted and made anew.
     deleted: usize,
     /// Secrets and ConfigMaps that were written over.
@@ -58,6 +60,7 @@ impl Sum for Tally {
         self.stolen += other.stolen;
         self.runs += other.runs;
         self.versions += other.versions;
+        self.witnessed += other.witnessed;
         self.deleted += other.deleted;
         self.plain += other.plain;
         self.extended += other.extended;
@@ -70,6 +73,10 @@ impl Sum for Tally {
 
     fn deaths(&self) -> u64 {
         self.deaths
+    }
+
+    fn is_of_everything(&self) -> bool {
+        self.witnessed > 0
     }
 }
 
@@ -121,6 +128,9 @@ pub(crate) async fn check(town: &Town, users: &[User], conditions: Conditions, t
         }
     }
     one_job_each(town, users, conditions).await;
+    let seen = town.witness.seen();
+    assert!(seen.early.is_empty(), "told before it was kept: {:#?}", seen.early);
+    tally.witnessed += seen.good;
     let mut kept = BTreeSet::new();
     for user in users {
         let object = user.get().await;

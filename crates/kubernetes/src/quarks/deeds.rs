@@ -1,0 +1,154 @@
+//! What we have done, as far as it is known before anybody is told of it: plain state. Each is noted of the one that it was
+//! done for, and not of another of its name: while a call was on its way that one may have been deleted, and made anew.
+
+use engine::trigger::Outcome;
+
+use super::resource::Resource;
+use super::seen::{SeenJob, SeenPod};
+use super::table::{Entry, Key, Table};
+
+impl Table {
+    fn change_own(&mut self, of: &Resource, change: impl FnOnce(&mut Entry)) {
+        self.change(&of.key(), |entry| {
+            if entry.resource.as_ref().is_some_and(|known| known.uid == of.uid) {
+                change(entry);
+            }
+        });
+    }
+
+    /// We have recorded a run.
+    pub(super) fn recorded(&mut self, of: &Resource, run: u64) {
+        self.change_own(of, |entry| {
+            entry.recorded.insert(run);
+        });
+    }
+
+    /// Another leads, or has led.
+    pub(super) fn others_may_have_acted(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.recorded.clear());
+    }
+
+    pub(super) fn was_recorded_here(&self, of: &Resource, run: u64) -> bool {
+        let entry = self.get(&of.key());
+        let entry = entry.filter(|it| it.resource.as_ref().is_some_and(|it| it.uid == of.uid));
+        entry.is_some_and(|entry| entry.recorded.contains(&run))
+    }
+
+    /// What a run has left is kept, or it will come to nothing.
+    pub(super) fn kept(&mut self, of: &Resource, run: u64, outcome: Outcome) {
+        self.change_own(of, |entry| drop(entry.kept.insert(run, outcome)));
+    }
+
+    /// Kubernetes was told to remove a Job some time after its end.
+    pub(super) fn expires(&mut self, key: &Key, job: &SeenJob) {
+        self.change_job(key, job, |job| job.expires = true);
+    }
+
+    /// Somebody deletes a Job: we, mostly.
+    pub(super) fn goes(&mut self, key: &Key, job: &SeenJob) {
+        self.change_job(key, job, |job| job.deleting = true);
+    }
+
+    /// The pods of a Job as they are now, whose run is over.
+    pub(super) fn outlasted_by(&mut self, key: &Key, job: &SeenJob, pods: &[SeenPod]) {
+        self.change_job(key, job, |job| {
+            job.outlasted = false;
+            job.note_after(pods);
+        });
+    }
+
+    fn change_job(&mut self, key: &Key, job: &SeenJob, change: impl FnOnce(&mut SeenJob)) {
+        self.change(key, |entry| {
+            if let Some(known) = entry.jobs.get_mut(&job.run).filter(|it| it.uid == job.uid) {
+                change(known);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::batch::v1::Job;
+    use kube::api::DynamicObject;
+    use serde_json::{Value, json};
+
+    use super::super::dialect::Dialect;
+    use super::super::retention::Disposal;
+    use super::super::tests::pod;
+    use super::*;
+
+    /// One of this uid, which keeps one Job, with these runs behind it.
+    fn resource(uid: &str, version: u32, history: &Value) -> Resource {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+            "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version.to_string()},
+            "spec": {"successfulJobsHistoryLimit": 1}, "status": {"history": history},
+        }))
+        .unwrap();
+        Resource::of(Dialect::QuarksJob, &object).unwrap()
+    }
+
+    /// The Job of its first run, of this uid.
+    fn job(owner: &str, uid: &str) -> SeenJob {
+        let job: Job = serde_json::from_value(json!({
+            "metadata": {
+                "name": "a-1", "namespace": "n", "uid": uid, "resourceVersion": "1",
+                "annotations": {"manciple.dev/run-id": "1"},
+                "ownerReferences": [{
+                    "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
+                    "uid": owner, "controller": true,
+                }],
+            },
+            "spec": {"completions": 1, "template": {"spec": {"containers": []}}},
+        }))
+        .unwrap();
+        SeenJob::of(&job).unwrap()
+    }
+
+    #[test]
+    fn what_was_done_for_one_is_nothing_of_another_that_was_made_anew_under_its_name() {
+        for (name, now, is_noted) in [("it is there", "first", true), ("anew", "second", false)] {
+            let mut table = Table::new(2, b"key");
+            let first = resource("first", 1, &json!([]));
+            table.learn(resource(now, 2, &json!([])));
+            let (key, job) = (first.key(), job(now, &format!("job-of-{now}")));
+            table.learn_job(job.clone());
+            let before = SeenJob { uid: "job-of-first".into(), ..job };
+            table.recorded(&first, 1);
+            table.kept(&first, 1, Outcome::completed());
+            table.expires(&key, &before);
+            table.goes(&key, &before);
+            let entry = table.get(&key).unwrap();
+            let noted = [
+                entry.recorded.contains(&1),
+                entry.kept.contains_key(&1),
+                entry.jobs[&1].expires,
+                entry.jobs[&1].deleting,
+                table.was_recorded_here(&first, 1),
+            ];
+            assert_eq!(noted, [is_noted; 5], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_job_does_not_go_for_a_pod_that_was_only_heard_of_late() {
+        let ended = json!([{"id": 1, "trigger": "now", "job": "a-1", "succeeded": true, "reason": "Completed"}]);
+        for (name, code, expected) in
+            [("it has ended", Some(0), None), ("it goes on", None, Some(Disposal::TakesPods))]
+        {
+            let mut table = Table::new(2, b"key");
+            let (key, job) = (resource("u", 1, &json!([])).key(), job("u", "j"));
+            table.learn(resource("u", 1, &json!([])));
+            table.learn_job(job.clone());
+            table.learn_pod(pod(&[("c", None)], None));
+            table.learn(resource("u", 2, &ended));
+            assert_eq!(
+                table.disposal(&key, 1),
+                Some(Disposal::TakesPods),
+                "{name}, as it was heard"
+            );
+            table.outlasted_by(&key, &job, &[pod(&[("c", code)], None)]);
+            assert_eq!(table.disposal(&key, 1), expected, "{name}");
+        }
+    }
+}
