@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::discovery::ApiResource;
@@ -19,11 +20,26 @@ const LOOK: Duration = Duration::from_millis(100);
 #[error("the definition {0} cannot be installed: {1}")]
 pub struct InstallError(String, String);
 
-/// Whether the API server knows this kind.
+/// The kinds of a version, as `apiVersion` says it; none if the API server does not serve it, or not yet.
+pub(crate) async fn kinds(
+    client: &Client,
+    api_version: &str,
+) -> Result<Vec<APIResource>, CallError> {
+    let asked = match api_version.contains('/') {
+        true => find(client.list_api_group_resources(api_version)).await,
+        false => find(client.list_core_api_resources(api_version)).await,
+    };
+    match asked {
+        Ok(served) => Ok(served.map(|served| served.resources).unwrap_or_default()),
+        Err(CallError::Unserved) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the API server knows this kind; one that has just begun to answer may not know it yet.
 pub(crate) async fn knows(client: &Client, resource: &ApiResource) -> Result<bool, CallError> {
-    let known = find(client.list_api_group_resources(&resource.api_version)).await?;
-    let mut resources = known.into_iter().flat_map(|known| known.resources);
-    Ok(resources.any(|it| it.name == resource.plural))
+    let kinds = kinds(client, &resource.api_version).await?;
+    Ok(kinds.iter().any(|kind| kind.name == resource.plural))
 }
 
 /// Applies definitions, and waits until they are served.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use kube::discovery::ApiResource;
 
-use crate::calls::{CallError, call, find};
+use super::names::Kind;
+use crate::calls::{CallError, call};
+use crate::install::{kinds, knows};
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_secs(600);
@@ -124,12 +126,13 @@ impl Kinds {
 
     async fn ask(&self, api_version: &str) -> Result<Arc<[Place]>, CallError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let found = match group {
-            "" => find(self.client.list_core_api_resources(version)).await?,
-            _ => find(self.client.list_api_group_resources(api_version)).await?,
-        };
-        let resources = found.into_iter().flat_map(|found| found.resources);
-        let places = resources.filter(|it| !it.name.contains('/')).map(|it| Place {
+        let resources = kinds(&self.client, api_version).await?;
+        // One that has just begun to answer knows of no custom resource for a moment: only where it knows of ours does it
+        // say something that it knows of no other.
+        if resources.is_empty() && !knows(&self.client, &Kind::TemplateInstance.resource()).await? {
+            return Err(CallError::Unserved);
+        }
+        let places = resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| Place {
             resource: ApiResource {
                 group: group.to_owned(),
                 version: version.to_owned(),
@@ -152,4 +155,49 @@ fn is_version(text: &str) -> bool {
     };
     let parts: Vec<&str> = text.split('/').collect();
     text.len() <= LONGEST && parts.len() <= 2 && parts.into_iter().all(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    const OURS: &str = "template.openshift.io/v1";
+    const OTHER: &str = "example.org/v1";
+
+    /// An API server that serves these versions and no other, each with this kind alone.
+    fn serves(versions: &'static [&'static str], kind: &'static str) -> Kinds {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path().trim_start_matches("/apis/");
+            let (status, answer) = match versions.contains(&path) {
+                true => (200, list(path, kind).to_string()),
+                false => (404, "404 page not found\n".to_owned()),
+            };
+            let response = Response::builder().status(status).body(Body::from(answer.into_bytes()));
+            response.map_err(Into::<tower::BoxError>::into)
+        });
+        Kinds::of(Client::new(service, "n"))
+    }
+
+    fn list(version: &str, kind: &str) -> serde_json::Value {
+        json!({"groupVersion": version, "resources": [{
+            "name": format!("{}s", kind.to_lowercase()), "singularName": "", "namespaced": true,
+            "kind": kind, "verbs": KEEPING,
+        }]})
+    }
+
+    #[tokio::test]
+    async fn that_a_kind_is_missing_is_known_of_an_api_server_that_knows_ours() {
+        let ours = serves(&[OURS], "TemplateInstance");
+        assert_eq!(ours.find(OTHER, "Thing").await.unwrap(), None);
+        let other = serves(&[OURS, OTHER], "Thing");
+        assert!(other.find(OTHER, "Thing").await.unwrap().is_some());
+        for (name, versions) in [("nothing", &[][..]), ("of our version no kind yet", &[OURS])] {
+            let found = serves(versions, "Template").find(OTHER, "Thing").await;
+            assert!(matches!(found, Err(CallError::Unserved)), "{name}: {found:?}");
+        }
+    }
 }
