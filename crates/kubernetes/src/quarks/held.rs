@@ -1,6 +1,6 @@
 //! What is known of the ConfigMaps and Secrets of the namespaces: digests, never what they hold.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
@@ -32,6 +32,8 @@ pub(super) struct Object {
     marks: Digest,
     pub(super) owned: Option<Owned>,
     pub(super) immutable: bool,
+    /// It was deleted, and something holds it.
+    pub(super) going: bool,
     /// It has the label that what runs have put out has.
     pub(super) is_output: bool,
     /// Whose runs write it, by kind and name: its controller, if that is one of ours, or who says so where it has none.
@@ -63,9 +65,14 @@ pub(super) struct Objects {
     namespaces: HashMap<Arc<str>, Namespace>,
 }
 
+/// What tells an object from others of a namespace.
+type Id = (Kind, Arc<str>);
+
 #[derive(Default)]
 struct Namespace {
-    objects: HashMap<(Kind, Arc<str>), Object>,
+    objects: HashMap<Id, Object>,
+    /// Those with a controller, by whose runs have made them.
+    made: HashMap<Box<str>, BTreeSet<Id>>,
     /// By the name that versions have in common.
     versions: HashMap<Box<str>, BTreeMap<u64, Arc<str>>>,
 }
@@ -125,6 +132,7 @@ impl Object {
             marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
             owned: is_owned.then_some(Owned { controller, versioned }),
             immutable,
+            going: metadata.deletion_timestamp.is_some(),
             is_output: Dialect::ALL.into_iter().any(marks_output),
             maker: maker.map(String::into_boxed_str),
         })
@@ -138,6 +146,12 @@ impl Object {
     pub(super) fn is_owned_by(&self, uid: &str) -> bool {
         let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
         controller == Some(uid)
+    }
+
+    /// Whose runs have made what has a controller, by kind and name.
+    fn maker_of_owned(&self) -> Option<&str> {
+        self.owned.as_ref()?.controller.as_ref()?;
+        self.maker.as_deref()
     }
 
     /// Whether it belongs to one of this kind and name that is not this one.
@@ -158,12 +172,8 @@ impl Object {
     }
 
     /// Whether these are its labels and annotations, and no others.
-    pub(super) fn is_marked(
-        &self,
-        labels: &BTreeMap<String, String>,
-        annotations: &BTreeMap<String, String>,
-    ) -> bool {
-        self.marks == marks(Some(labels), Some(annotations))
+    pub(super) fn is_marked(&self, by: &Marks) -> bool {
+        self.marks == marks(Some(&by.labels), Some(&by.annotations))
     }
 
     /// Whether it holds just this.
@@ -240,6 +250,9 @@ impl Objects {
             let versions = namespace.versions.entry(base.into()).or_default();
             versions.insert(version, Arc::clone(&object.name));
         }
+        if let Some(maker) = object.maker_of_owned() {
+            namespace.made.entry(maker.into()).or_default().insert(key.clone());
+        }
         namespace.objects.insert(key, object);
         !same
     }
@@ -287,6 +300,13 @@ impl Objects {
 
     pub(super) fn get(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Object> {
         self.namespaces.get(namespace)?.objects.get(&(kind, name.into()))
+    }
+
+    /// What has one of this kind and name as its controller, whether it is this one or one before it.
+    pub(super) fn made_by(&self, namespace: &str, maker: &str) -> impl Iterator<Item = &Object> {
+        let namespace = self.namespaces.get(namespace);
+        let made = namespace.and_then(|it| it.made.get(maker)).into_iter().flatten();
+        made.filter_map(move |id| namespace?.objects.get(id))
     }
 
     /// The versions under a name that all have in common, the newest first.
@@ -358,15 +378,22 @@ impl Objects {
 }
 
 impl Namespace {
-    fn unlist(&mut self, key: &(Kind, Arc<str>)) {
-        let Some((base, version)) = self.objects.get(key).and_then(Object::version_of) else {
-            return;
-        };
-        let base: Box<str> = base.into();
-        if let Some(versions) = self.versions.get_mut(&base) {
+    fn unlist(&mut self, id: &Id) {
+        let Some(object) = self.objects.get(id) else { return };
+        if let Some(maker) = object.maker_of_owned()
+            && let Some(made) = self.made.get_mut(maker)
+        {
+            made.remove(id);
+            if made.is_empty() {
+                self.made.remove(maker);
+            }
+        }
+        if let Some((base, version)) = object.version_of()
+            && let Some(versions) = self.versions.get_mut(base)
+        {
             versions.remove(&version);
             if versions.is_empty() {
-                self.versions.remove(&base);
+                self.versions.remove(base);
             }
         }
     }

@@ -5,6 +5,8 @@
 //! decided of a QuarksJob that the original has written to and we have not, its Jobs are asked for, and become what
 //! ours are: a label, a number, and a trigger. What they put out is written by the sidecar that they have.
 
+use std::sync::Arc;
+
 use engine::trigger::{Strategy, Trigger};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -16,7 +18,7 @@ use super::naming;
 use super::noted;
 use super::resource::Resource;
 use super::seen::{JobEnd, end};
-use super::table::Key;
+use super::table::{Key, Table};
 use crate::calls::{CallError, call};
 
 impl Controller {
@@ -45,6 +47,19 @@ impl Controller {
         }
         self.table().inherited(key);
         Ok(())
+    }
+}
+
+impl Table {
+    /// One of which the original operator may have left Jobs, if nobody has looked.
+    pub(super) fn uninherited(&self, key: &Key) -> Option<Arc<Resource>> {
+        let entry = self.entries.get(key).filter(|entry| !entry.inherited)?;
+        entry.resource.clone().filter(|it| it.was_anothers && !it.deleting)
+    }
+
+    /// What the original operator has left of it is known.
+    pub(super) fn inherited(&mut self, key: &Key) {
+        self.change(key, |entry| entry.inherited = true);
     }
 }
 

@@ -25,6 +25,7 @@ mod keep;
 mod lint;
 mod look;
 mod manifest;
+mod namesakes;
 mod naming;
 mod noted;
 mod output;

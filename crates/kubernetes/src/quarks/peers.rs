@@ -17,7 +17,8 @@ use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Controller;
-use super::table::Key;
+use super::resource::Resource;
+use super::table::{Key, Table};
 
 /// Which pods are followed, and what they are to come to.
 #[derive(Debug, Clone)]
@@ -190,6 +191,27 @@ impl Peers {
     pub(super) fn keep(&mut self, listed: &HashSet<String>) {
         let pods = self.pods.get_or_insert_with(|| std::mem::take(&mut self.listing));
         pods.retain(|uid, _| listed.contains(uid));
+    }
+}
+
+impl Table {
+    /// One follows pods of its namespace, or does not any more.
+    pub(super) fn follow_peers(&mut self, key: &Key, follows: bool) {
+        if follows {
+            let peers = self.peers.entry(Arc::clone(&key.namespace)).or_default();
+            peers.followers.insert(key.clone());
+        } else if let Some(peers) = self.peers.get_mut(&key.namespace) {
+            peers.followers.remove(key);
+            if peers.followers.is_empty() {
+                self.peers.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Whether pods that it follows are to be listed.
+    pub(super) fn lacks_peers(&self, resource: &Resource) -> bool {
+        let peers = self.peers.get(&resource.namespace).filter(|_| resource.following.is_some());
+        peers.is_some_and(|peers| peers.pods.is_none())
     }
 }
 

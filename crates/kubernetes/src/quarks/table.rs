@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::dialect::Dialect;
 use super::held::{Object, Objects};
+use super::namesakes;
 use super::noted::Proofs;
 use super::peers;
 use super::reference::{Kind, base};
@@ -54,6 +55,8 @@ pub(super) struct Table {
     pub(super) pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
     /// Pods that wait for us though their Job is gone or their run is over, by their uid.
     pub(super) strays: HashMap<Arc<str>, Waiting>,
+    /// Jobs of another than is known by this name: of one that is gone, or that is not known yet.
+    pub(super) left: HashMap<Key, namesakes::Jobs>,
     /// Whose a Job is, by its uid.
     pub(super) owners: HashMap<Arc<str>, Key>,
     /// What was listed, by namespace; `None`: of all.
@@ -83,7 +86,7 @@ pub(super) struct Entry {
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
     pub(super) warnings: BTreeMap<u64, (String, String)>,
     /// Whether it is known what the original operator has left of it.
-    inherited: bool,
+    pub(super) inherited: bool,
     /// Runs that this process has recorded: nobody else can have carried them out.
     pub(super) recorded: BTreeSet<u64>,
     /// The Jobs of settled runs that are gone, by their uids: another of the same run is late.
@@ -92,6 +95,8 @@ pub(super) struct Entry {
     pub(super) references: Option<(References, Instant)>,
     /// Since when that has been other than what is recorded.
     pub(super) differs: Option<Instant>,
+    /// Since when there is something that one has left of its name that is gone.
+    pub(super) left_since: Option<Instant>,
 }
 
 impl Table {
@@ -104,6 +109,7 @@ impl Table {
             referrers: HashMap::new(),
             pods: HashMap::new(),
             strays: HashMap::new(),
+            left: HashMap::new(),
             owners: HashMap::new(),
             listed: HashMap::new(),
             agents: HashSet::new(),
@@ -172,6 +178,7 @@ impl Table {
         self.referrers.retain(|(of, _, _), _| of != namespace);
         self.pods.retain(|_, pods| pods.values().all(|pod| pod.namespace != *namespace));
         self.strays.retain(|_, stray| stray.namespace != *namespace);
+        self.left.retain(|key, _| key.namespace != *namespace);
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);
         self.agents.remove(namespace);
@@ -218,6 +225,10 @@ impl Table {
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
         self.release(before.values());
+        self.leave_behind(&key, before.into_values());
+        for job in self.claim(&key, &resource.uid) {
+            self.learn_job(job);
+        }
         let same = known.as_ref().is_some_and(|known| known.waits_for().eq(resource.waits_for()));
         if !same {
             known.into_iter().for_each(|known| self.refer(&known, &key, false));
@@ -228,24 +239,6 @@ impl Table {
             true => [vec![key.clone()], self.dependents(key)].concat(),
             false => vec![key],
         }
-    }
-
-    fn follow_peers(&mut self, key: &Key, follows: bool) {
-        if follows {
-            let peers = self.peers.entry(Arc::clone(&key.namespace)).or_default();
-            peers.followers.insert(key.clone());
-        } else if let Some(peers) = self.peers.get_mut(&key.namespace) {
-            peers.followers.remove(key);
-            if peers.followers.is_empty() {
-                self.peers.remove(&key.namespace);
-            }
-        }
-    }
-
-    /// Whether pods that it follows are to be listed.
-    pub(super) fn lacks_peers(&self, resource: &Resource) -> bool {
-        let peers = self.peers.get(&resource.namespace).filter(|_| resource.following.is_some());
-        peers.is_some_and(|peers| peers.pods.is_none())
     }
 
     /// Those that wait for the success of one, by way of others too; itself among them, if it does.
@@ -277,6 +270,7 @@ impl Table {
         entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
         self.follow_peers(key, false);
         self.release(entry.jobs.values());
+        self.leave_behind(key, entry.jobs.into_values());
     }
 
     fn refer(&mut self, resource: &Resource, key: &Key, refers: bool) {
@@ -337,7 +331,11 @@ impl Table {
         let entry = self.entries.entry(key.clone()).or_default();
         let other = entry.resource.as_ref().is_some_and(|resource| resource.uid != job.owner);
         let known = entry.jobs.get(&job.run);
-        if other || known.is_some_and(|known| known.version > job.version) {
+        if other {
+            self.leave_behind(&key, [job]);
+            return key;
+        }
+        if known.is_some_and(|known| known.version > job.version) {
             return key;
         }
         let uid = Arc::clone(&job.uid);
@@ -387,6 +385,13 @@ impl Table {
 
     /// A list of Jobs has no others than these: it may be an old one, so they are to be asked after.
     pub(super) fn doubt(&mut self, scope: Option<&str>, listed: &HashSet<Arc<str>>) -> Vec<Key> {
+        let is_there = |key: &Key, uid: &Arc<str>| {
+            scope.is_some_and(|scope| scope != &*key.namespace) || listed.contains(uid)
+        };
+        self.left.retain(|key, jobs| {
+            jobs.retain(|uid, _| is_there(key, uid));
+            !jobs.is_empty()
+        });
         let mut doubted = Vec::new();
         for (key, entry) in &mut self.entries {
             if scope.is_some_and(|scope| scope != &*key.namespace) {
@@ -466,17 +471,6 @@ impl Table {
                 self.forget(&key);
             }
         }
-    }
-
-    /// One of which the original operator may have left Jobs, if nobody has looked.
-    pub(super) fn uninherited(&self, key: &Key) -> Option<Arc<Resource>> {
-        let entry = self.entries.get(key).filter(|entry| !entry.inherited)?;
-        entry.resource.clone().filter(|it| it.was_anothers && !it.deleting)
-    }
-
-    /// What the original operator has left of it is known.
-    pub(super) fn inherited(&mut self, key: &Key) {
-        self.change(key, |entry| entry.inherited = true);
     }
 
     /// Takes a warning; whom it concerns, if anybody.

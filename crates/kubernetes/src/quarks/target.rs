@@ -179,7 +179,7 @@ impl Controller {
     }
 
     /// Deletes it as it was seen. One that somebody has changed since then stays, and is looked at when it is met again.
-    async fn delete(&self, object: &Object) -> Result<(), CallError> {
+    pub(super) async fn delete(&self, object: &Object) -> Result<(), CallError> {
         let resource_version = Some(object.version().to_string());
         let this = Preconditions { uid: None, resource_version };
         let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };

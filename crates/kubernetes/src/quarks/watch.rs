@@ -103,7 +103,11 @@ impl Follows<Job> for OfJobs {
     }
 
     fn forget(self, table: &mut Table, job: &Job) -> Vec<Key> {
-        let known = job.metadata.uid.as_deref().and_then(|uid| table.known_job(uid)).cloned();
+        let Some(uid) = job.metadata.uid.as_deref() else { return Vec::new() };
+        let known = table.known_job(uid).cloned();
+        if known.is_none() {
+            table.forget_left(uid);
+        }
         known.map(|job| table.forget_job(&job)).into_iter().collect()
     }
 

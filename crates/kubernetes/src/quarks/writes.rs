@@ -28,7 +28,8 @@ pub(super) enum Step {
     Take(Object),
 }
 
-/// What is to be done for what the run of this `job` has left, of what is known to be there; and its name. What is taken away belongs to
+/// What is to be done for what the run of this `job` has left, of what is known to be there; and its name. What is taken
+/// away belongs to
 /// another of the same name, of which one is gone: whether that is not this one has to be asked.
 pub(super) fn step(
     objects: &Objects,
@@ -50,16 +51,17 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     let owner = Some(resource).filter(|_| wanted.owned);
     let controller = known.and_then(|known| known.owned.as_ref()?.controller.as_deref());
     let is_others = controller.is_some_and(|uid| *uid != *resource.uid);
-    let mut wanted = wanted.clone();
+    let mut annotations = wanted.annotations.clone();
     if owner.is_none() && !is_others {
-        wanted.annotations.insert(MADE_BY.to_owned(), resource.maker());
+        annotations.insert(MADE_BY.to_owned(), resource.maker());
     }
-    let Some(known) = known else { return Ok(Step::Create(object(name, &wanted, owner))) };
+    let marks = Marks { labels: wanted.labels.clone(), annotations };
+    let Some(known) = known else { return Ok(Step::Create(object(name, &marks, wanted, owner))) };
     if known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
         return Ok(Step::Take(known.clone()));
     }
     let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
-    let is_marked = known.is_marked(&wanted.labels, &wanted.annotations);
+    let is_marked = known.is_marked(&marks);
     if known.holds(&wanted.data) && is_marked && is_owned {
         return Ok(Step::Nothing);
     }
@@ -78,7 +80,7 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
         return Err(format!("{kind}/{name} is there and immutable: {remedy}"));
     }
     // As it was judged: it may have become another's since then.
-    let mut object = object(name, &wanted, owner);
+    let mut object = object(name, &marks, wanted, owner);
     let version = known.version();
     object["metadata"]["resourceVersion"] = json!(version.to_string());
     Ok(Step::Replace(object, version))
@@ -117,25 +119,26 @@ fn next_version(
         version += 1;
     }
     let name = format!("{base}-v{version}");
-    let mut marked = wanted.clone();
+    let mut marks =
+        Marks { labels: wanted.labels.clone(), annotations: wanted.annotations.clone() };
     let own = |name: &str| resource.dialect.label(name);
-    marked.labels.insert(own("secret-kind"), "versionedSecret".to_owned());
-    marked.labels.insert(own("secret-version"), version.to_string());
+    marks.labels.insert(own("secret-kind"), "versionedSecret".to_owned());
+    marks.labels.insert(own("secret-version"), version.to_string());
     let source = resource.dialect.source().to_owned();
-    marked.annotations.insert(own("source-description"), source);
-    marked.annotations.insert(WRITTEN_BY.to_owned(), job.to_owned());
-    let mut secret = object(&name, &marked, Some(resource));
+    marks.annotations.insert(own("source-description"), source);
+    marks.annotations.insert(WRITTEN_BY.to_owned(), job.to_owned());
+    let mut secret = object(&name, &marks, wanted, Some(resource));
     secret["immutable"] = json!(true);
     (name, Step::Create(secret))
 }
 
-fn object(name: &str, wanted: &Wanted, owner: Option<&Resource>) -> Value {
+fn object(name: &str, marks: &Marks, wanted: &Wanted, owner: Option<&Resource>) -> Value {
     let owners: Vec<Value> = owner.map(|it| manifest::owner(it, false)).into_iter().collect();
     let mut object = json!({
         "metadata": {
             "name": name,
-            "labels": wanted.labels,
-            "annotations": wanted.annotations,
+            "labels": marks.labels,
+            "annotations": marks.annotations,
             "ownerReferences": owners,
         },
     });

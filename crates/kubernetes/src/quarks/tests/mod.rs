@@ -4,6 +4,7 @@ use serde_json::Value;
 
 mod captures;
 mod lints;
+mod namesakes;
 mod outputs;
 mod owners;
 mod pods;
