@@ -33,7 +33,8 @@ fn injecting(town: &Town, script: &'static str) -> kube::Client {
     kube::Client::new(service, town.cluster.namespace.clone())
 }
 
-fn makes(name: &str, script: &str) -> Value {
+/// One run of this script, which has written its output before.
+pub(crate) fn makes(name: &str, script: &str) -> Value {
     let well = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
     let mut spec = spec("once", &pod(&format!("{well}; {script}")));
     spec["output"] = json!({

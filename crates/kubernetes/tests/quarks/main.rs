@@ -2,6 +2,8 @@
 
 #[path = "../support/calls.rs"]
 mod calls;
+#[path = "../support/hook.rs"]
+mod hook;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -17,6 +19,7 @@ mod forged;
 mod harness;
 mod injected;
 mod manifest;
+mod mesh;
 mod output;
 mod owners;
 mod planted;

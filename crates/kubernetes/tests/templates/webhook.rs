@@ -8,35 +8,26 @@ use axum::extract::State;
 use axum::routing::post;
 use data_encoding::BASE64;
 use http::{HeaderName, HeaderValue};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kubernetes::Client;
 use kubernetes::templates::admission::{Admission, Changes};
 use kubernetes::templates::names::{GROUP, Kind, VERIFIED};
-use osb::server::rustls::ServerConfig;
-use osb::server::rustls::crypto::ring::default_provider;
-use osb::server::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use osb::server::{Limits, TlsSource};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::harness::{Town, template};
+use crate::hook;
 
 /// How long the API server may take to hear of a webhook.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The webhook while it answers. The cluster forgets it when it is dropped, also by a test that fails.
+/// The webhook while it answers.
 pub(crate) struct Hook {
-    /// Of the configuration.
-    name: String,
     namespace: String,
     admission: Arc<Admission>,
-    _serving: JoinSet<()>,
+    hook: hook::Hook,
 }
 
 impl Hook {
@@ -45,65 +36,24 @@ impl Hook {
     pub(crate) async fn new(town: &Town) -> Self {
         let (client, namespace) = (&town.cluster.client, &town.cluster.namespace);
         let admission = Admission::open(client, namespace, &town.settings.name, Changes::Refused);
-        let admission = admission.await.unwrap();
-        let admission = Arc::new(admission);
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        let config = Arc::new(config);
-        let tls: TlsSource = Arc::new(move || Arc::clone(&config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let admission = Arc::new(admission.await.unwrap());
         let answer = |State(admission): State<Arc<Admission>>, body: axum::body::Bytes| async move {
             admission.answer(&body).await.unwrap().to_string()
         };
-        let routes = Router::new().route("/admission", post(answer));
-        let routes = routes.with_state(Arc::clone(&admission));
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            let never = std::future::pending();
-            osb::server::serve(listener, routes, Some(tls), Limits::default(), never).await;
-        });
-        let name = format!("webhook-{namespace}");
-        let label = json!({"metadata": {"labels": {"templates-test": namespace}}});
-        Api::<Namespace>::all(client.clone())
-            .patch(namespace, &PatchParams::default(), &Patch::Merge(&label))
-            .await
-            .unwrap();
+        let routes = Router::new().route(hook::PATH, post(answer));
         let rule = |operations: Value, kind: Kind| {
             json!({
                 "operations": operations, "apiGroups": [GROUP], "apiVersions": ["v1"],
                 "resources": [kind.plural()],
             })
         };
-        let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
-            "metadata": {"name": name},
-            "webhooks": [{
-                "name": "templates.manciple.dev",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "reinvocationPolicy": "IfNeeded",
-                "clientConfig": {
-                    "url": format!("https://{address}/admission"),
-                    "caBundle": BASE64.encode(made.cert.pem().as_bytes()),
-                },
-                "namespaceSelector": {"matchLabels": {"templates-test": namespace}},
-                "rules": [
-                    rule(json!(["CREATE", "UPDATE"]), Kind::TemplateInstance),
-                    rule(json!(["CREATE"]), Kind::Template),
-                ],
-            }],
-        }))
-        .unwrap();
-        let hook = Self { name, namespace: namespace.clone(), admission, _serving: serving };
-        let configurations = Api::<MutatingWebhookConfiguration>::all(client.clone());
-        configurations.create(&PostParams::default(), &configuration).await.unwrap();
+        let rules = json!([
+            rule(json!(["CREATE", "UPDATE"]), Kind::TemplateInstance),
+            rule(json!(["CREATE"]), Kind::Template),
+        ]);
+        let routes = routes.with_state(Arc::clone(&admission));
+        let hook = hook::Hook::new(client, namespace, rules, routes).await;
+        let hook = Self { namespace: namespace.clone(), admission, hook };
         hook.until_asked(town).await;
         hook
     }
@@ -148,23 +98,7 @@ impl Hook {
     }
 
     pub(crate) async fn remove(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Hook {
-    fn drop(&mut self) {
-        let name = self.name.clone();
-        let removal = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                let kubeconfig = testkit::cluster::kubeconfig().unwrap();
-                let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
-                let configurations = Api::<MutatingWebhookConfiguration>::all(client);
-                let _ = configurations.delete(&name, &DeleteParams::default()).await;
-            });
-        });
-        let _ = removal.join();
+        drop(self.hook);
     }
 }
 
