@@ -19,6 +19,20 @@ fn faults_of_the_file_and_the_environment_are_refused_together_before_anything_i
 }
 
 #[test]
+fn a_configuration_that_is_not_there_is_named_with_what_may_be_instead() {
+    let site = Site::new(BROKER);
+    for (path, why) in [("/nowhere.yaml", "No such file"), ("/", "Is a directory")] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.args(["serve", "--config", path]).stderr(std::process::Stdio::piped());
+        let (code, said) = Served::refused(command.current_dir(site.path()));
+        assert_eq!(code, Some(2), "{said}");
+        for words in [path, why, "MANCIPLE_CONFIG", "manciple serve --help"] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_asks_nobody_who_they_are_says_so_at_its_start() {
     let mut site = Site::new(BROKER);
     for (auth, says) in [("{disabled: true}", true), ("{}", false)] {

@@ -1,7 +1,7 @@
 //! What QuarksJobs cost, beside what bare Jobs do in the same run.
 //!
-//! `cargo bench -p kubernetes --bench quarks -- [plane] [memory] [pods] [sidecar]`: before an API server of its own,
-//! whose pods run nothing, and for `pods` on a cluster (`KUBECONFIG`, or `cargo xtask cluster up`). The
+//! `cargo bench -p kubernetes --bench quarks -- [plane] [memory] [pods] [exits] [sidecar]`: before an API server of its own,
+//! whose pods run nothing, and for `pods` and `exits` on a cluster (`KUBECONFIG`, or `cargo xtask cluster up`). The
 //! controller is a process of its own: this program again.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
@@ -9,6 +9,7 @@
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+mod exits;
 #[path = "../jobs/machine.rs"]
 mod machine;
 mod memory;
@@ -25,7 +26,7 @@ async fn main() {
     {
         return process::run(kubeconfig, namespace, monitored).await;
     }
-    let all = ["plane", "memory", "pods", "sidecar"];
+    let all = ["plane", "memory", "pods", "exits", "sidecar"];
     let asked = |what: &str| {
         let named = |argument: &String| all.contains(&argument.as_str());
         !arguments.iter().any(named) || arguments.iter().any(|argument| argument == what)
@@ -38,6 +39,9 @@ async fn main() {
     }
     if asked("pods") {
         pods::bench().await;
+    }
+    if asked("exits") {
+        exits::bench().await;
     }
     if asked("sidecar") {
         sidecar::bench();

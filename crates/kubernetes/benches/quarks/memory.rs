@@ -1,6 +1,7 @@
 //! What thousands of QuarksJobs take, while there is much outside of their namespace, and what a change of a
 //! configuration costs.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
@@ -10,12 +11,16 @@ use kubernetes::Client;
 use serde_json::json;
 use testkit::plane::ControlPlane;
 
-use crate::process::{Process, create, load, namespace};
+use crate::process::{Process, create, load, median, namespace};
 
 const OUTSIDE: usize = 5000;
 const BYTES: usize = 10 * 1024;
-const JOBS: usize = 5000;
-const CONFIGS: usize = 500;
+/// Fewer first, to see what does not depend on how many there are.
+const JOBS: [usize; 2] = [500, 5000];
+/// So many refer to each configuration.
+const REFER: usize = 10;
+/// Configurations that are changed to others refer to.
+const USED: usize = 5;
 const CHANGES: usize = 300;
 const AT_ONCE: usize = 16;
 
@@ -30,46 +35,58 @@ pub(crate) async fn bench() {
     let process = Process::start(&plane.kubeconfig(), "home", "empty").await;
     let nothing = process.memory();
     drop(process);
-    fill(&client).await;
+    fill_outside(&client).await;
+    println!(
+        "of no QuarksJob {:.1} MB; {} objects of {BYTES} bytes elsewhere",
+        nothing.0,
+        2 * OUTSIDE
+    );
+    let mut there = 0;
+    for jobs in JOBS {
+        fill(&client, there..jobs).await;
+        measure(&client, &plane, jobs).await;
+        there = jobs;
+    }
+}
+
+/// With so many there; those of before have had their Jobs.
+async fn measure(client: &Client, plane: &ControlPlane, there: usize) {
     let begun = Instant::now();
     let process = Process::start(&plane.kubeconfig(), "home", "inside").await;
     let ready = begun.elapsed();
     tokio::time::sleep(Duration::from_secs(20)).await;
     let (now, most) = process.memory();
-    println!(
-        "{JOBS} QuarksJobs, {} objects of {BYTES} bytes elsewhere; load {}",
-        2 * OUTSIDE,
-        load()
-    );
-    println!(
-        "  known after {ready:.1?}; resident {now:.1} MB, at most {most:.1}; of none {:.1} MB",
-        nothing.0
-    );
+    println!("{there} QuarksJobs; load {}", load());
+    println!("  known after {ready:.1?}; resident {now:.1} MB, at most {most:.1}");
     let idle = cost(&process, async { tokio::time::sleep(Duration::from_secs(10)).await }).await;
-    let unused = cost(&process, change(&client, "unused")).await;
+    let unused = cost(&process, change(client, "unused")).await;
     println!("  10 s of nothing: {:.0} ms CPU", idle * 1000.0);
     println!("  a change that nobody refers to: {:.3} ms CPU", unused * 1000.0 / CHANGES as f64);
+    let mut took = Vec::new();
     let used = cost(&process, async {
-        set(&client, "config-7", "new").await;
-        let begun = Instant::now();
-        let refers = JOBS / CONFIGS;
-        loop {
-            let jobs: Api<k8s_openapi::api::batch::v1::Job> =
-                Api::namespaced(client.clone(), "inside");
-            let count = jobs.list_metadata(&Default::default()).await.unwrap().items.len();
-            if count >= refers {
-                println!(
-                    "  a change that {refers} refer to: {count} Jobs after {:.1?}",
-                    begun.elapsed()
-                );
-                return;
+        // The last ones: nobody has changed them before.
+        for config in (there / REFER - USED)..(there / REFER) {
+            let before = jobs(client).await;
+            set(client, &format!("config-{config}"), "new").await;
+            let begun = Instant::now();
+            while jobs(client).await < before + REFER {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it has not had its Jobs");
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{count} of {refers}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            took.push(begun.elapsed());
         }
     })
     .await;
-    println!("    {:.1} ms CPU", used * 1000.0);
+    let (took, most) = median(took);
+    println!(
+        "  a change that {REFER} refer to, {USED} times: {:.1} ms CPU; all Jobs after {took:.1?}, {most:.1?} at most",
+        used * 1000.0 / USED as f64
+    );
+}
+
+async fn jobs(client: &Client) -> usize {
+    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "inside");
+    jobs.list_metadata(&Default::default()).await.unwrap().items.len()
 }
 
 async fn cost(process: &Process, work: impl Future<Output = ()>) -> f64 {
@@ -79,7 +96,7 @@ async fn cost(process: &Process, work: impl Future<Output = ()>) -> f64 {
     process.cpu() - before
 }
 
-async fn fill(client: &Client) {
+async fn fill_outside(client: &Client) {
     let text = "x".repeat(BYTES);
     let outside = |n: usize| {
         let text = text.clone();
@@ -96,7 +113,11 @@ async fn fill(client: &Client) {
         }
     };
     stream::iter(0..OUTSIDE).for_each_concurrent(AT_ONCE, outside).await;
-    stream::iter(0..CONFIGS)
+}
+
+async fn fill(client: &Client, jobs: Range<usize>) {
+    let configs = jobs.start / REFER..jobs.end / REFER;
+    stream::iter(configs)
         .for_each_concurrent(
             AT_ONCE,
             |n| async move { set(client, &format!("config-{n}"), "0").await },
@@ -107,7 +128,7 @@ async fn fill(client: &Client) {
             "restartPolicy": "Never",
             "containers": [{
                 "name": "c", "image": "none", "command": ["/bin/sh", "-c", "echo something to do"],
-                "envFrom": [{"configMapRef": {"name": format!("config-{}", n % CONFIGS)}}],
+                "envFrom": [{"configMapRef": {"name": format!("config-{}", n / REFER)}}],
             }],
         });
         let spec = json!({
@@ -118,7 +139,7 @@ async fn fill(client: &Client) {
         });
         create(client, "inside", &format!("job-{n}"), spec).await;
     };
-    stream::iter(0..JOBS).for_each_concurrent(AT_ONCE, job).await;
+    stream::iter(jobs).for_each_concurrent(AT_ONCE, job).await;
 }
 
 async fn set(client: &Client, name: &str, value: &str) {

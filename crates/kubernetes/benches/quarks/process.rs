@@ -11,6 +11,8 @@ use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, WORKERS};
 use kubernetes::{Client, Delivery, Lead};
 use serde_json::{Value, json};
 
+/// A variable: commands are not wrapped.
+const SIDECAR: &str = "QUARKS_SIDECAR";
 pub(crate) const COMMAND: &str = "controller";
 
 /// What the child does.
@@ -28,7 +30,7 @@ pub(crate) async fn run(kubeconfig: &str, namespace: &str, monitored: &str) {
         settle: Duration::from_secs(1),
         workers: WORKERS,
         key_rotation: Duration::from_secs(30 * 24 * 3600),
-        wraps: std::env::var_os("QUARKS_SIDECAR").is_none(),
+        wraps: std::env::var_os(SIDECAR).is_none(),
         strict: false,
         verbatim_prefixes: false,
     };
@@ -56,9 +58,24 @@ pub(crate) struct Process(Child);
 impl Process {
     /// Starts it, and waits until it knows everything.
     pub(crate) async fn start(kubeconfig: &Path, namespace: &str, monitored: &str) -> Self {
+        let sidecar = std::env::var_os(SIDECAR).is_some();
+        Self::start_with(kubeconfig, namespace, monitored, sidecar).await
+    }
+
+    /// The same, where output is gathered by a sidecar, or not.
+    pub(crate) async fn start_with(
+        kubeconfig: &Path,
+        namespace: &str,
+        monitored: &str,
+        sidecar: bool,
+    ) -> Self {
         let program = std::env::current_exe().unwrap();
         let mut command = Command::new(program);
         command.arg(COMMAND).arg(kubeconfig).args([namespace, monitored]);
+        match sidecar {
+            true => command.env(SIDECAR, "1"),
+            false => command.env_remove(SIDECAR),
+        };
         let process = Self(command.spawn().unwrap());
         while !ready(process.0.id()).is_file() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -20,7 +20,7 @@ const MANY: usize = 1000;
 const AT_ONCE: usize = 16;
 
 /// When something was first seen, by name.
-type Seen = Arc<Mutex<HashMap<String, Instant>>>;
+pub(crate) type Seen = Arc<Mutex<HashMap<String, Instant>>>;
 
 pub(crate) async fn bench() {
     let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
@@ -131,7 +131,7 @@ fn stem(job: &str) -> String {
     job.rsplit_once('-').map_or(job, |(stem, _)| stem).to_owned()
 }
 
-fn watch<K>(client: &Client, namespace: &str, name: fn(&K) -> Option<String>) -> Seen
+pub(crate) fn watch<K>(client: &Client, namespace: &str, name: fn(&K) -> Option<String>) -> Seen
 where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -157,7 +157,7 @@ where
     seen
 }
 
-async fn seen(seen: &Seen, name: &str) -> Instant {
+pub(crate) async fn seen(seen: &Seen, name: &str) -> Instant {
     loop {
         if let Some(at) = seen.lock().unwrap().get(name) {
             return *at;

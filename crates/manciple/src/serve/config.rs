@@ -309,8 +309,13 @@ impl<'de> Deserialize<'de> for Period {
 impl Config {
     /// Reads a file. Relative paths in it are relative to its folder.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!(
+                "the configuration {} cannot be read; --config or MANCIPLE_CONFIG names a file of YAML, as \
+                 docs/operating.md shows one; without either there are the flags of manciple serve --help",
+                path.display()
+            )
+        })?;
         let mut config = Self::parse(&text).map_err(|fault| {
             anyhow::anyhow!("the configuration {} is not right: {fault}", path.display())
         })?;
