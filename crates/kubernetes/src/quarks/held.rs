@@ -32,6 +32,8 @@ pub(super) struct Object {
     marks: Digest,
     pub(super) owned: Option<Owned>,
     pub(super) immutable: bool,
+    /// It belongs to something else than its controller, too: it does not go with that.
+    shared: bool,
     /// It was deleted, and something holds it.
     pub(super) going: bool,
     /// It has the label that what runs have put out has.
@@ -108,8 +110,8 @@ impl Object {
         versioned: Option<Arc<Marks>>,
         immutable: bool,
     ) -> Option<Self> {
-        let mut owners = metadata.owner_references.iter().flatten();
-        let owner = owners.find(|owner| owner.controller == Some(true));
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true));
         let controller: Option<Arc<str>> = owner.map(|owner| owner.uid.as_str().into());
         let says = || metadata.annotations.as_ref()?.get(MADE_BY).cloned();
         let maker = match owner {
@@ -132,6 +134,7 @@ impl Object {
             marks: marks(metadata.labels.as_ref(), metadata.annotations.as_ref()),
             owned: is_owned.then_some(Owned { controller, versioned }),
             immutable,
+            shared: owners.len() > 1,
             going: metadata.deletion_timestamp.is_some(),
             is_output: Dialect::ALL.into_iter().any(marks_output),
             maker: maker.map(String::into_boxed_str),
@@ -148,16 +151,15 @@ impl Object {
         controller == Some(uid)
     }
 
-    /// Whose runs have made what has a controller, by kind and name.
+    /// By kind and name, whose it is alone.
     fn maker_of_owned(&self) -> Option<&str> {
         self.owned.as_ref()?.controller.as_ref()?;
-        self.maker.as_deref()
+        self.maker.as_deref().filter(|_| !self.shared)
     }
 
-    /// Whether it belongs to one of this kind and name that is not this one.
+    /// Whether it belongs to one of this kind and name that is not this one, and to nothing else.
     pub(super) fn is_owned_by_another_called(&self, maker: &str, uid: &str) -> bool {
-        let controller = self.owned.as_ref().and_then(|owned| owned.controller.as_deref());
-        self.maker.as_deref() == Some(maker) && controller.is_some_and(|owner| owner != uid)
+        self.maker_of_owned() == Some(maker) && !self.is_owned_by(uid)
     }
 
     /// Whether a run of this one has made it, as far as it says: of what older releases and the originals have made, and
@@ -302,7 +304,7 @@ impl Objects {
         self.namespaces.get(namespace)?.objects.get(&(kind, name.into()))
     }
 
-    /// What has one of this kind and name as its controller, whether it is this one or one before it.
+    /// What belongs to one of this kind and name and to nothing else, whether it is this one or one before it.
     pub(super) fn made_by(&self, namespace: &str, maker: &str) -> impl Iterator<Item = &Object> {
         let namespace = self.namespaces.get(namespace);
         let made = namespace.and_then(|it| it.made.get(maker)).into_iter().flatten();

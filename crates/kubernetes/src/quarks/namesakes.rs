@@ -76,7 +76,7 @@ impl Table {
         now: Instant,
     ) -> (Left, Option<Duration>) {
         let jobs = self.left.get(key).into_iter().flat_map(BTreeMap::values);
-        let jobs = jobs.filter(|job| job.owner != resource.uid && !job.deleting);
+        let jobs = jobs.filter(|job| job.owner != resource.uid && !job.deleting && !job.shared);
         let maker = resource.maker();
         let objects = self.objects.made_by(&key.namespace, &maker);
         let objects = objects.filter(|it| !it.going && !it.is_owned_by(&resource.uid));

@@ -165,6 +165,7 @@ mod tests {
             dialect: Dialect::QuarksJob,
             owner: "u".into(),
             owner_name: "a".into(),
+            shared: false,
             run,
             end,
             failed_at: 0,

@@ -31,6 +31,8 @@ pub(super) struct SeenJob {
     pub(super) owner: Arc<str>,
     /// The name of that.
     pub(super) owner_name: Arc<str>,
+    /// It belongs to something else, too.
+    pub(super) shared: bool,
     pub(super) run: u64,
     pub(super) end: Option<JobEnd>,
     /// When Kubernetes gave it up, in seconds since 1970.
@@ -65,8 +67,8 @@ impl SeenJob {
     /// `None`: it does not look like one of ours.
     pub(super) fn of(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
-        let mut owners = metadata.owner_references.iter().flatten();
-        let owner = owners.find(|owner| owner.controller == Some(true))?;
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
         let spec = job.spec.as_ref()?;
         let pod_labels = spec.template.metadata.as_ref().and_then(|it| it.labels.as_ref());
         Some(Self {
@@ -78,6 +80,7 @@ impl SeenJob {
             dialect: Dialect::of_owner(&owner.api_version, &owner.kind)?,
             owner: owner.uid.as_str().into(),
             owner_name: owner.name.as_str().into(),
+            shared: owners.len() > 1,
             run: run_id(metadata)?,
             end: end(job),
             failed_at: failed_at(job).unwrap_or_default(),

@@ -41,20 +41,22 @@ fn metadata(owner: &str, name: &str, version: u32, deleted: bool) -> Value {
 
 /// A Job of a run of it.
 fn job(owner: &str, version: u32, deleted: bool) -> SeenJob {
-    let job: Job = serde_json::from_value(json!({
-        "metadata": metadata(owner, &format!("a-{owner}"), version, deleted),
-        "spec": {"completions": 1, "template": {"spec": {"containers": []}}},
-    }))
-    .unwrap();
-    SeenJob::of(&job).unwrap()
+    let metadata = metadata(owner, &format!("a-{owner}"), version, deleted);
+    SeenJob::of(&job_of(metadata)).unwrap()
+}
+
+fn job_of(metadata: Value) -> Job {
+    let spec = json!({"completions": 1, "template": {"spec": {"containers": []}}});
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
 /// What that has put out.
 fn output(owner: &str, version: u32, deleted: bool) -> Object {
-    let secret: Secret =
-        serde_json::from_value(json!({"metadata": metadata(owner, "s", version, deleted)}))
-            .unwrap();
-    Object::of_secret(&secret).unwrap()
+    Object::of_secret(&secret_of(metadata(owner, "s", version, deleted))).unwrap()
+}
+
+fn secret_of(metadata: Value) -> Secret {
+    serde_json::from_value(json!({"metadata": metadata})).unwrap()
 }
 
 /// What is taken away for the second at last, by name; and whether it waits before.
@@ -89,6 +91,16 @@ fn what_stays_of_one_that_is_gone_is_taken_away_and_nothing_else() {
     let taken_over: Event = |table| {
         table.objects.learn(output("second", 7, false));
     };
+    let shared: Event = |table| {
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "m", "uid": "m"});
+        let [job, secret] = ["a-first", "s"].map(|name| {
+            let mut metadata = metadata("first", name, 2, false);
+            metadata["ownerReferences"].as_array_mut().unwrap().push(other.clone());
+            metadata
+        });
+        table.learn_job(SeenJob::of(&job_of(job)).unwrap());
+        table.objects.learn(Object::of_secret(&secret_of(secret)).unwrap());
+    };
     let went: Event = |table| table.forget_left("a-first-of-first");
     let goes: Event = |table| {
         table.learn_job(job("first", 8, true));
@@ -100,6 +112,7 @@ fn what_stays_of_one_that_is_gone_is_taken_away_and_nothing_else() {
         ("an update, as it seems", &[first, of_first, second][..], &["a-first"][..]),
         ("it was seen to go", &[first, of_first, gone, second], &["a-first"]),
         ("its Job is heard of late", &[second, of_first], &["a-first"]),
+        ("it belongs to something else too", &[first, shared, second], &[]),
         ("it is heard of after its Job", &[of_first, second], &["a-first"]),
         ("what it put out", &[first, put_out, second], &["s"]),
         ("all of it", &[first, of_first, put_out, gone, second], &["a-first", "s"]),
