@@ -29,6 +29,7 @@ mod namesakes;
 mod naming;
 mod noted;
 mod output;
+mod overdue;
 mod peers;
 mod reference;
 mod report;

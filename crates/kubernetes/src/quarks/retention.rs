@@ -169,6 +169,8 @@ mod tests {
             run,
             end,
             failed_at: 0,
+            over_at: None,
+            reminded: None,
             wants: Wants::default(),
             noted: Noted::default(),
             deleting: false,

@@ -1,6 +1,7 @@
 //! What is seen of Jobs and pods, in few words.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use agent::GATHERING_VARIABLE;
@@ -11,6 +12,7 @@ use kube::api::ObjectMeta;
 use super::capture::{CONTAINERS, ENDED, SIDECAR};
 use super::dialect::Dialect;
 use super::noted::{Noted, RUN_ID};
+use super::overdue;
 use super::several::Wants;
 use crate::nodes::{is_silent, is_unheard};
 
@@ -37,6 +39,10 @@ pub(super) struct SeenJob {
     pub(super) end: Option<JobEnd>,
     /// When Kubernetes gave it up, in seconds since 1970.
     pub(super) failed_at: i64,
+    /// When its time is over, in seconds since 1970, if it has one and nobody ends it yet.
+    pub(super) over_at: Option<i64>,
+    /// When Kubernetes was last asked to look at it, in seconds since 1970.
+    pub(super) reminded: Option<i64>,
     pub(super) wants: Wants,
     pub(super) noted: Noted,
     /// Somebody deletes it.
@@ -81,9 +87,11 @@ impl SeenJob {
             owner: owner.uid.as_str().into(),
             owner_name: owner.name.as_str().into(),
             shared: owners.len() > 1,
-            run: run_id(metadata)?,
+            run: note(metadata, RUN_ID)?,
             end: end(job),
             failed_at: failed_at(job).unwrap_or_default(),
+            over_at: overdue::over_at(spec, job.status.as_ref()),
+            reminded: note(metadata, overdue::REMINDED),
             wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
             noted: Noted::of(metadata),
             deleting: metadata.deletion_timestamp.is_some(),
@@ -97,8 +105,9 @@ impl SeenJob {
     }
 }
 
-fn run_id(metadata: &ObjectMeta) -> Option<u64> {
-    metadata.annotations.as_ref()?.get(RUN_ID)?.parse().ok()
+/// A number among the annotations.
+fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
+    metadata.annotations.as_ref()?.get(name)?.parse().ok()
 }
 
 pub(super) fn end(job: &Job) -> Option<JobEnd> {

@@ -115,10 +115,11 @@ impl Controller {
             return self.failed(key, resource, error).await;
         }
         let left = self.remove_left(key, resource).await;
+        let overdue = self.remind(key).await;
         let settles = (wait == Some(Wait::Changes)).then_some(self.settings.settle);
         let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now()));
         let times = look.next.into_iter().chain(again).map(|time| self.until(time));
-        let again = settles.into_iter().chain(left).chain(times).min();
+        let again = settles.into_iter().chain(left).chain(overdue).chain(times).min();
         let trouble = || look.fault.into_iter().chain(words);
         let words: Vec<String> = match wait {
             Some(Wait::References(missing)) => vec![format!("it waits for {}", missing.join(", "))],

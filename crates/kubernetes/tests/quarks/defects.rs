@@ -276,8 +276,6 @@ async fn what_ends_well_because_its_pod_or_its_job_is_given_up_has_failed() {
             tokio::time::sleep(std::time::Duration::from_secs(12)).await;
             town.start().await;
         }
-        tokio::time::sleep(std::time::Duration::from_secs(8)).await;
-        remind(&town).await;
         for (name, reason) in [("pod", "BackoffLimitExceeded"), ("job", "DeadlineExceeded")] {
             for has_output in [true, false] {
                 let run = town.ended(&format!("{name}-{has_output}"), 1).await;
@@ -285,16 +283,5 @@ async fn what_ends_well_because_its_pod_or_its_job_is_given_up_has_failed() {
             }
         }
         assert!(town.secret("made").await.is_none());
-    }
-}
-
-/// Has the Job controller look at all Jobs again: that of 1.20 sometimes forgets a deadline, and its Job goes on.
-async fn remind(town: &Town) {
-    let jobs: Api<Job> = town.cluster.api();
-    let reminder =
-        Patch::Merge(json!({"metadata": {"annotations": {"manciple.test/look": "again"}}}));
-    for job in jobs.list(&ListParams::default()).await.unwrap() {
-        let name = job.metadata.name.unwrap();
-        let _ = jobs.patch(&name, &PatchParams::default(), &reminder).await;
     }
 }
