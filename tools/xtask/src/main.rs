@@ -1,6 +1,7 @@
 //! The contributor's commands: `cargo xtask <command>`. `CONTRIBUTING.md` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to people")]
 
+mod calls;
 mod cluster;
 mod conformance;
 mod demo;
@@ -264,6 +265,7 @@ fn agent() -> anyhow::Result<()> {
     ];
     give_away("loader", "manciple-loader", "agent", &flags.join(" "), &[])?;
     let read = |file: &str| std::fs::read(format!("target/dist/{file}"));
+    calls::opens_no_connection(&read("manciple-agent")?)?;
     let packed = loader::pack(&read("manciple-loader")?, &read("manciple-agent")?);
     eprintln!("target/dist/{PACKED}\n{} bytes", packed.len());
     let most = testkit::cluster::CONFIG_MAP_BYTES;
