@@ -6,7 +6,8 @@ mod calls;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Namespace;
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use kubernetes::Lead;
@@ -71,6 +72,9 @@ impl Town {
     }
 }
 
+/// With names of this length an annotation has room for some two thousand.
+const MANY: usize = 2500;
+
 fn pod() -> Value {
     let container = json!({"name": "c", "image": "none", "command": ["none"]});
     json!({"spec": {"restartPolicy": "Never", "containers": [container]}})
@@ -94,6 +98,40 @@ async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
     assert!((2..40).contains(&writes), "{writes} in 12 s: {calls:?}");
     assert_eq!(calls.iter().filter(|call| *call == "POST jobs").count(), 1);
     assert!(town.controller.counts().calls_failed > 0);
+}
+
+/// An annotation has room for so many pods: whoever follows more is told what to do, and does not run for some of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_follows_more_pods_than_can_be_remembered_says_what_to_do() {
+    let town = Town::new(&Dialect::ALL.map(definition)).await;
+    let pods = Api::<Pod>::namespaced(town.client.clone(), "n");
+    let make = |number: usize| {
+        let pod = json!({
+            "metadata": {"name": format!("{number:060}"), "labels": {"app": "many"}}, "spec": pod()["spec"],
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods = pods.clone();
+        async move { drop(pods.create(&PostParams::default(), &pod).await.unwrap()) }
+    };
+    futures_util::stream::iter(0..MANY).for_each_concurrent(16, make).await;
+    let podstate = json!({"when": "ready", "selector": {"matchLabels": {"app": "many"}}});
+    let spec = json!({
+        "trigger": {"strategy": "podstate", "podstate": podstate}, "template": pod(),
+    });
+    let all = town.create(Dialect::ExtendedJob, spec).await;
+    let begun = Instant::now();
+    let remedy = format!(
+        "{MANY} pods are followed, and each has to be remembered: have spec.trigger.podstate.selector select fewer"
+    );
+    loop {
+        let status = all.get("a").await.unwrap().data["status"].to_string();
+        if status.contains(&remedy) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not say so: {status}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(!town.calls.take().iter().any(|call| call == "POST jobs"));
 }
 
 /// An API server that has just started denies the kinds that it has: whoever asked then runs them all the same.

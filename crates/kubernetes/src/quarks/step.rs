@@ -294,6 +294,7 @@ impl Controller {
         let params = PatchParams::default();
         let patched =
             call(self.resources(key).patch(&key.name, &params, &Patch::Merge(patch))).await;
+        let patched = patched.map_err(|error| with_remedy(error, record));
         self.patched(key, resource, patched)?;
         let new = record.open.iter().filter(|run| run.id > resource.record.last);
         new.for_each(|run| self.table().recorded(resource, run.id));
@@ -451,6 +452,18 @@ impl Controller {
             }
         }
         Ok(())
+    }
+}
+
+/// What the API server refuses of a record is that it has no room for it, among annotations, which pods take.
+fn with_remedy(error: CallError, record: &Record) -> CallError {
+    let pods = record.pods.as_ref().map_or(0, |known| known.pods.len() + known.due.len());
+    match error {
+        CallError::Invalid(why) if pods > 0 => CallError::Invalid(format!(
+            "{why}; {pods} pods are followed, and each has to be remembered: have \
+             spec.trigger.podstate.selector select fewer"
+        )),
+        error => error,
     }
 }
 
