@@ -299,7 +299,15 @@ fn a_namespace_that_is_deleted_with_all_that_is_in_it() {
     let namespace = place.town.namespace.clone();
     let delete = ["delete", "namespace", &namespace, "--wait=false"];
     assert!(testkit::cluster::kubectl().args(delete).output().unwrap().status.success());
-    // With it goes the instance, as by a deprovision, whose own run is let nowhere.
+    // With it goes the instance, as by a deprovision, whose own run is let nowhere. Kubernetes begins with what is in a
+    // namespace five seconds after it was deleted.
+    let path = "jsonpath={.items[*].metadata.deletionTimestamp}";
+    let goes = || {
+        let asked = ["-n", &namespace, "get", "serviceinstances.manciple.dev", "-o", path];
+        let said = testkit::cluster::kubectl().args(asked).output().unwrap();
+        (!said.stdout.is_empty()).then_some(())
+    };
+    assert!(within(60, goes).is_some(), "the instance does not go");
     place.says(&format!("namespace {namespace}"));
 }
 
