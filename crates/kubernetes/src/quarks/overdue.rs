@@ -49,7 +49,7 @@ impl Controller {
         let timed: Vec<(SeenJob, i64)> = {
             let table = self.table();
             let jobs = table.get(key).into_iter().flat_map(|entry| entry.jobs.values());
-            jobs.filter_map(|job| Some((job.clone(), due(job)?))).collect()
+            jobs.filter_map(|job| due(job).map(|due| (job.clone(), due))).collect()
         };
         let mut next: Option<i64> = None;
         for (job, due) in timed {

@@ -49,7 +49,7 @@ impl Controller {
                 Step::Take(left) => {
                     // Or it is this one that is gone, and that of the one after it.
                     self.assert_open(resource, job).await?;
-                    self.delete(left).await.map_err(without_words)?;
+                    self.delete(left).await?;
                     takes = true;
                     continue;
                 }
@@ -192,7 +192,7 @@ impl Controller {
         };
         match deleted {
             Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(without_words(error)),
         }
         self.table().objects.forget(object);
         Ok(())
