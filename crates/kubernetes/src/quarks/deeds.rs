@@ -74,7 +74,7 @@ mod tests {
 
     use super::super::dialect::Dialect;
     use super::super::retention::Disposal;
-    use super::super::tests::pod;
+    use super::super::tests::{self, pod};
     use super::*;
 
     /// One of this uid, which keeps one Job, with these runs behind it.
@@ -90,18 +90,7 @@ mod tests {
 
     /// The Job of its first run, of this uid.
     fn job(owner: &str, uid: &str) -> SeenJob {
-        let job: Job = serde_json::from_value(json!({
-            "metadata": {
-                "name": "a-1", "namespace": "n", "uid": uid, "resourceVersion": "1",
-                "annotations": {"manciple.dev/run-id": "1"},
-                "ownerReferences": [{
-                    "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
-                    "uid": owner, "controller": true,
-                }],
-            },
-            "spec": {"completions": 1, "template": {"spec": {"containers": []}}},
-        }))
-        .unwrap();
+        let job: Job = serde_json::from_value(tests::job(owner, uid)).unwrap();
         SeenJob::of(&job).unwrap()
     }
 

@@ -88,22 +88,14 @@ impl Controller {
 mod tests {
     use serde_json::Value;
 
+    use super::super::tests;
     use super::*;
 
     /// One that began at 1,000 seconds and may last for 60.
     fn job(reminded: &Value, status: &Value) -> SeenJob {
-        let mut job = json!({
-            "metadata": {
-                "name": "a-1", "namespace": "n", "uid": "j", "resourceVersion": "1",
-                "annotations": {"manciple.dev/run-id": "1"},
-                "ownerReferences": [{
-                    "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
-                    "uid": "u", "controller": true,
-                }],
-            },
-            "spec": {"activeDeadlineSeconds": 60, "template": {"spec": {"containers": []}}},
-            "status": status,
-        });
+        let mut job = tests::job("u", "j");
+        job["spec"]["activeDeadlineSeconds"] = json!(60);
+        job["status"] = status.clone();
         if !reminded.is_null() {
             job["metadata"]["annotations"][REMINDED] = reminded.clone();
         }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 mod captures;
 mod lints;
@@ -11,3 +11,18 @@ mod pods;
 mod strays;
 
 pub(super) use self::pods::pod;
+
+/// A Job of this uid, of the first run of the QuarksJob `a` of that uid, as an API server has it.
+pub(super) fn job(owner: &str, uid: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "a-1", "namespace": "n", "uid": uid, "resourceVersion": "1",
+            "annotations": {"manciple.dev/run-id": "1"},
+            "ownerReferences": [{
+                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
+                "uid": owner, "controller": true,
+            }],
+        },
+        "spec": {"completions": 1, "template": {"spec": {"containers": []}}},
+    })
+}

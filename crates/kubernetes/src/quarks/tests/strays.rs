@@ -40,18 +40,7 @@ fn of(uid: &str, version: u64, last: u64, ended: &[u64]) -> Resource {
 }
 
 fn job() -> SeenJob {
-    let job: Job = serde_json::from_value(json!({
-        "metadata": {
-            "name": "a-1", "namespace": "n", "uid": "j", "resourceVersion": "1",
-            "annotations": {"manciple.dev/run-id": "1"},
-            "ownerReferences": [{
-                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob", "name": "a",
-                "uid": "owner", "controller": true,
-            }],
-        },
-        "spec": {"completions": 1, "template": {"spec": {"containers": []}}},
-    }))
-    .unwrap();
+    let job: Job = serde_json::from_value(super::job("owner", "j")).unwrap();
     SeenJob::of(&job).unwrap()
 }
 
