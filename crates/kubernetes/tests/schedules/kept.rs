@@ -61,6 +61,10 @@ impl<'l> Ran<'l> {
     fn makes(&self) -> bool {
         matches!(self.action, Action::Provision | Action::Bind)
     }
+
+    fn removes(&self) -> bool {
+        matches!(self.action, Action::Deprovision | Action::Unbind)
+    }
 }
 
 /// Fails if work elsewhere was not asked after as is promised: by its name, a question at a time, and not any more when
@@ -147,8 +151,12 @@ fn states_for(
     let of_it = || runs.iter().filter(|it| it.record() == record);
     let making = of_it().filter(|it| it.makes() && it.began() <= run.began());
     let making = making.max_by_key(|it| it.began()).map_or("", Ran::operation);
-    // What an instance was that had the same id before is nothing to it.
+    // What an instance was that had the same id before is nothing to it, though of its own provision nothing ever began.
     let born = of_it().filter(|it| it.operation() == making).map(Ran::began).min().unwrap_or(0);
+    let is_other = |it: &&Ran<'_>| it.operation() != run.operation() && it.before(run);
+    let gone = of_it().filter(|it| it.removes() && well.contains(it.operation()));
+    let gone = gone.filter(is_other).map(|it| it.entry.times.1 + 1).max().unwrap_or(0);
+    let born = born.max(gone);
     let left_before: Vec<_> =
         of_it().filter(|it| it.left_state() && it.began() >= born && it.before(run)).collect();
     let kept = |it: &&&Ran<'_>| {

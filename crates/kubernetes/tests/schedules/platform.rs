@@ -29,8 +29,8 @@ use crate::world::World;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// After this nothing happens any more.
 const STUCK: Duration = Duration::from_secs(180);
-/// How long a resource may stay that was deleted. A removal that failed is tried again after 15 s, 30 s, a minute
-/// and two, and any of these may fail as the script says.
+/// How long a resource may stay that was deleted, since its removal was last tried. One that failed is tried again after
+/// 15 s, 30 s, a minute, two and four, and any of these may fail as the script says.
 const STAYS: Duration = Duration::from_secs(260);
 
 /// The replicas that answer now.
@@ -273,12 +273,15 @@ impl User {
             return;
         }
         let _ = api.delete(&name, &DeleteParams::background()).await;
-        let begun = Instant::now();
+        let (mut tried, mut tries) = (Instant::now(), BTreeSet::new());
         while let Some(found) = api.get_opt(&name).await.unwrap()
             && found.metadata.uid == uid
         {
             let status = &found.data["status"];
-            assert!(begun.elapsed() < STAYS, "{} was deleted, and stays: {status}", self.instance);
+            if tries.insert(status["lastOperation"]["id"].to_string()) {
+                tried = Instant::now();
+            }
+            assert!(tried.elapsed() < STAYS, "{} was deleted, and stays: {status}", self.instance);
             sleep(Duration::from_millis(100)).await;
         }
     }
