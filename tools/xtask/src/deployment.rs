@@ -8,7 +8,9 @@ mod one;
 mod place;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -30,22 +32,34 @@ pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
     let result = overlays(&cluster, &namespace).and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
-    one::test(&cluster)?;
-    ha::test(&cluster)?;
+    // Whoever waits for pods needs no core: what runs beside the brokers is shown after them.
+    let log = crate::built("quarks-jobs-walk.log")?;
+    let said = File::create(&log)?;
+    let (brokers, jobs) = std::thread::scope(|scope| {
+        let jobs = scope.spawn(|| quarks_jobs(&cluster, &said));
+        (brokers(&cluster), jobs.join())
+    });
+    print!("{}", std::fs::read_to_string(&log)?);
+    jobs.map_err(|_| anyhow::anyhow!("the walk through QuarksJobs panicked"))?.and(brokers)
+}
+
+fn brokers(cluster: &Cluster) -> anyhow::Result<()> {
+    one::test(cluster)?;
+    ha::test(cluster)?;
     crate::run(&mut cluster.command("examples/kubernetes/walk.sh"))?;
     let mut templates = cluster.command("examples/templates/walk.sh");
-    crate::run(templates.env("IMAGE", testkit::cluster::SHELL_IMAGE))?;
-    quarks_jobs(&cluster)
+    crate::run(templates.env("IMAGE", testkit::cluster::SHELL_IMAGE))
 }
 
 /// The walk through QuarksJobs: with what an operator's overlay says, and with rights in one namespace alone.
-fn quarks_jobs(cluster: &Cluster) -> anyhow::Result<()> {
-    let walk = || {
+fn quarks_jobs(cluster: &Cluster, said: &File) -> anyhow::Result<()> {
+    let walk = || -> anyhow::Result<Command> {
         let mut walk = cluster.command("examples/quarks-jobs/walk.sh");
         walk.env("IMAGE", testkit::cluster::SHELL_IMAGE);
-        walk
+        walk.stdout(said.try_clone()?).stderr(said.try_clone()?);
+        Ok(walk)
     };
-    crate::run(&mut walk())?;
+    crate::run(&mut walk()?)?;
     let [home, jobs] = WALK;
     let narrow = controller(&json!({"monitoredID": jobs, "namespaces": [jobs]}));
     let made = manifests::list(objects_of(&narrow)?.into_iter().map(|mut object| {
@@ -59,7 +73,7 @@ fn quarks_jobs(cluster: &Cluster) -> anyhow::Result<()> {
     }));
     let file = crate::built("quarks-jobs-walk.json")?;
     std::fs::write(&file, made.to_string())?;
-    crate::run(walk().env("CONTROLLER", &file))
+    crate::run(walk()?.env("CONTROLLER", &file))
 }
 
 /// The values of a controller without a broker, and these of its own.
