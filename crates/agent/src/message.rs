@@ -19,6 +19,10 @@ use crate::{Error, Gathered, Report};
 /// The longest termination message that a kubelet takes.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
 
+/// How much of it a report takes, in bytes: one of five equal shares of the 12 KiB that a kubelet takes of all
+/// containers of a pod together, whoever has put them there: meshes do, and whoever debugs. It cuts what is longer.
+pub const SHARED_MESSAGE_BYTES: usize = 12 * 1024 / 5;
+
 /// The longest sealed report that is put into a log, in bytes: with all else that an agent prints it
 /// stays under the 10 MiB at which a kubelet begins a new file, and the old one can be read no more.
 pub const MAX_LOGGED_BYTES: usize = 5 * 1024 * 1024;
@@ -29,8 +33,8 @@ pub const MESSAGE_FILE: &str = "/dev/termination-log";
 const FIRST: &str = "MANCIPLE1";
 /// `MANCIPLE1 sealed 0123456789abcdef `.
 const HEAD: usize = 34;
-/// The longest sealed text that fits into a message.
-pub(crate) const MAX_SEALED_IN_MESSAGE: usize = sealed_within(MAX_MESSAGE_BYTES);
+/// The longest sealed text that fits into a report's message.
+pub(crate) const MAX_SEALED_IN_MESSAGE: usize = sealed_within(SHARED_MESSAGE_BYTES);
 
 const DIGEST_BYTES: usize = 32;
 
@@ -49,7 +53,7 @@ pub enum Message {
 impl Message {
     /// Of a sealed report: itself if it fits, else where it will be.
     pub fn of(sealed: &Sealed) -> Self {
-        Self::within(sealed, MAX_MESSAGE_BYTES)
+        Self::within(sealed, SHARED_MESSAGE_BYTES)
     }
 
     /// The same where less is taken of a message: `limit` bytes of its text, for a kubelet shares 12 KiB

@@ -37,6 +37,8 @@ const TOLD: &str = "/manciple-told";
 /// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
 const MESSAGE: usize = 4096;
 const MESSAGES: usize = 12 * 1024;
+/// How many containers others may put into a pod, to begin with, beside it or to debug it, before reports are cut.
+const OTHERS: usize = 3;
 
 /// What Jobs are made with.
 pub(super) struct Means<'m> {
@@ -129,9 +131,9 @@ fn has_place(container: &Value) -> bool {
     paths.any(|path| path.trim_end_matches('/') == OUTPUT.trim_end_matches('/'))
 }
 
-/// How many containers there will be at most, with one that brings the agent and one beside them.
+/// How many containers there will be at most, with one that brings the agent, one beside them, and those of others.
 fn sharers(pod: &mut Value) -> usize {
-    list(pod, "containers").len() + list(pod, "initContainers").len() + 2
+    list(pod, "containers").len() + list(pod, "initContainers").len() + 2 + OTHERS
 }
 
 impl Capture<'_> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use agent::{
-    Content, Error, Gathering, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, MESSAGE_FILE, Message,
-    Order, Report, Sealed,
+    Content, Error, Gathering, Logged, MAX_LOGGED_BYTES, MESSAGE_FILE, Message, Order, Report,
+    SHARED_MESSAGE_BYTES, Sealed,
 };
 use engine::ports::RunFailure;
 use engine::record::Reason;
@@ -22,7 +22,7 @@ use crate::settle::{Ending, printed, settle};
 pub(crate) fn deliver(order: &Order, report: Report) -> ExitCode {
     let did_its_work = report.answer.failure().is_none();
     let left = seal(order, report).map_err(|error| error.to_string()).and_then(|sealed| {
-        leave(&sealed, &order.message, MAX_MESSAGE_BYTES, Ending::default())
+        leave(&sealed, &order.message, SHARED_MESSAGE_BYTES, Ending::default())
             .map_err(|error| error.to_string())
     });
     match left {

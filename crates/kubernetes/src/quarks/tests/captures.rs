@@ -50,7 +50,7 @@ fn commands_that_are_known_are_wrapped_and_nothing_is_beside_them() {
     assert_eq!(told.run, "run");
     assert_eq!(told.outputs["c"].files, ["a.json", "b.json"]);
     assert_eq!(told.outputs["c"].directory, std::path::Path::new("/mnt/quarks/"));
-    assert_eq!(told.message_limit, 12 * 1024 / 6, "what the kubelet takes is shared");
+    assert_eq!(told.message_limit, 12 * 1024 / 9, "what the kubelet takes is shared");
     let other = named(&pod, "containers", "other").unwrap();
     assert_eq!((&other["command"], gathering(other)), (&Value::Null, None));
     let mounts = |container: &Value| container["volumeMounts"][0].clone();
