@@ -342,6 +342,7 @@ fn stage(status: &PodStatus) -> Stage {
         found.and_then(|status| status.state.clone())
     };
     let broker = of(&status.container_statuses, BROKER_CONTAINER);
+    let never_was = status.container_statuses.iter().flatten().any(never_was);
     let agent = of(&status.init_container_statuses, AGENT_CONTAINER);
     let of_pod = of_pod(status);
     let phase = status.phase.as_deref().unwrap_or_default();
@@ -350,6 +351,10 @@ fn stage(status: &PodStatus) -> Stage {
         Some(ContainerState { terminated: Some(end), .. }) => {
             let reason = end.reason.unwrap_or_default();
             let said = end.message.filter(|said| !said.is_empty());
+            if never_was {
+                let why = || "its pod was ended before the broker began".to_owned();
+                return Stage::NeverBegan(of_pod.unwrap_or_else(why));
+            }
             // Its own program could not be started: the agent never was in charge.
             if ["ContainerCannotRun", "StartError"].contains(&reason.as_str()) {
                 let said = said.unwrap_or_default();
@@ -374,6 +379,20 @@ fn stage(status: &PodStatus) -> Stage {
             Stage::Waiting(waiting.or_else(|| unscheduled(status)))
         }
     }
+}
+
+/// Whether the broker's container is said to have ended only because its pod did: kubelets from 1.27 on say that of one
+/// that they never made. One that was made has an id, and one that was seen to run and is gone has other words.
+fn never_was(status: &ContainerStatus) -> bool {
+    let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+    let is_told = ended.is_some_and(|end| {
+        let words = end.message.as_deref().unwrap_or_default();
+        end.reason.as_deref() == Some("ContainerStatusUnknown")
+            && words.ends_with("could not be located when the pod was terminated")
+            && end.started_at.is_none()
+    });
+    let has_id = status.container_id.as_deref().is_some_and(|id| !id.is_empty());
+    is_told && !has_id && status.restart_count == 0 && status.name == BROKER_CONTAINER
 }
 
 /// Of a pod that is over, whose broker's container is not known to have begun.

@@ -23,6 +23,12 @@ fn stage(status: &Value) -> (&'static str, String) {
     }
 }
 
+/// As newer kubelets end what they do not find.
+fn unknown(when: &str) -> Value {
+    let said = format!("The container could not be located when the pod was {when}");
+    ended(137, "ContainerStatusUnknown", &said)
+}
+
 #[test]
 fn a_pod_is_as_far_as_its_status_says() {
     let unschedulable = json!({"phase": "Pending", "conditions": [{
@@ -97,17 +103,35 @@ fn a_pod_is_as_far_as_its_status_says() {
         ),
         (
             "1.30: not to be found after the node came back",
-            of(
-                "Failed",
-                &installed(),
-                &ended(
-                    137,
-                    "ContainerStatusUnknown",
-                    "The container could not be located when the pod was terminated",
-                ),
-            ),
+            {
+                let mut status = of("Failed", &installed(), &unknown("terminated"));
+                status["containerStatuses"][0]["containerID"] = json!("containerd://1");
+                status
+            },
             "ended",
             "ContainerStatusUnknown The container could not be located",
+        ),
+        (
+            "1.27: was seen to run, and is not to be found",
+            of("Failed", &installed(), &unknown("deleted.  The container used to be Running")),
+            "ended",
+            "ContainerStatusUnknown The container could not be located",
+        ),
+        (
+            "1.27: ended before its container was made",
+            of("Failed", &installed(), &unknown("terminated")),
+            "never began",
+            "its pod was ended before the broker began",
+        ),
+        (
+            "1.27: the same, by an eviction",
+            with(
+                of("Failed", &installed(), &unknown("terminated")),
+                "message",
+                json!("The node was low on resource: memory."),
+            ),
+            "never began",
+            "its pod",
         ),
         (
             "agent cannot be executed",
