@@ -29,7 +29,7 @@ const LATE: i64 = 2;
 const NEVER: i64 = 8;
 
 impl Shared {
-    /// A pod that somebody takes away is followed by another on servers before 1.28, which would do the work a
+    /// A pod that somebody takes away is followed by another on servers before 1.29, which would do the work a
     /// second time: the Job is fenced off before that one's broker has begun.
     pub(super) fn guard(self: Arc<Self>, run: &RunName) {
         let seen = self.known.get(run);

@@ -133,7 +133,7 @@ fn manifest(
             "completions": 1,
             "activeDeadlineSeconds": lifetime.as_secs(),
             // A pod that is deleted counts as one that failed: nothing is started a second time. Servers
-            // before 1.28 do not know this; see `fence`.
+            // before 1.29 do not know this; see `fence`.
             "podReplacementPolicy": "Failed",
             "template": pod,
         },
@@ -213,7 +213,7 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
     pod
 }
 
-/// Nodes as they were `chosen`, and none while another pod of the run is on any: servers before 1.28 make a
+/// Nodes as they were `chosen`, and none while another pod of the run is on any: servers before 1.29 make a
 /// second pod when one is only asked to go, and it waits here until the Job is fenced off. All nodes that
 /// can run it are one place by this label, which each kubelet sets itself.
 pub(super) fn alone(run: &str, chosen: Option<Value>) -> Value {

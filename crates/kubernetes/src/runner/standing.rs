@@ -99,7 +99,7 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
     }
 }
 
-/// Why the pods of a Job have to be ended, because one was taken away: servers before 1.28 make another in
+/// Why the pods of a Job have to be ended, because one was taken away: servers before 1.29 make another in
 /// its place, which would do the work a second time. Says so again until the Job is known to be fenced off.
 pub(super) fn taken(job: &SeenJob, pods: &[SeenPod], now: i64) -> Option<String> {
     let closed = job.ended.is_some() || job.released.is_some() || job.failed.is_some();

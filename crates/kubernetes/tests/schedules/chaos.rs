@@ -300,7 +300,7 @@ fn check_runs(world: &World, manner: &Manner, tally: &mut Tally) {
     let (ledger, taken) = (world.kubelet.ledger(), world.taken());
     tally.runs = ledger.len();
     for (run, entry) in &ledger {
-        // A pod that is taken while no replica looks is followed by another before Kubernetes 1.28, and so is one
+        // A pod that is taken while no replica looks is followed by another before Kubernetes 1.29, and so is one
         // whose maker had no answer: a Job promises no less than one.
         if !taken.contains(run) && !manner.outage {
             assert!(entry.begun.len() <= 1, "{run} ran twice: {entry:?}");
