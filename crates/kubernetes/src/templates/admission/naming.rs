@@ -41,20 +41,26 @@ pub(super) fn differences(named: &Identity, who: &Identity) -> Vec<&'static str>
     let differ = [
         ("uid", named.uid != who.uid),
         ("groups", named_groups != groups),
-        ("extra", named.extra != who.extra),
+        ("extra", lasting(named) != lasting(who)),
     ];
     differ.into_iter().filter_map(|(member, differs)| differs.then_some(member)).collect()
+}
+
+/// What an API server adds to `extra`, from 1.30 on: which credential was shown. The next one is another, and whoever shows
+/// it the same. What else it adds, of the pod of an account, may be what somebody is let in by.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+/// What is said of somebody in `extra` that is not of a credential.
+fn lasting(of: &Identity) -> BTreeMap<String, Vec<String>> {
+    let said = of.extra.iter().filter(|(key, values)| !values.is_empty() && *key != CREDENTIAL);
+    said.map(|(key, values)| (key.clone(), values.clone())).collect()
 }
 
 /// Whether somebody is named of whom whoever asks is no less. To whoever is impersonated the API server adds groups
 /// that everybody has, and older ones know no uid of them.
 pub(super) fn is_had(named: &Identity, who: &Identity) -> bool {
-    let said = |of: &Identity| -> BTreeMap<String, Vec<String>> {
-        let said = of.extra.iter().filter(|(_, values)| !values.is_empty());
-        said.map(|(key, values)| (key.clone(), values.clone())).collect()
-    };
     named.user == who.user
         && (who.uid.is_empty() || named.uid == who.uid)
-        && said(named) == said(who)
+        && lasting(named) == lasting(who)
         && named.groups.iter().all(|group| who.groups.contains(group))
 }

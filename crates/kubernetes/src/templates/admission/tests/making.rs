@@ -64,6 +64,20 @@ fn groups_are_a_set() {
 }
 
 #[test]
+fn whoever_shows_another_credential_is_the_same_and_whoever_is_elsewhere_is_not() {
+    for (key, is_same) in [
+        ("authentication.kubernetes.io/credential-id", true),
+        ("authentication.kubernetes.io/node-name", false),
+    ] {
+        let mut requester = alice();
+        requester["extra"][key] = json!(["JTI=1"]);
+        let came = came(&create(&instance(&json!({"name": "i"}), &requester)));
+        assert_eq!(came.asked.is_none(), is_same, "{key}: {came:?}");
+        assert_eq!(came.refused["allowed"], is_same, "{key}");
+    }
+}
+
+#[test]
 fn whoever_names_another_has_to_have_the_right_to() {
     let with = |member: &str, value: Value| {
         let mut requester = alice();
