@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::{Pid, Signal, getpriority_process, kill_process, setpriority_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::cluster;
@@ -28,8 +28,6 @@ const READY: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 /// How often one is started before that it does not start is a failure.
 const STARTS: u32 = 3;
-/// What computes gives way to what waits for a node's pods, in other tests: as nice(1) counts.
-const PRIORITY: i32 = 10;
 /// A Job that nothing runs for.
 const PROBE: &str = "probe";
 const TOKEN: &str = "of-a-test";
@@ -50,8 +48,7 @@ struct Part {
 }
 
 impl ControlPlane {
-    /// Starts one that knows these kinds: definitions of custom resources. It has less priority than other processes, and so
-    /// has the thread that starts it, with all that this one begins from then on.
+    /// Starts one that knows these kinds: definitions of custom resources.
     ///
     /// # Errors
     /// If the programs are not there, or do not start.
@@ -82,9 +79,6 @@ impl ControlPlane {
 
     /// Somebody else may take a port that was free just now: it is tried again with others.
     fn start_with(definitions: &[Value], manager: &[(&str, &str)]) -> anyhow::Result<Self> {
-        if getpriority_process(None)? < PRIORITY {
-            setpriority_process(None, PRIORITY)?;
-        }
         for _ in 1..STARTS {
             if let Ok(plane) = Self::start_once(definitions, manager) {
                 return Ok(plane);

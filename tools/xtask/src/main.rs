@@ -114,11 +114,11 @@ fn test() -> anyhow::Result<()> {
 
 fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
-    // Most of what takes long waits for pods; what keeps the cores busy, in a group of `.config/nextest.toml`, gives way.
+    // Most of what takes long waits for pods; of what keeps the cores busy `.config/nextest.toml` has two at a time.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     run(cargo()
         .args(["nextest", "run", "--workspace", "--all-features", "--profile", profile])
-        .args(["--test-threads", &(4 * cores).to_string()])
+        .args(["--test-threads", &(3 * cores).to_string()])
         .env("KUBECONFIG", kubeconfig))?;
     run(cargo().args(["test", "--workspace", "--all-features", "--doc", "--quiet"]))?;
     // The examples are POSIX shell, and so are their tests: without the server.
