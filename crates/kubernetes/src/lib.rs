@@ -17,6 +17,7 @@ pub mod brokers;
 mod calls;
 mod client;
 mod controller;
+mod deep;
 mod events;
 mod install;
 mod lease;

@@ -120,13 +120,17 @@ impl Controller {
         Ok(())
     }
 
-    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it.
+    /// Makes the agent's ConfigMap, if it is not there: somebody may have removed it. One of its name that holds something
+    /// else is somebody's own, and would be run.
     pub(super) async fn bring_agent(&self, namespace: &Arc<str>) -> Result<(), CallError> {
         let Some(agent) = self.settings.delivery.config_map() else { return Ok(()) };
         let is_there = || {
             let table = self.table();
-            table.agents.contains(namespace)
-                || table.objects.get(namespace, Kind::ConfigMap, agent.name()).is_some()
+            let known = table.objects.get(namespace, Kind::ConfigMap, agent.name());
+            match (known, &self.agent) {
+                (Some(known), Some(content)) => known.has(content),
+                _ => table.agents.contains(namespace),
+            }
         };
         if is_there() {
             return Ok(());

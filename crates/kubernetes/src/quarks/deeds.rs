@@ -44,6 +44,11 @@ impl Table {
         self.change_job(key, job, |job| job.expires = true);
     }
 
+    /// Kubernetes was told to end the pods of a Job.
+    pub(super) fn ends(&mut self, key: &Key, job: &SeenJob) {
+        self.change_job(key, job, |job| job.told = true);
+    }
+
     /// Somebody deletes a Job: we, mostly.
     pub(super) fn goes(&mut self, key: &Key, job: &SeenJob) {
         self.change_job(key, job, |job| job.deleting = true);

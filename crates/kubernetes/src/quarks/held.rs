@@ -42,7 +42,8 @@ pub(super) struct Object {
     maker: Option<Box<str>>,
 }
 
-type Digest = [u8; 16];
+/// Of what one holds.
+pub(super) type Digest = [u8; 16];
 
 /// What is known of one that a controller has, or that has versions.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -96,11 +97,8 @@ impl Object {
     }
 
     pub(super) fn of_config_map(map: &ConfigMap) -> Option<Self> {
-        let text =
-            map.data.iter().flatten().map(|(key, value)| (0, key.as_str(), value.as_bytes()));
-        let binary = map.binary_data.iter().flatten().map(|(key, it)| (1, key.as_str(), &*it.0));
-        let digest = digest(text.chain(binary));
-        Self::of(Kind::ConfigMap, &map.metadata, digest, None, map.immutable == Some(true))
+        let immutable = map.immutable == Some(true);
+        Self::of(Kind::ConfigMap, &map.metadata, content(map), None, immutable)
     }
 
     fn of(
@@ -183,11 +181,18 @@ impl Object {
         digest(data.iter().map(|(key, value)| (0, key.as_str(), value.as_slice()))) == self.digest
     }
 
+    /// The same, by its digest.
+    pub(super) fn has(&self, content: &Digest) -> bool {
+        self.digest == *content
+    }
+
     /// Of a version: what all have in common, and which it is.
     fn version_of(&self) -> Option<(&str, u64)> {
         self.marks()?;
         let base = base(&self.name)?;
-        let version: u64 = self.name[base.len() + 2..].parse().ok()?;
+        let digits = &self.name[base.len() + 2..];
+        // Of one that begins with a nought no pod would find the name again.
+        let version: u64 = digits.parse().ok().filter(|_| !digits.starts_with('0'))?;
         // What is larger somebody has written to do harm: there would be none after it.
         (version < MAX_VERSION).then_some((base, version))
     }
@@ -200,6 +205,13 @@ impl Object {
         };
         (self.kind, name)
     }
+}
+
+/// What a ConfigMap holds.
+pub(super) fn content(map: &ConfigMap) -> Digest {
+    let text = map.data.iter().flatten().map(|(key, value)| (0, key.as_str(), value.as_bytes()));
+    let binary = map.binary_data.iter().flatten().map(|(key, it)| (1, key.as_str(), &*it.0));
+    digest(text.chain(binary))
 }
 
 fn marks(

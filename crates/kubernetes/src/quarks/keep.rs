@@ -5,6 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use serde_json::Value;
+use tokio::sync::SemaphorePermit;
 
 use super::Controller;
 use super::capture::SIDECAR;
@@ -72,9 +73,11 @@ impl Controller {
         if !has_output || !(outcome.succeeded || on_failure) {
             return Ok(outcome);
         }
+        // Held until all of it is written.
+        let mut large = None;
         let mut kept = match &pod {
             Some(pod) => {
-                let reports = self.reports(resource.dialect, &spec, job, pod).await?;
+                let reports = self.reports(resource.dialect, &spec, job, pod, &mut large).await?;
                 let verbatim = self.settings.verbatim_prefixes;
                 kept(resource.dialect, &spec, verbatim, &merged(reports))
             }
@@ -185,16 +188,21 @@ impl Controller {
         Ok(left.filter(|_| failed).cloned())
     }
 
-    /// What a pod's agents left, each container's or why not.
-    async fn reports(
-        &self,
+    /// What a pod's agents left, each container's or why not. Of one that is in a log `large` is held then: it takes
+    /// several times its size, and many may have ended at once.
+    async fn reports<'s>(
+        &'s self,
         dialect: Dialect,
         spec: &Value,
         job: &SeenJob,
         pod: &SeenPod,
+        large: &mut Option<SemaphorePermit<'s>>,
     ) -> Result<Vec<agent::Gathered>, CallError> {
         let mut reports = Vec::new();
         for (reporter, found) in report::find(dialect, pod, spec) {
+            if large.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
+                *large = self.large.acquire().await.ok();
+            }
             let log = match &found {
                 Found::InLog { container, previous, logged } => {
                     let lines = i64::try_from(logged.lines_in_log()).unwrap_or(i64::MAX);

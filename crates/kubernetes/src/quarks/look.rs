@@ -1,6 +1,6 @@
 //! One look at a QuarksJob: of all that is known, what is decided by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use super::retention::{Disposal, disposals};
 use super::seen::{JobEnd, SeenJob};
 use super::table::{Key, Table};
 use super::{ending, inputs};
+use crate::deep::TOO_DEEP;
 
 /// Everything that is decided by, and what may be said beside it.
 pub(super) struct Look {
@@ -62,6 +63,9 @@ impl Table {
         let jobs = self.entries.get(key)?.jobs.values();
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let mut look = Look { state, next, fault: None, faults };
+        if resource.is_unread {
+            look.fault = Some(format!("spec: {TOO_DEEP}"));
+        }
         match &resource.following {
             Some(Ok(following)) => {
                 let peers = self.peers.get(&key.namespace).and_then(|peers| peers.pods.as_ref());
@@ -148,8 +152,8 @@ impl Table {
     fn find(&self, resource: &Resource) -> Found {
         let depends = |it: &Reference| matches!(it.kind, Kind::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
-            true => self.dependents(resource.key()),
-            false => Vec::new(),
+            true => self.dependents(resource.key()).into_iter().map(|key| key.name).collect(),
+            false => HashSet::new(),
         };
         let (mut found, maker) = (Found::default(), resource.maker());
         for reference in resource.references.iter() {
@@ -158,7 +162,7 @@ impl Table {
                 Kind::Triggered(dialect) => {
                     let place = format!("{}/{name}", kind.word());
                     // Those that wait for each other would run for ever.
-                    match waiting.iter().any(|key| key.name == *name) {
+                    match waiting.contains(name) {
                         true => {
                             let wanted = format!("{place} to succeed, which waits for this one");
                             ((place, Held::Nothing(()), None), wanted)

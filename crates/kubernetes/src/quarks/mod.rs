@@ -16,6 +16,7 @@ mod counts;
 mod deeds;
 mod definition;
 mod dialect;
+mod document;
 mod ending;
 mod held;
 mod inherit;
@@ -62,25 +63,28 @@ use engine::SystemClock;
 use engine::ports::Clock;
 use kube::Client;
 use kube::api::Api;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use self::counts::Counters;
 pub use self::counts::Counts;
 pub use self::definition::definition;
 pub use self::dialect::{Dialect, VERSION};
+use self::held::Digest;
 pub use self::install::install;
 pub use self::lint::faults;
 use self::table::Table;
 use crate::lease::Lead;
 use crate::own;
 use crate::queue::{Queue, take_turns};
-use crate::runner::Delivery;
 use crate::runner::keys::{KeyError, Keys};
+use crate::runner::{Delivery, agents};
 use crate::server_time::ServerTime;
 
 /// How many are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
+/// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as can be.
+const LARGE: usize = 4;
 /// The first minor version of Kubernetes 1 all of whose kubelets end sidecars by themselves: those of 1.29 do, and a
 /// kubelet may be three versions older than the API server (<https://kubernetes.io/releases/version-skew-policy>). An
 /// older one would never end a sidecar, or not take its pod.
@@ -180,6 +184,10 @@ pub struct Controller {
     peers_wanted: Notify,
     /// Held by whoever makes the agent's ConfigMap.
     agents: tokio::sync::Mutex<()>,
+    /// What that holds, if the agent comes from one.
+    agent: Option<Digest>,
+    /// Held by those who keep what is in logs.
+    large: Semaphore,
 }
 
 impl Controller {
@@ -216,6 +224,9 @@ impl Controller {
         let mut table = Table::new(dialects.len(), &key);
         table.verbatim_prefixes = settings.verbatim_prefixes;
         let table = Mutex::new(table);
+        let agent = settings.delivery.config_map().map(agents::config_map).transpose();
+        let agent = agent.map_err(|error| QuarksError::Keys(error.to_string()))?;
+        let agent = agent.as_ref().map(held::content);
         Ok(Arc::new(Self {
             client,
             time,
@@ -230,6 +241,8 @@ impl Controller {
             lead: OnceLock::new(),
             peers_wanted: Notify::new(),
             agents: tokio::sync::Mutex::default(),
+            agent,
+            large: Semaphore::new(LARGE),
         }))
     }
 

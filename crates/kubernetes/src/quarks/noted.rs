@@ -103,8 +103,12 @@ pub(super) fn notes(run: &Run, spec: &Value) -> Value {
         (TRIGGER, run.trigger.word().to_owned()),
         (SPEC, digest(spec)),
     ]);
-    let output = spec["output"].to_string();
-    if spec["output"].is_object() && output.len() <= MAX_OUTPUT_BYTES {
+    // Nothing, too: it may be added while the run goes on, for the next one.
+    let output = match spec["output"].is_object() {
+        true => spec["output"].to_string(),
+        false => Value::Null.to_string(),
+    };
+    if output.len() <= MAX_OUTPUT_BYTES {
         notes.insert(OUTPUT, output);
     }
     json!(notes)
@@ -172,6 +176,19 @@ mod tests {
         let kept = spec_of(Dialect::QuarksJob, &job).unwrap();
         assert_eq!(kept["output"], spec["output"]);
         assert_eq!(Dialect::QuarksJob.pod_spec(&kept)["containers"][0]["name"], "c");
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_is_kept_stays_one_whatever_is_said_meanwhile() {
+        let run =
+            Run { id: 3, trigger: Trigger::Once, at: String::new(), inputs: Vec::new(), pod: None };
+        for spec in [json!({"template": {"a": 1}}), json!({"template": {"a": 1}, "output": null})] {
+            let job = job(&notes(&run, &spec));
+            let mut added = spec.clone();
+            added["output"] = json!({"outputMap": {"c": {"o.json": {"name": "s"}}}});
+            assert!(!Noted::of(&job.metadata).is_by(&added), "{spec}");
+            assert_eq!(spec_of(Dialect::QuarksJob, &job).unwrap()["output"], json!(null), "{spec}");
+        }
     }
 
     #[test]

@@ -268,26 +268,25 @@ pub(super) fn kept(
             }
         }
     }
-    kept.faults.extend(keep_the_last(&mut kept.wanted));
+    kept.notes.extend(keep_the_last(&mut kept.wanted));
     kept
 }
 
-/// Of what goes into one, the last is kept. What is said of the others.
-fn keep_the_last(wanted: &mut Vec<Wanted>) -> Vec<Fault> {
-    let mut faults = Vec::new();
+/// Of what goes into one, the last is kept, as in the original. What is said of the others.
+fn keep_the_last(wanted: &mut Vec<Wanted>) -> Vec<String> {
+    let mut notes = Vec::new();
     let mut names = BTreeSet::new();
     wanted.reverse();
     wanted.retain(|it| {
         let is_last = names.insert((it.kind, it.name.clone(), it.versioned));
         if !is_last {
-            let why =
-                format!("several files go into {}/{}: the last is kept", it.kind.word(), it.name);
-            faults.push(("OutputInvalid", why));
+            let place = format!("{}/{}", it.kind.word(), it.name);
+            notes.push(format!("several files go into {place}: the last is kept"));
         }
         is_last
     });
     wanted.reverse();
-    faults
+    notes
 }
 
 /// What there is of a file, or of what stands in for it.

@@ -13,7 +13,7 @@ use kube::api::Api;
 use kube::core::{Selector, SelectorExt as _};
 use kube::runtime::watcher;
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Controller;
@@ -91,8 +91,10 @@ impl Following {
             _ => return Err(format!("{at}.when: has to be ready, notready, created or deleted")),
         };
         let selector = &podstate["selector"];
+        // Without one it is each pod, as in the original.
+        let selector = if selector.is_null() { &json!({}) } else { selector };
         if !selector.is_object() {
-            return Err(format!("{at}.selector: is missing: no pod is followed; say matchLabels"));
+            return Err(format!("{at}.selector: has to be an object: say matchLabels"));
         }
         let wrong = |error: &dyn std::fmt::Display| format!("{at}.selector: {error}");
         let read =
@@ -283,6 +285,20 @@ mod tests {
             let found = (follows(operator, &values, "a"), follows(operator, &values, "b"));
             assert_eq!(found, (a, b), "{operator}");
         }
+    }
+
+    #[test]
+    fn without_a_selector_each_pod_is_followed_as_in_the_original() {
+        for podstate in [
+            json!({"when": "ready"}),
+            json!({"when": "ready", "selector": null}),
+            json!({"when": "ready", "selector": {}}),
+        ] {
+            let following = Following::read(&podstate).unwrap();
+            assert!(following.selector.matches(&BTreeMap::new()), "{podstate}");
+        }
+        let why = Following::read(&json!({"when": "ready", "selector": "app=web"})).unwrap_err();
+        assert!(why.starts_with("spec.trigger.podstate.selector: has to be an object"), "{why}");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(super) struct Resource {
     pub(super) version: u64,
     /// Somebody deleted it.
     pub(super) deleting: bool,
+    /// Its spec is nested too deep to be read: it is as if there was none.
+    pub(super) is_unread: bool,
     pub(super) strategy: Strategy,
     pub(super) follows_config: bool,
     pub(super) concurrency: Concurrency,
@@ -170,6 +172,7 @@ impl Resource {
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
             deleting: metadata.deletion_timestamp.is_some(),
+            is_unread: false,
             strategy: strategy(&spec["trigger"]["strategy"]),
             follows_config: spec["updateOnConfigChange"] == true,
             concurrency: Concurrency::deserialize(&spec["concurrencyPolicy"]).unwrap_or_default(),
@@ -178,7 +181,10 @@ impl Resource {
                 .filter(|_| dialect == Dialect::ExtendedJob)
                 .map(|read| read.map(Box::new)),
             limits: Limits::of(spec),
-            ttl: spec["template"]["spec"][TTL].as_u64().filter(|_| dialect.is_of_job(spec)),
+            ttl: spec["template"]["spec"][TTL]
+                .as_u64()
+                .filter(|_| dialect.is_of_job(spec))
+                .map(longest),
             record,
             status,
             was_anothers,
@@ -249,6 +255,11 @@ impl Resource {
     pub(super) fn is_open(&self, id: u64) -> bool {
         self.record.open.iter().any(|run: &Run| run.id == id) && self.ended(id).is_none()
     }
+}
+
+/// What an API server takes of seconds: what is longer is as good as for ever.
+fn longest(seconds: u64) -> u64 {
+    seconds.min(i32::MAX.unsigned_abs().into())
 }
 
 fn strategy(value: &Value) -> Strategy {

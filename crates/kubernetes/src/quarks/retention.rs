@@ -73,7 +73,10 @@ pub(super) fn disposals(
             },
             true if job.takes_pods => Disposal::TakesPods,
             true => Disposal::LeavesPods,
-            false if job.goes_on() && job.end.is_none() => Disposal::Ends,
+            false if job.goes_on() && job.end.is_none() => match job.told {
+                false => Disposal::Ends,
+                true => continue,
+            },
             false => match expires(resource, job) {
                 Some(disposal) => disposal,
                 None => continue,
@@ -179,6 +182,7 @@ mod tests {
             takes_pods: false,
             lingers: false,
             outlasted: false,
+            told: false,
             expires: false,
         }
     }
@@ -260,6 +264,10 @@ mod tests {
             assert_eq!(found.get(&4), Some(&Disposal::Ends));
             assert_eq!(found.get(&5), Some(&Disposal::TakesPods));
         }
+        jobs.get_mut(&4).unwrap().told = true;
+        assert_eq!(disposals(&resource(json!({}), &ENDS), &jobs).get(&4), None, "it is told once");
+        let limited = resource(json!({"failedJobsHistoryLimit": 0}), &ENDS);
+        assert_eq!(disposals(&limited, &jobs).get(&4), Some(&Disposal::TakesPods), "and may go");
     }
 
     #[test]

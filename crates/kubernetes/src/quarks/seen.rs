@@ -59,6 +59,8 @@ pub(super) struct SeenJob {
     pub(super) outlasted: bool,
     /// Kubernetes removes it some time after its end, or was told to.
     pub(super) expires: bool,
+    /// Its run is over, and Kubernetes was told to end what goes on in its pods.
+    pub(super) told: bool,
 }
 
 /// How a Job ended.
@@ -101,6 +103,7 @@ impl SeenJob {
             lingers: false,
             outlasted: false,
             expires: spec.ttl_seconds_after_finished.is_some(),
+            told: false,
         })
     }
 }

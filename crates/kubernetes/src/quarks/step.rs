@@ -6,11 +6,10 @@ use std::time::Duration;
 use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait, decide};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{
-    Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
-};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
 
+use super::document::Document;
 use super::look::Look;
 use super::resource::{RUNS, Resource, Written, word};
 use super::retention::Disposal;
@@ -42,6 +41,7 @@ impl Controller {
             if decision.actions.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
             }
+            let mut unmade = None;
             for action in decision.actions {
                 // Another may lead by now.
                 if !self.leads() {
@@ -51,10 +51,18 @@ impl Controller {
                     action,
                     Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
                 );
+                let tidies = matches!(action, Action::Remove(run) if self.has_ended(key, run));
                 match self.execute(key, &resource, action).await {
                     // What follows is decided by what it is now.
-                    Ok(()) if writes_it => break,
+                    Ok(()) if writes_it => {
+                        unmade = None;
+                        break;
+                    }
                     Ok(()) => {}
+                    // What is over, is to go and stays keeps nothing from being run.
+                    Err(error) if tidies && !matches!(error, CallError::Conflict) => {
+                        unmade = Some(error);
+                    }
                     // Somebody else wrote: what is known of it is old.
                     Err(CallError::Conflict) => {
                         if self.refresh(key).await.is_err() {
@@ -65,8 +73,18 @@ impl Controller {
                     Err(error) => return self.failed(key, &resource, error).await,
                 }
             }
+            if let Some(error) = unmade {
+                return self.failed(key, &resource, error).await;
+            }
         }
         Ok(Some(Duration::ZERO))
+    }
+
+    /// Whether nothing goes on any more in the Job of a run.
+    fn has_ended(&self, key: &Key, run: u64) -> bool {
+        let table = self.table();
+        let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
+        job.is_some_and(|job| job.end.is_some() && !job.goes_on())
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
@@ -165,8 +183,14 @@ impl Controller {
         if let CallError::Refused(why) | CallError::Forbidden(why) | CallError::Invalid(why) =
             &error
         {
-            // It is tried again, and said then if it is not now.
-            let _ = self.tell(key, resource, Some(&format!("the API server refuses: {why}"))).await;
+            let words = format!("the API server refuses: {why}");
+            let told = resource.status.waits.as_deref().map(gist);
+            // It is tried again, and said then if it is not now. To say it anew for a number in it would be news, for
+            // which it is tried at once.
+            let words = status::short(&words);
+            if told != Some(gist(&words)) {
+                let _ = self.tell(key, resource, Some(&words)).await;
+            }
         }
         Err(())
     }
@@ -222,12 +246,12 @@ impl Controller {
         }
     }
 
-    fn resources(&self, key: &Key) -> Api<DynamicObject> {
+    fn resources(&self, key: &Key) -> Api<Document> {
         Api::namespaced_with(self.client.clone(), &key.namespace, &key.dialect.resource())
     }
 
-    fn learn(&self, key: &Key, object: &DynamicObject) {
-        if let Some(resource) = Resource::of(key.dialect, object) {
+    fn learn(&self, key: &Key, document: &Document) {
+        if let Some(resource) = document.read(key.dialect) {
             let keys = self.table().learn(resource);
             self.queue.push(keys.into_iter().filter(|other| other != key));
         }
@@ -237,7 +261,7 @@ impl Controller {
     pub(super) async fn refresh(&self, key: &Key) -> Result<(), CallError> {
         let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         match find(self.resources(key).get(&key.name)).await? {
-            Some(object) => self.learn(key, &object),
+            Some(document) => self.learn(key, &document),
             None => known.into_iter().for_each(|known| self.table().forget_one(key, &known.uid)),
         }
         Ok(())
@@ -261,10 +285,10 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
-        patched: Result<DynamicObject, CallError>,
+        patched: Result<Document, CallError>,
     ) -> Result<(), CallError> {
         match patched {
-            Ok(object) => self.learn(key, &object),
+            Ok(document) => self.learn(key, &document),
             // It is gone, and so is all that was to be done.
             Err(CallError::NotFound) => self.table().forget_one(key, &resource.uid),
             Err(error) => return Err(error),
@@ -367,9 +391,16 @@ impl Controller {
                 let patch = json!({
                     "metadata": {"uid": &*job.uid}, "spec": {"activeDeadlineSeconds": 1},
                 });
-                call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)))
-                    .await
-                    .map(drop)
+                let patched =
+                    call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)))
+                        .await;
+                return match patched {
+                    Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
+                        self.table().ends(key, &job);
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                };
             }
             Disposal::LeavesPods | Disposal::TakesPods => {
                 let policy = match disposal {
@@ -455,6 +486,12 @@ impl Controller {
     }
 }
 
+/// Words without what is another each time: ports, ids, times.
+fn gist(words: &str) -> String {
+    let pieces = words.split_inclusive(|character: char| !character.is_alphanumeric());
+    pieces.filter(|piece| !piece.contains(|character: char| character.is_ascii_digit())).collect()
+}
+
 /// What the API server refuses of a record is that it has no room for it, among annotations, which pods take.
 fn with_remedy(error: CallError, record: &Record) -> CallError {
     let pods = record.pods.as_ref().map_or(0, |known| known.pods.len() + known.due.len());
@@ -471,4 +508,21 @@ fn with_remedy(error: CallError, record: &Record) -> CallError {
 fn timestamp(millis: u64) -> Timestamp {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gist;
+
+    #[test]
+    fn what_is_another_each_time_is_no_news() {
+        let refused = |port: u32, id: &str| {
+            format!(
+                "failed calling webhook: read tcp 10.0.0.7:{port}->10.1.0.3:443: reset (request {id})"
+            )
+        };
+        assert_eq!(gist(&refused(51234, "5f-aa01")), gist(&refused(40001, "77-bc92")));
+        assert_ne!(gist(&refused(51234, "5f")), gist("exceeded quota: jobs, used: 1, limited: 1"));
+        assert_ne!(gist("secret a is missing"), gist("secret b is missing"));
+    }
 }

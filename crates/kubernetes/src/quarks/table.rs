@@ -343,13 +343,16 @@ impl Table {
         let same = known.filter(|known| known.uid == uid);
         // A server that knows no such thing keeps no word of it, however often it is told.
         let expires = job.expires || same.is_some_and(|known| known.expires);
+        let told = same.is_some_and(|known| known.told);
         // What a watch has yet to say of one that was deleted would have it deleted again.
         let deleting = job.deleting || same.is_some_and(|known| known.deleting);
         let is_settled = entry.resource.as_ref().is_some_and(|it| it.is_over(job.run));
         let is_other = |known: &Arc<str>| is_settled && *known != uid;
         let late = known.is_some_and(|known| known.late || is_other(&known.uid))
             || entry.past.get(&job.run).is_some_and(is_other);
-        entry.jobs.insert(job.run, SeenJob { lingers, outlasted, expires, deleting, late, ..job });
+        entry
+            .jobs
+            .insert(job.run, SeenJob { lingers, outlasted, expires, told, deleting, late, ..job });
         self.owners.insert(Arc::clone(&uid), key.clone());
         if self.is_over(&key, &uid) {
             let pods = self.pods.remove(&uid).unwrap_or_default();

@@ -43,7 +43,7 @@ impl Controller {
                     self.assert_open(resource, job).await?;
                 }
                 Step::Take(_) if takes => {
-                    let why = "is left of one of this name that is gone, and does not go: has it finalizers?";
+                    let why = "is deleted, and does not go: has it finalizers?";
                     return Err(CallError::Refused(format!("{}/{name} {why}", wanted.kind.word())));
                 }
                 Step::Take(left) => {
@@ -55,10 +55,21 @@ impl Controller {
                 }
                 _ => {}
             }
-            let written = match wanted.kind {
-                Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
-                _ => self.put(resource, &name, step, Object::of_secret).await,
+            // A version that is made after another has kept a later run would be the newest. So it is made while nobody
+            // else may act, or not at all.
+            let left = self.leads_for();
+            let late = || CallError::NoAnswer("another may lead by now".to_owned());
+            if left.is_zero() {
+                return Err(late());
+            }
+            let put = async {
+                match wanted.kind {
+                    Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
+                    _ => self.put(resource, &name, step, Object::of_secret).await,
+                }
             };
+            let written = tokio::time::timeout(left, put).await;
+            let written = written.unwrap_or_else(|_| Err(late()));
             match written {
                 Ok(object) => {
                     object.into_iter().for_each(|object| self.learn_object(&object));

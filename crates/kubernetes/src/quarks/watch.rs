@@ -9,7 +9,7 @@ use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{self as core, ConfigMap, Namespace, Pod, Secret};
 use kube::Resource as _;
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 
 use super::Controller;
 use super::dialect::{Dialect, TRIGGERED};
+use super::document::Document;
 use super::held::Object;
 use super::install::installed;
 use super::peers::Peer;
 use super::reference::Kind;
-use super::resource::Resource;
 use super::seen::SeenPod;
 use super::table::{Key, Table, Watched};
 use crate::calls::Again;
@@ -64,21 +64,21 @@ struct OfConfigMaps;
 #[derive(Clone, Copy)]
 struct OfSecrets;
 
-impl Follows<DynamicObject> for OfResources {
+impl Follows<Document> for OfResources {
     fn what(self) -> Watched {
         Watched::Resources(self.0)
     }
 
     type Id = Key;
 
-    fn learn(self, table: &mut Table, object: &DynamicObject) -> (Option<Key>, Vec<Key>) {
-        let keys = Resource::of(self.0, object).map(|resource| table.learn(resource));
+    fn learn(self, table: &mut Table, document: &Document) -> (Option<Key>, Vec<Key>) {
+        let keys = document.read(self.0).map(|resource| table.learn(resource));
         let keys = keys.unwrap_or_default();
         (keys.first().cloned(), keys)
     }
 
-    fn forget(self, table: &mut Table, object: &DynamicObject) -> Vec<Key> {
-        let gone = Resource::of(self.0, object);
+    fn forget(self, table: &mut Table, document: &Document) -> Vec<Key> {
+        let gone = document.read(self.0);
         gone.into_iter().for_each(|gone| table.forget_one(&gone.key(), &gone.uid));
         Vec::new()
     }
@@ -279,7 +279,7 @@ impl Controller {
         let all = || watcher::Config::default().page_size(PAGE);
         let ours = || all().labels(TRIGGERED);
         for dialect in Dialect::ALL {
-            let resources: Api<DynamicObject> = match scope {
+            let resources: Api<Document> = match scope {
                 Some(namespace) => {
                     Api::namespaced_with(self.client.clone(), namespace, &dialect.resource())
                 }
@@ -451,13 +451,13 @@ mod tests {
 
     #[test]
     fn one_that_was_made_anew_is_not_forgotten_with_the_one_before() {
-        let of = |uid: &str, version: &str| -> DynamicObject {
-            serde_json::from_value(serde_json::json!({
+        let of = |uid: &str, version: &str| -> Document {
+            let document = serde_json::json!({
                 "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
                 "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
                 "spec": {},
-            }))
-            .unwrap()
+            });
+            serde_json::from_str(&document.to_string()).unwrap()
         };
         let follows = OfResources(Dialect::QuarksJob);
         let mut table = Table::new(2, b"key");

@@ -57,7 +57,8 @@ fn plain(known: Option<&Object>, resource: &Resource, wanted: &Wanted) -> Result
     }
     let marks = Marks { labels: wanted.labels.clone(), annotations };
     let Some(known) = known else { return Ok(Step::Create(object(name, &marks, wanted, owner))) };
-    if known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
+    // To write over what is deleted, and held, would let it go.
+    if known.going || known.is_owned_by_another_called(&resource.maker(), &resource.uid) {
         return Ok(Step::Take(known.clone()));
     }
     let is_owned = known.is_owned_by(&resource.uid) == wanted.owned;
@@ -104,7 +105,8 @@ fn next_version(
                 && agrees(&marks.annotations, &wanted.annotations)
         };
         // What one has left that is gone goes, too.
-        let stays = !known.is_owned_by_another_called(&resource.maker(), &resource.uid);
+        let is_left = known.is_owned_by_another_called(&resource.maker(), &resource.uid);
+        let stays = !known.going && !is_left;
         if stays && known.holds(&wanted.data) && known.marks().is_some_and(marked) {
             return (format!("{base}-v{version}"), Step::Nothing);
         }

@@ -143,11 +143,8 @@ impl Shared {
     }
 }
 
-/// Makes the ConfigMap of an agent, unless it is there.
-pub(crate) async fn make(
-    config_maps: &Api<ConfigMap>,
-    agent: &PackedAgent,
-) -> Result<(), CallError> {
+/// The ConfigMap of an agent, as it is to be.
+pub(crate) fn config_map(agent: &PackedAgent) -> Result<ConfigMap, CallError> {
     let name = agent.name();
     let labels = json!({names::MANAGED_BY.0: names::MANAGED_BY.1, names::KEEPS: KEEPS_AGENT});
     let map = json!({"metadata": {"name": name, "labels": labels}, "immutable": true});
@@ -155,6 +152,15 @@ pub(crate) async fn make(
         serde_json::from_value(map).map_err(|error| CallError::Refused(error.to_string()))?;
     let content = ByteString(agent.content().to_vec());
     map.binary_data = Some([(AGENT_KEY.to_owned(), content)].into());
+    Ok(map)
+}
+
+/// Makes it, unless it is there.
+pub(crate) async fn make(
+    config_maps: &Api<ConfigMap>,
+    agent: &PackedAgent,
+) -> Result<(), CallError> {
+    let (name, map) = (agent.name(), config_map(agent)?);
     match call(config_maps.create(&PostParams::default(), &map)).await {
         Ok(_) => return Ok(()),
         Err(CallError::Exists) => {}

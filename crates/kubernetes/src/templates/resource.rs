@@ -10,7 +10,8 @@ use template::ready;
 
 use super::names::FINALIZER;
 use super::requester::Requester;
-use super::seen::{SeenInstance, part};
+use super::seen::SeenInstance;
+use crate::deep::{TOO_DEEP, part};
 
 /// What tells one from others: of its name there may be another, later.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,7 +89,7 @@ impl Instance {
     /// If not: what to do about it.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.is_unreadable {
-            true => Err("spec: is nested more than 127 levels deep: make it flatter".to_owned()),
+            true => Err(format!("spec: {TOO_DEEP}")),
             false => self.timeout().map(drop),
         }
     }

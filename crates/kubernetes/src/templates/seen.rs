@@ -1,7 +1,4 @@
-//! Resources of others as they are read: nothing that somebody has put into one keeps the others from being read.
-//!
-//! A document may be nested deeper than our decoder goes. It would refuse the whole list that one is in, so parts are
-//! taken as text first, and each is read alone.
+//! Templates and their instances as they are read: in parts, of which one that cannot be read hides no other.
 
 use std::borrow::Cow;
 
@@ -13,11 +10,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::names::{GROUP, Kind, VERSION};
+use crate::deep::{self, part};
 
 /// A TemplateInstance, its parts as text.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeenInstance {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "deep::metadata")]
     pub(super) metadata: ObjectMeta,
     #[serde(default)]
     pub(super) spec: Option<Box<RawValue>>,
@@ -28,7 +26,7 @@ pub(super) struct SeenInstance {
 /// A Template, its parts as text.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeenTemplate {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "deep::metadata")]
     pub(super) metadata: ObjectMeta,
     #[serde(default)]
     message: Option<Box<RawValue>>,
@@ -40,19 +38,13 @@ pub(super) struct SeenTemplate {
     labels: Option<Box<RawValue>>,
 }
 
-/// A part; `None` if it is nested too deep.
-pub(super) fn part(raw: Option<&RawValue>) -> Option<Value> {
-    raw.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())
-}
-
 impl SeenTemplate {
     /// The whole of it; `None` if it is nested too deep.
     pub(super) fn document(&self) -> Option<Value> {
         let mut document = Map::new();
         document.insert("apiVersion".to_owned(), json!(format!("{GROUP}/{VERSION}")));
         document.insert("kind".to_owned(), json!(Kind::Template.name()));
-        let metadata = ObjectMeta { managed_fields: None, ..self.metadata.clone() };
-        document.insert("metadata".to_owned(), serde_json::to_value(metadata).ok()?);
+        document.insert("metadata".to_owned(), serde_json::to_value(&self.metadata).ok()?);
         for (name, raw) in [
             ("message", &self.message),
             ("objects", &self.objects),

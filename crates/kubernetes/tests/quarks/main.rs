@@ -17,6 +17,7 @@ mod edits;
 mod extended;
 mod forged;
 mod harness;
+mod hostile;
 mod injected;
 mod manifest;
 mod mesh;
