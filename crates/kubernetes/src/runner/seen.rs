@@ -3,7 +3,7 @@
 use agent::{Error, Message};
 use engine::names::RunName;
 use engine::record::Key;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,11 @@ use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use crate::nodes::{is_silent, is_unheard};
 use crate::warnings::{MOUNTS, Warned};
+
+/// Why Kubernetes gives up a Job whose time is up.
+const OVER: &str = "DeadlineExceeded";
+/// What is said of a pod that failed and has no more to say.
+pub(super) const UNKNOWN: &str = "its pod failed, and how its broker ended is not known";
 
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,10 +185,14 @@ impl SeenJob {
             let conditions = job.status.as_ref()?.conditions.as_ref()?;
             conditions.iter().find(|it| it.type_ == type_ && it.status == "True")
         };
-        let failed = condition("Failed").map(|condition| {
+        let said = |condition: &JobCondition| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             (text(&condition.reason), text(&condition.message))
-        });
+        };
+        // From 1.31 on it has failed only when all of its pods have ended; that its time is up is said before.
+        let is_over_time = |(reason, _): &(String, String)| reason == OVER;
+        let failed = condition("Failed").map(said);
+        let failed = failed.or_else(|| condition("FailureTarget").map(said).filter(is_over_time));
         let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         let lifetime = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         Some(Self {
@@ -233,7 +242,7 @@ impl SeenJob {
     /// What Kubernetes says, if it gave the Job up because its time is up.
     pub(super) fn over_time(&self) -> Option<&str> {
         let (reason, said) = self.failed.as_ref()?;
-        (reason == "DeadlineExceeded").then_some(said.as_str())
+        (reason == OVER).then_some(said.as_str())
     }
 
     /// Whether that is why its pods go, as far as it can be known: it says so a moment later.
@@ -368,9 +377,7 @@ fn stage(status: &PodStatus) -> Stage {
         }
         // The kubelet is not there any more to say how it ended.
         Some(ContainerState { running: Some(_), .. }) if over => {
-            Stage::Failed(of_pod.unwrap_or_else(|| {
-                "its pod failed, and how its broker ended is not known".to_owned()
-            }))
+            Stage::Failed(of_pod.unwrap_or_else(|| UNKNOWN.to_owned()))
         }
         Some(ContainerState { running: Some(_), .. }) => Stage::Running,
         _ if over => failed(status, agent, of_pod),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::seen::{End, Ended, SeenJob, SeenPod, Stage, Warning};
+use super::seen::{End, Ended, SeenJob, SeenPod, Stage, UNKNOWN, Warning};
 use super::watch::Seen;
 use crate::nodes::{self, MAKES, UNHEARD};
 
@@ -94,7 +94,10 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
             Standing::Going { said: silent.or(deleted), broker: true }
         }
         Stage::NeverBegan(why) if !pod.began => Standing::NeverBegan(why.clone()),
-        Stage::NeverBegan(why) | Stage::Failed(why) => Standing::Lost(why.clone()),
+        // What its kubelet once said of its container it has forgotten.
+        Stage::NeverBegan(_) if job.deleted || job.going => Standing::Lost(gone(job)),
+        Stage::NeverBegan(_) => Standing::Lost(UNKNOWN.to_owned()),
+        Stage::Failed(why) => Standing::Lost(why.clone()),
         Stage::Ended(end) => Standing::Lost(without_message(end)),
     }
 }

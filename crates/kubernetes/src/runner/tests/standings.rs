@@ -77,6 +77,18 @@ fn late_job() -> SeenJob {
     with_condition("Failed", "DeadlineExceeded", said)
 }
 
+/// As from 1.31 on, until all of its pods have ended.
+fn target() -> SeenJob {
+    let said = "Job was active longer than specified deadline";
+    with_condition("FailureTarget", "DeadlineExceeded", said)
+}
+
+/// One that ran, as its status told before.
+fn forgotten() -> SeenPod {
+    let made = of("Failed", &installed(), &waiting("PodInitializing", ""));
+    SeenPod { began: true, ..pod("a", &made) }
+}
+
 fn annotated(name: &str, value: &str) -> SeenJob {
     job(&json!({"metadata": {"annotations": {name: value}}}))
 }
@@ -350,6 +362,16 @@ fn when_its_time_is_up() {
         (case("is over", late_job(), vec![gone(pod("a", &running()))]), "timed out", said),
         (case("seen by another", late_job(), vec![]), "timed out", said),
         (
+            case("1.31: its pod has ended first", target(), vec![pod("a", &killed())]),
+            "timed out",
+            said,
+        ),
+        (
+            case("1.31: is ended", target(), vec![deleted(pod("a", &running()))]),
+            "goes on",
+            "it is being ended",
+        ),
+        (
             Case {
                 age: 600,
                 ..case("gone before the Job says so", made(), vec![gone(pod("a", &running()))])
@@ -454,6 +476,16 @@ fn when_its_job_is_deleted() {
             "its Job was deleted",
         ),
         (case("no pod", deleted_job(), vec![]), "lost", "its Job was deleted"),
+        (
+            case("its kubelet forgot it", deleted_job(), vec![forgotten()]),
+            "lost",
+            "its Job was deleted",
+        ),
+        (
+            case("its kubelet alone forgot it", made(), vec![forgotten()]),
+            "lost",
+            "its pod failed, and how its broker ended is not known",
+        ),
         (
             case("in the foreground", going(), vec![deleted(pod("a", &running()))]),
             "runs",
