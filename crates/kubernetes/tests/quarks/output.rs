@@ -204,8 +204,19 @@ async fn d6_output_is_kept_of_what_kubernetes_takes_away_when_it_gives_up() {
             job.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
             town.create(name, spec).await;
         }
+        // A kubelet of 1.20 removes a container now and then before it has said how it ended: then nobody can know.
+        let is_forgotten = |run: &Value| {
+            let message = run["message"].as_str().unwrap_or_default();
+            message.contains("ContainerStatusUnknown")
+        };
         for (name, reason) in [("again", "BackoffLimitExceeded"), ("late", "DeadlineExceeded")] {
-            let run = town.ended(name, 1).await;
+            let mut run = town.ended(name, 1).await;
+            for next in 2..5 {
+                if is_forgotten(&run) {
+                    town.trigger(name, "now").await;
+                    run = town.ended(name, next).await;
+                }
+            }
             assert_eq!((&run["reason"], &run["made"]), (&json!(reason), &json!([name])), "{run}");
             assert_eq!(town.data(name).await["foo"], "1");
         }
