@@ -16,6 +16,7 @@ mod counts;
 mod deeds;
 mod definition;
 mod dialect;
+mod dispose;
 mod document;
 mod ending;
 mod held;

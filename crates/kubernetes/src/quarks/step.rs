@@ -6,17 +6,16 @@ use std::time::Duration;
 use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait, decide};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::document::Document;
 use super::look::Look;
 use super::resource::{RUNS, Resource, Written, word};
-use super::retention::Disposal;
 use super::seen::SeenJob;
 use super::table::Key;
 use super::trouble::Trouble;
-use super::{Controller, lint, manifest, naming, status};
+use super::{Controller, lint, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::resources::time;
 
@@ -358,70 +357,6 @@ impl Controller {
                  kept; apply it, `manciple crds`, or start with --apply-crd",
                 key.dialect.kind()
             ))),
-        }
-    }
-
-    /// Its Job goes, or at least what goes on in it.
-    async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
-        let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
-        let Some(job) = job else { return Ok(()) };
-        // Whoever leads since then may have heard that the run is over before it heard of its pods.
-        if job.outlasted && job.end.is_none() {
-            let pods = self.pods_of(&job).await?;
-            self.table().outlasted_by(key, &job, &pods);
-        }
-        let Some(disposal) = self.table().disposal(key, run) else { return Ok(()) };
-        let jobs = self.api::<Job>(&key.namespace);
-        let done = match disposal {
-            Disposal::Expires(ttl) => {
-                let patch = json!({"metadata": {"uid": &*job.uid}, "spec": {manifest::TTL: ttl}});
-                let patched =
-                    call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)))
-                        .await;
-                return match patched {
-                    Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
-                        self.table().expires(key, &job);
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                };
-            }
-            Disposal::Ends => {
-                // Kubernetes ends its pods then.
-                let patch = json!({
-                    "metadata": {"uid": &*job.uid}, "spec": {"activeDeadlineSeconds": 1},
-                });
-                let patched =
-                    call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)))
-                        .await;
-                return match patched {
-                    Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
-                        self.table().ends(key, &job);
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                };
-            }
-            Disposal::LeavesPods | Disposal::TakesPods => {
-                let policy = match disposal {
-                    Disposal::LeavesPods => PropagationPolicy::Orphan,
-                    _ => PropagationPolicy::Background,
-                };
-                let this = Preconditions { uid: Some(job.uid.to_string()), resource_version: None };
-                let params = DeleteParams {
-                    preconditions: Some(this),
-                    propagation_policy: Some(policy),
-                    ..DeleteParams::default()
-                };
-                call(jobs.delete(&job.name, &params)).await.map(drop)
-            }
-        };
-        match done {
-            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
-                self.table().goes(key, &job);
-                Ok(())
-            }
-            Err(error) => Err(error),
         }
     }
 

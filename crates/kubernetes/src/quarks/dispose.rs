@@ -1,0 +1,65 @@
+//! What becomes of the Job of a run that is over: it goes, or is told how long it may stay, or what goes on in it ends.
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use serde_json::{Value, json};
+
+use super::retention::Disposal;
+use super::seen::SeenJob;
+use super::table::{Key, Table};
+use super::{Controller, manifest};
+use crate::calls::{CallError, call};
+
+impl Controller {
+    /// Its Job goes, or at least what goes on in it.
+    pub(super) async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
+        let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
+        let Some(job) = job else { return Ok(()) };
+        // Whoever leads since then may have heard that the run is over before it heard of its pods.
+        if job.outlasted && job.end.is_none() {
+            let pods = self.pods_of(&job).await?;
+            self.table().outlasted_by(key, &job, &pods);
+        }
+        let Some(disposal) = self.table().disposal(key, run) else { return Ok(()) };
+        let (done, note): (_, fn(&mut Table, &Key, &SeenJob)) = match disposal {
+            Disposal::Expires(ttl) => {
+                (self.tell_job(&job, &json!({manifest::TTL: ttl})).await, Table::expires)
+            }
+            // Kubernetes ends its pods then.
+            Disposal::Ends => {
+                (self.tell_job(&job, &json!({"activeDeadlineSeconds": 1})).await, Table::ends)
+            }
+            Disposal::LeavesPods => {
+                (self.delete_job(&job, PropagationPolicy::Orphan).await, Table::goes)
+            }
+            Disposal::TakesPods => {
+                (self.delete_job(&job, PropagationPolicy::Background).await, Table::goes)
+            }
+        };
+        match done {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
+                note(&mut self.table(), key, &job);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Of this one, and no other of its name.
+    async fn tell_job(&self, job: &SeenJob, spec: &Value) -> Result<(), CallError> {
+        let patch = json!({"metadata": {"uid": &*job.uid}, "spec": spec});
+        let jobs = self.api::<Job>(&job.namespace);
+        call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
+    }
+
+    /// The same.
+    async fn delete_job(&self, job: &SeenJob, policy: PropagationPolicy) -> Result<(), CallError> {
+        let this = Preconditions { uid: Some(job.uid.to_string()), resource_version: None };
+        let params = DeleteParams {
+            preconditions: Some(this),
+            propagation_policy: Some(policy),
+            ..DeleteParams::default()
+        };
+        call(self.api::<Job>(&job.namespace).delete(&job.name, &params)).await.map(drop)
+    }
+}
