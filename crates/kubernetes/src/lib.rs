@@ -33,6 +33,7 @@ mod split;
 mod store;
 pub mod syntax;
 pub mod templates;
+mod versions;
 mod warnings;
 
 pub use self::client::{ClientError, client, of_credentials};

@@ -81,16 +81,12 @@ use crate::queue::{Queue, take_turns};
 use crate::runner::keys::{KeyError, Keys};
 use crate::runner::{Delivery, agents};
 use crate::server_time::ServerTime;
+use crate::versions::has_native_sidecars;
 
 /// How many are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
 /// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as can be.
 const LARGE: usize = 4;
-/// The first minor version of Kubernetes 1 all of whose kubelets end sidecars by themselves: those of 1.29 do, and a
-/// kubelet may be three versions older than the API server (<https://kubernetes.io/releases/version-skew-policy>). An
-/// older one would never end a sidecar, or not take its pod.
-const NATIVE_SIDECARS: u32 = 29 + 3;
-
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -213,7 +209,7 @@ impl Controller {
         let keys = Keys::open(client.clone(), &settings.namespace, &settings.name).await?;
         let version = client.apiserver_version().await;
         let version = version.map_err(|error| QuarksError::Version(error.to_string()))?;
-        let native_sidecars = knows_sidecars(&version.major, &version.minor);
+        let native_sidecars = has_native_sidecars(&version);
         tracing::info!(version = version.git_version, native_sidecars, "the API server");
         let dialects = install::installed(&client).await;
         let dialects = dialects.map_err(|error| QuarksError::Version(error.to_string()))?;
@@ -319,37 +315,5 @@ impl Controller {
         K::DynamicType: Default,
     {
         Api::namespaced(self.client.clone(), namespace)
-    }
-}
-
-/// Providers write `29+`.
-fn knows_sidecars(major: &str, minor: &str) -> bool {
-    let number = |text: &str| -> Option<u32> {
-        text.trim_end_matches(|character: char| !character.is_ascii_digit()).parse().ok()
-    };
-    match (number(major), number(minor)) {
-        (Some(1), Some(minor)) => minor >= NATIVE_SIDECARS,
-        (Some(major), Some(_)) => major > 1,
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests_of_versions {
-    use super::knows_sidecars;
-
-    #[test]
-    fn a_native_sidecar_is_for_servers_whose_oldest_kubelets_know_it() {
-        for (major, minor, known) in [
-            ("1", "20", false),
-            ("1", "29", false),
-            ("1", "31+", false),
-            ("1", "32", true),
-            ("1", "33+", true),
-            ("2", "0", true),
-            ("", "", false),
-        ] {
-            assert_eq!(knows_sidecars(major, minor), known, "{major}.{minor}");
-        }
     }
 }

@@ -23,10 +23,6 @@ const OVER: Duration = Duration::from_secs(20);
 const BEGUN: Duration = Duration::from_secs(10);
 /// How long a question may take that only makes a message better.
 const QUICK: Duration = Duration::from_secs(3);
-/// How long after its time a pod may still be there, in seconds.
-const LATE: i64 = 2;
-/// How long after its time a pod that never began is taken for one that never will.
-const NEVER: i64 = 8;
 
 impl Shared {
     /// A pod that somebody takes away is followed by another on servers before 1.29, which would do the work a
@@ -162,30 +158,6 @@ impl Shared {
             }
         };
         let _ = tokio::time::timeout(BEGUN, begun).await;
-    }
-
-    /// A kubelet of 1.20 takes a pod that is deleted in the moment in which its container begins for one that
-    /// has ended, and leaves it alone until the pod changes: it is deleted again; for good, if it never began.
-    /// One whose broker cannot have begun has nothing to end politely.
-    pub(super) async fn remind(&self, seen: &Seen) -> Result<(), CallError> {
-        // Nobody is there to be reminded on a node that is silent.
-        for pod in seen.pods.iter().filter(|pod| !pod.gone && !pod.silent) {
-            let since = |time: Option<i64>| time.map_or(0, |time| self.now().saturating_sub(time));
-            let (late, asked) = (since(pod.going), since(pod.asked));
-            let grace = match pod.stage {
-                Stage::Waiting(_) if !pod.begins && asked > LATE => 0,
-                Stage::Waiting(_) if late > NEVER => 0,
-                Stage::Running | Stage::Waiting(_) if late > LATE => 1,
-                _ => continue,
-            };
-            let params =
-                DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
-            match call(self.pods(&pod.namespace).delete(&pod.name, &params)).await {
-                Ok(_) | Err(CallError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     async fn patch(

@@ -16,6 +16,7 @@ mod making;
 mod manifest;
 mod mounts;
 mod progress;
+mod reminding;
 mod report;
 mod seen;
 mod settings;
@@ -58,6 +59,7 @@ use crate::calls::{Again, CallError, call, find};
 use crate::names;
 use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
+use crate::versions::forgets_pods;
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
@@ -85,6 +87,8 @@ struct Shared {
     key_rotation: Duration,
     linger: Duration,
     keys: Keys,
+    /// Whether a kubelet may leave alone what was deleted while it was made.
+    forgets_pods: bool,
     known: Arc<Known>,
     followed: Followed,
     mounts: Mounts,
@@ -143,6 +147,8 @@ impl JobRunner {
         let (client, time) = ServerTime::of(&client, &home);
         let keys = Keys::open(client.clone(), &home, &base.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
+        let version = client.apiserver_version().await;
+        let forgets_pods = version.is_ok_and(|version| forgets_pods(&version));
         let shared = Arc::new(Shared {
             client,
             time,
@@ -154,6 +160,7 @@ impl JobRunner {
             key_rotation: base.key_rotation,
             linger: base.linger,
             keys,
+            forgets_pods,
             known: Arc::default(),
             followed: Followed::default(),
             mounts: Mounts::default(),

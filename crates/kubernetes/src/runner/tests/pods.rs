@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::reminding::reminder;
 use super::super::seen::{End, SeenPod, Stage};
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
-use super::{REPORT, pod};
+use super::{MADE, REPORT, deleted, pod};
 
 /// In a word, and what is said of it.
 fn stage(status: &Value) -> (&'static str, String) {
@@ -285,5 +286,33 @@ fn a_broker_begins_next_once_nothing_has_to_end_before_it() {
     ];
     for (name, spec, status, expected) in cases {
         assert_eq!(begins(&spec, status), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_pod_is_deleted_for_good_only_where_it_cannot_begin() {
+    // It was told at 14 to be gone at 20.
+    let told = |status| deleted(pod("a", &status));
+    let begins = || told(of("Pending", &installed(), &waiting("ContainerCreating", "")));
+    let is_made = || told(installing());
+    let runs = || told(running());
+    let nowhere = || SeenPod { node: None, begins: false, ..told(json!({"phase": "Pending"})) };
+    for (name, pod, after, kubelets_forget, kubelets_do_not) in [
+        ("not told", pod("a", &running()), 100, None, None),
+        ("runs, in time", runs(), 22, None, None),
+        ("runs, late", runs(), 23, Some(1), Some(1)),
+        ("runs, later", runs(), 100, Some(1), Some(1)),
+        ("about to begin, in time", begins(), 22, None, None),
+        ("about to begin, late", begins(), 23, Some(1), Some(1)),
+        ("never began", begins(), 29, Some(0), Some(1)),
+        ("cannot have begun, in time", is_made(), 16, None, None),
+        ("cannot have begun", is_made(), 17, Some(0), None),
+        ("cannot have begun, late", is_made(), 23, Some(0), Some(1)),
+        ("has no node", nowhere(), 17, Some(0), Some(0)),
+        ("is gone", SeenPod { gone: true, ..runs() }, 100, None, None),
+        ("is silent", SeenPod { silent: true, ..runs() }, 100, None, None),
+    ] {
+        assert_eq!(reminder(&pod, MADE + after, true), kubelets_forget, "{name}");
+        assert_eq!(reminder(&pod, MADE + after, false), kubelets_do_not, "{name}");
     }
 }
