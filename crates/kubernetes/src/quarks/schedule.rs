@@ -92,11 +92,45 @@ impl Times {
                 "spec.trigger.timeZone: {zone} is no zone of the IANA time zone database, as Europe/Vienna is"
             ));
         }
-        // As a CronJob takes it.
-        let any = |field: &str| if field == "?" { "*" } else { field }.to_owned();
-        let fields: Vec<String> = fields.into_iter().map(any).collect();
+        let fields: Vec<String> =
+            fields.into_iter().enumerate().map(as_a_cron_job).collect::<Result<_, _>>()?;
         Ok(format!("{} {zone}", fields.join(" ")).trim_end().to_owned())
     }
+}
+
+/// A field, by its place, as a CronJob has it, in the words of the library. Of the days that a month and a week say, either
+/// counts, unless one of the two says any; a step of two days or more does not, with a CronJob, and does with the
+/// library. What only the library has (`L`, `W`, `#`, and what is drawn) is refused.
+fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
+    let all = match place {
+        2 => Some("1-31"),
+        4 => Some("0-6"),
+        _ => None,
+    };
+    let items = field.split(',').map(|item| {
+        // Of no use to a CronJob but as the other.
+        let item = item.replace('?', "*");
+        let mut parts = item.split(['-', '/']);
+        let is_known = |part: &str| {
+            let letters = part.chars().filter(char::is_ascii_alphabetic).count();
+            let is_name = place >= 3 && letters == 3 && part.len() == 3;
+            letters == 0 || is_name
+        };
+        if let Some(part) = parts.find(|part| !is_known(part) || part.contains('#')) {
+            return Err(format!(
+                "spec.trigger.schedule: {part} is nothing that a CronJob knows; {FIVE}"
+            ));
+        }
+        Ok(match (all, item.split_once('/')) {
+            (Some(_), Some(("*", "1"))) => "*".to_owned(),
+            (Some(all), Some(("*", step))) => format!("{all}/{step}"),
+            _ => item,
+        })
+    });
+    let items = items.collect::<Result<Vec<String>, String>>()?;
+    // Any day is any, whatever stands beside it.
+    let any = all.is_some() && items.iter().any(|item| item == "*");
+    Ok(if any { "*".to_owned() } else { items.join(",") })
 }
 
 /// The library draws where the fault is, on several lines.
@@ -133,6 +167,19 @@ mod tests {
             ("@daily", "America/New_York", "2026-03-28T04:00:00Z"),
             ("0 0 29 2 *", "Etc/UTC", "2028-02-29T00:00:00Z"),
             ("0 0 ? * *", "", "2026-03-29T00:00:00Z"),
+            ("0 0 * JUL *", "", "2026-07-01T00:00:00Z"),
+            ("0 0 * 7 wed", "", "2026-07-01T00:00:00Z"),
+            ("5/20 * * * *", "", "2026-03-28T00:05:00Z"),
+            // The 28th of March is a Saturday. Either of the days, where both are said.
+            ("0 0 30 * MON", "", "2026-03-30T00:00:00Z"),
+            ("0 0 */2 * SUN", "", "2026-03-29T00:00:00Z"),
+            ("0 0 */2 * MON", "", "2026-03-29T00:00:00Z"),
+            ("0 0 */2 * *", "", "2026-03-29T00:00:00Z"),
+            ("0 0 31 * */2", "", "2026-03-29T00:00:00Z"),
+            // Any day is no day that is said.
+            ("0 0 */1 * MON", "", "2026-03-30T00:00:00Z"),
+            ("0 0 *,29 * MON", "", "2026-03-30T00:00:00Z"),
+            ("0 0 31 * *", "", "2026-03-31T00:00:00Z"),
         ] {
             let trigger = json!({"schedule": schedule, "timeZone": zone});
             let found = next(&trigger, midnight, noon);
@@ -177,6 +224,13 @@ mod tests {
             ("0 3 * * *", "Europe/Vienna UTC", "spec.trigger.timeZone: "),
             ("0 0 30 2 *", "", "is no time of the next four years"),
             ("@reboot", "", "@reboot is none of @yearly"),
+            ("0 0 L * *", "", "schedule: L is nothing that a CronJob knows"),
+            ("0 0 1,LW * *", "", "LW is nothing"),
+            ("0 0 15W * *", "", "15W is nothing"),
+            ("0 0 * * 5L", "", "5L is nothing"),
+            ("0 0 * * FRIL", "", "FRIL is nothing"),
+            ("0 0 * * FRI#2", "", "FRI#2 is nothing"),
+            ("H * * * *", "", "H is nothing"),
             ("0 3 * * *", "Vienna", "spec.trigger.timeZone: Vienna is no zone"),
             ("ü", "", "spec.trigger.schedule: "),
         ] {
