@@ -5,8 +5,8 @@
 //! Gathered ◀── Sealed::gathered ◀── termination message, or the log
 //! ```
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -107,56 +107,52 @@ impl Gathering {
 }
 
 impl Gathered {
-    /// Seals it. If it is more than a log holds ([`MAX_LOGGED_BYTES`]), the largest files become
-    /// [`Content::TooLarge`] until it is not.
+    /// What is found, in turn. What a log has no room for ([`MAX_LOGGED_BYTES`]) is not kept: the largest texts become
+    /// [`Content::TooLarge`], as each further one comes, so that no more than that and one file is held at a time.
+    pub fn of<'a>(run: &str, found: impl IntoIterator<Item = (&'a str, &'a str, Content)>) -> Self {
+        let mut gathered = Self { run: run.to_owned(), outputs: BTreeMap::new() };
+        let mut takes = OVERHEAD + written(&gathered);
+        let mut texts = BinaryHeap::new();
+        for (container, file, content) in found {
+            // With what parts them in JSON.
+            const PARTS: usize = 2;
+            let takes_of_content = written(&content);
+            takes += takes_of_content + written(&file) + PARTS;
+            if matches!(content, Content::Text(_)) {
+                texts.push((takes_of_content, Reverse((container, file))));
+            }
+            let files = match gathered.outputs.get_mut(container) {
+                Some(files) => files,
+                None => {
+                    takes += written(&container) + "{}".len() + PARTS;
+                    gathered.outputs.entry(container.to_owned()).or_default()
+                }
+            };
+            files.insert(file.to_owned(), content);
+            while takes > MAX_LOGGED_BYTES
+                && let Some((taken, Reverse((container, file)))) = texts.pop()
+            {
+                let files = gathered.outputs.get_mut(container);
+                let Some(content) = files.and_then(|files| files.get_mut(file)) else { continue };
+                *content = content.too_large();
+                // Of a tiny file, that it is too large takes more than the file.
+                takes = takes + written(content) - taken;
+            }
+        }
+        gathered
+    }
+
+    /// Seals it.
     ///
     /// # Errors
-    /// [`Error::NotSealed`].
+    /// [`Error::NotSealed`], also if the names alone are more than a log holds.
     pub fn seal(&self, key: &PublicKey) -> Result<Sealed, Error> {
-        let fitting = self.fitting();
-        let json = serde_json::to_vec(&fitting).map_err(|_| Error::NotSealed("it is not JSON"))?;
+        let json = serde_json::to_vec(self).map_err(|_| Error::NotSealed("it is not JSON"))?;
         let json = Zeroizing::new(json);
         if json.len() + OVERHEAD > MAX_LOGGED_BYTES {
             return Err(Error::NotSealed("the names of the files alone are more than a log holds"));
         }
         Sealed::seal(key, Purpose::Outputs, &self.run, &json)
-    }
-
-    fn fitting(&self) -> Cow<'_, Self> {
-        let mut left = written(self) + OVERHEAD;
-        if left <= MAX_LOGGED_BYTES {
-            return Cow::Borrowed(self);
-        }
-        let mut texts: Vec<_> = self
-            .files()
-            .filter(|(_, _, content)| matches!(content, Content::Text(_)))
-            .map(|(container, file, content)| (written(content), container, file, content))
-            .collect();
-        texts.sort_by_key(|(written, ..)| std::cmp::Reverse(*written));
-        let mut out = BTreeSet::new();
-        for (takes, container, file, content) in texts {
-            if left <= MAX_LOGGED_BYTES {
-                break;
-            }
-            // Of a tiny file, that it is too large takes more than the file.
-            left = left + written(&content.too_large()) - takes;
-            out.insert((container, file));
-        }
-        let mut fitting = Self { run: self.run.clone(), outputs: BTreeMap::new() };
-        for (container, files) in &self.outputs {
-            let kept = |(file, content): (&String, &Content)| {
-                let out = out.contains(&(container.as_str(), file.as_str()));
-                (file.clone(), if out { content.too_large() } else { content.clone() })
-            };
-            fitting.outputs.insert(container.clone(), files.iter().map(kept).collect());
-        }
-        Cow::Owned(fitting)
-    }
-
-    fn files(&self) -> impl Iterator<Item = (&str, &str, &Content)> {
-        self.outputs.iter().flat_map(|(container, files)| {
-            files.iter().map(|(file, content)| (container.as_str(), file.as_str(), content))
-        })
     }
 }
 

@@ -221,8 +221,9 @@ fn only_what_looks_like_the_agents_is_escaped() {
 
 /// Files of one container.
 fn gathered(files: impl IntoIterator<Item = (String, Content)>) -> Gathered {
-    let outputs = BTreeMap::from([("app".to_owned(), files.into_iter().collect())]);
-    Gathered { run: "job-a-1".to_owned(), outputs }
+    let files: Vec<_> = files.into_iter().collect();
+    let found = files.iter().map(|(file, content)| ("app", file.as_str(), content.clone()));
+    Gathered::of("job-a-1", found)
 }
 
 #[test]
@@ -275,6 +276,7 @@ fn no_more_is_left_out_of_a_report_than_must_be() {
     let cases = [
         ("fits", vec!["x".repeat(most - 200), "y".to_owned()], vec![]),
         ("does not", vec!["x".repeat(most), "y".repeat(1000)], vec![0]),
+        ("comes last", vec!["y".repeat(1000), "x".repeat(most)], vec![1]),
         ("the largest", vec!["x".repeat(most / 2), "y".repeat(most / 2 + 1)], vec![1]),
         ("both", vec!["x".repeat(most), "y".repeat(most + 1), "z".to_owned()], vec![0, 1]),
         ("in JSON", vec!["\0".repeat(most / 6), "y".repeat(most / 5)], vec![0]),
@@ -284,15 +286,31 @@ fn no_more_is_left_out_of_a_report_than_must_be() {
         let sent = gathered(texts.iter().enumerate().map(text));
         let sealed = sent.seal(pair.public()).unwrap();
         assert!(sealed.len() <= most, "{case}");
-        let read = sealed.gathered(&keys, "job-a-1").unwrap();
-        let mut expected = sent;
-        for at in out {
-            let content =
-                expected.outputs.get_mut("app").unwrap().get_mut(&at.to_string()).unwrap();
-            *content = Content::TooLarge(texts[at].len() as u64);
+        assert_eq!(sealed.gathered(&keys, "job-a-1").unwrap(), sent, "{case}");
+        for (at, text) in texts.into_iter().enumerate() {
+            let expected = match out.contains(&at) {
+                true => Content::TooLarge(text.len() as u64),
+                false => Content::Text(text),
+            };
+            assert_eq!(sent.outputs["app"][&at.to_string()], expected, "{case}, {at}");
         }
-        assert_eq!(read, expected, "{case}");
     }
+}
+
+#[test]
+fn of_many_large_files_no_more_is_held_than_a_log_holds() {
+    const MIB: usize = 1024 * 1024;
+    let (pair, keys) = keys();
+    let names: Vec<String> = (0..100).map(|at| format!("{at:02}")).collect();
+    // Each is a little smaller than the one before, and takes its place.
+    let text = |name: &str| "x".repeat(MIB - name.parse::<usize>().unwrap());
+    let found = names.iter().map(|name| ("app", name.as_str(), Content::Text(text(name))));
+    let sent = Gathered::of("job-a-1", found);
+    let kept = |content: &&Content| matches!(content, Content::Text(_));
+    let kept: Vec<_> = sent.outputs["app"].iter().filter(|(_, content)| kept(content)).collect();
+    assert!(kept.iter().map(|(name, _)| name.as_str()).eq(["96", "97", "98", "99"]), "{kept:?}");
+    assert_eq!(sent.outputs["app"].len(), 100);
+    assert_eq!(sent.seal(pair.public()).unwrap().gathered(&keys, "job-a-1"), Ok(sent));
 }
 
 #[test]

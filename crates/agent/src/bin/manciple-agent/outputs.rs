@@ -3,7 +3,6 @@
 //! Whoever wrote them may have put anything in their place. Beside them, the agent is in a container of its
 //! own and reads what is in their directory, and nothing else: a link out of it is not followed.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,25 +22,32 @@ const TRIES: usize = 10;
 /// What is there of each file, now, and what was `printed`.
 pub(crate) fn gather(gathering: &Gathering, printed: Option<&Content>) -> Gathered {
     let limit = gathering.file_limit;
-    let mut gathered = Gathered { run: gathering.run.clone(), outputs: BTreeMap::new() };
-    for (container, outputs) in &gathering.outputs {
-        let mut files = of(outputs, limit);
-        if let (Some(name), Some(printed)) = (&outputs.stdout, printed) {
-            files.insert(name.clone(), printed.clone());
-        }
-        gathered.outputs.insert(container.clone(), files);
-    }
-    gathered
+    let found = gathering.outputs.iter().flat_map(|(container, outputs)| {
+        let printed = outputs.stdout.as_deref().zip(printed);
+        let names = outputs.files.iter().map(String::as_str);
+        let names = names.filter(move |name| printed.is_none_or(|(printed, _)| printed != *name));
+        let printed = printed.map(|(name, content)| (name, content.clone()));
+        let found = of(outputs, names, limit).chain(printed);
+        found.map(|(name, content)| (container.as_str(), name, content))
+    });
+    Gathered::of(&gathering.run, found)
 }
 
-fn of(outputs: &Outputs, limit: usize) -> BTreeMap<String, Content> {
+/// Each is read when it is asked for.
+fn of<'a>(
+    outputs: &Outputs,
+    names: impl Iterator<Item = &'a str>,
+    limit: usize,
+) -> impl Iterator<Item = (&'a str, Content)> {
     let directory = open(&outputs.directory, DIRECTORY, Mode::empty());
-    let content = |name: &str| match &directory {
-        Ok(directory) => content(directory.as_fd(), name, limit),
-        Err(Errno::NOENT) => Content::Missing,
-        Err(error) => unreadable(&format!("its directory cannot be opened ({})", said(*error))),
-    };
-    outputs.files.iter().map(|name| (name.clone(), content(name))).collect()
+    names.map(move |name| {
+        let content = match &directory {
+            Ok(directory) => content(directory.as_fd(), name, limit),
+            Err(Errno::NOENT) => Content::Missing,
+            Err(error) => unreadable(&format!("its directory cannot be opened ({})", said(*error))),
+        };
+        (name, content)
+    })
 }
 
 fn content(directory: BorrowedFd<'_>, name: &str, limit: usize) -> Content {
