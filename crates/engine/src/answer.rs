@@ -157,7 +157,7 @@ pub(crate) enum Held {
 pub(crate) fn held(record: &Record, operation: &str) -> Held {
     let past = |past: &PastOperation| match &past.failure {
         None => Held::Succeeded,
-        Some(failure) => Held::Failed(refusal(past.action, failure)),
+        Some(failure) => Held::Failed(refusal(past.action, failure, false)),
     };
     if record.operation.id != operation {
         let found = record.past.iter().find(|past| past.id == operation);
@@ -168,15 +168,21 @@ pub(crate) fn held(record: &Record, operation: &str) -> Held {
     }
     match &record.operation.phase {
         Phase::Succeeded => Held::Succeeded,
-        Phase::Failed(failure) => Held::Failed(refusal(record.operation.action, failure)),
+        Phase::Failed(failure) => {
+            let action = record.operation.action;
+            let creates = matches!(action, Action::Provision | Action::Bind);
+            Held::Failed(refusal(action, failure, creates && record.is_live()))
+        }
         _ => Held::InProgress,
     }
 }
 
 /// A failed operation as the answer to a held request. Where nothing was made it is a 4xx, so that
-/// the platform does not remove what is not there; otherwise 500, so that it does.
-fn refusal(action: Action, failure: &OperationFailure) -> Error {
+/// the platform does not remove what is not there; otherwise 500, so that it does: an earlier attempt may have made
+/// what the last one found in its way.
+fn refusal(action: Action, failure: &OperationFailure, may_be_made: bool) -> Error {
     let kind = match failure.reason {
+        _ if may_be_made => ErrorKind::Internal,
         Reason::Invalid => ErrorKind::BadRequest,
         Reason::Conflict => ErrorKind::Conflict,
         Reason::Busy => ErrorKind::ConcurrencyError,

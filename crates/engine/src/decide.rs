@@ -140,16 +140,24 @@ pub fn decide(policy: &Policy, state: &State<'_>, now: Timestamp) -> Step {
     }
     match &record.operation.phase {
         Phase::External { name, next, .. } => external(policy, state, name, *next, now),
-        Phase::Pending { not_before: Some(when) } if *when > now => Step::WaitUntil(*when),
+        Phase::Pending { not_before: Some(when) } if !transition::is_due(policy, *when, now) => {
+            Step::WaitUntil(*when)
+        }
         _ => attempt(policy, state, now),
     }
 }
 
-/// A delete during a create waits for the create's run to be over.
+/// A delete during a create waits for the create's run to be over, and keeps what that left: it may be all that says what
+/// is to be removed.
 fn halt_first(state: &State<'_>, now: Timestamp) -> Option<Step> {
     let halt = state.record.operation.halts.as_ref()?;
-    match state.halted {
+    match &state.halted {
         Some(RunState::Running { .. }) => Some(Step::Cancel(halt.run.clone())),
+        Some(RunState::Finished(result)) => {
+            let left = result.as_ref().map_or_else(|failed| &failed.state, |output| &output.state);
+            let is_new = left.is_some() && *left != state.record.made.state;
+            is_new.then(|| write(transition::left(state.record, left.as_ref(), now), vec![]))
+        }
         Some(RunState::Absent) if halt.first && matches!(state.run, RunState::Absent) => {
             let output = Output::default();
             Some(write(transition::succeeded(state.record, &output, now), vec![]))
@@ -220,11 +228,14 @@ fn start_saying(record: &Record, run: RunName, why: &str, now: Timestamp) -> Ste
 /// - A bind or unbind waits for an update, which fails for a binding that is busy: it can be asked for again
 ///   without harm, where an unbind may be all that removes a binding that nobody knows of.
 /// - A bind fails for a deprovision, which waits for one that looked before.
+///
+/// Only a first attempt looks. Whoever has had one looked before the other was there, is seen by it, and may have made
+/// something.
 fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> {
     let operation = &state.record.operation;
     let first = operation.attempt == 1;
     match (&state.around, operation.action) {
-        (Around::Instance(Parent::Unusable), Action::Bind) => {
+        (Around::Instance(Parent::Unusable), Action::Bind) if first => {
             let words = "the instance is being deprovisioned; the binding was not made";
             Some(fail(state, Reason::Refused, words, true, now))
         }
@@ -232,7 +243,6 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
             let words = "the instance was updated to another plan; the binding was not made";
             Some(fail(state, Reason::Refused, words, true, now))
         }
-        // Whoever has had an attempt looked before that one: it is seen, and the other gives way.
         (Around::Instance(Parent::Updating), _) if first => Some(Step::WaitUntil(now.plus(AROUND))),
         (Around::Busy(true), Action::Update) if first => Some(unchanged(state, now)),
         (Around::Bindings { live, coming, stuck }, _) if !live.is_empty() => {
@@ -284,29 +294,30 @@ fn external(
         let words = format!("the external work did not end within {seconds} s");
         return fail(state, Reason::Timeout, &words, false, now);
     }
-    if next > now {
+    if !transition::is_due(policy, next, now) {
         return Step::WaitUntil(next);
     }
     let run = transition::current_run(&record.operation);
-    let ask_again = |retry_after| {
-        let said = Output { retry_after, ..Output::default() };
+    let ask_again = |retry_after, state| {
+        let said = Output { retry_after, state, ..Output::default() };
         let again = transition::external(policy, record, name.to_owned(), &said, now);
         write(again, vec![run.clone()])
     };
     match &state.run {
         RunState::Absent if state.refused_start.as_ref().is_some_and(|r| r.times >= STARTS) => {
-            ask_again(None)
+            ask_again(None, None)
         }
         RunState::Absent => Step::Start { run, poll: Some(name.to_owned()) },
         RunState::Running { .. } => Step::Wait(run),
-        RunState::Lost { .. } => ask_again(None),
+        RunState::Lost { .. } => ask_again(None, None),
         RunState::Finished(Err(failure)) if is_unanswered(failure) => {
-            ask_again(failure.failure.retry_after)
+            ask_again(failure.failure.retry_after, failure.state.clone())
         }
         RunState::Finished(Ok(output)) => collected(policy, state, output, now),
-        RunState::Finished(Err(failure)) => {
-            let (failure, _) = transition::operation_failure(failure);
-            write(transition::failed(record, failure, false, now), vec![run])
+        RunState::Finished(Err(failed)) => {
+            let record = transition::left(record, failed.state.as_ref(), now);
+            let (failure, _) = transition::operation_failure(failed);
+            write(transition::failed(&record, failure, false, now), vec![run])
         }
     }
 }
@@ -328,7 +339,7 @@ fn collected(policy: &Policy, state: &State<'_>, output: &Output, now: Timestamp
 }
 
 fn broken(policy: &Policy, state: &State<'_>, failed: &RunFailure, now: Timestamp) -> Step {
-    let record = state.record;
+    let record = &transition::left(state.record, failed.state.as_ref(), now);
     let again =
         failed.failure.kind == FailureKind::Transient && record.operation.attempt < policy.attempts;
     if again {

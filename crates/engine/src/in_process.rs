@@ -112,7 +112,7 @@ async fn result<B: Broker>(
     halt: Arc<Notify>,
 ) -> Result<Output, RunFailure> {
     let mut task = Task(tokio::spawn(carry_out(broker, work)));
-    let fail = |reason, words: String| Err(RunFailure { reason, failure: Failure::failed(words) });
+    let fail = |reason, words: String| Err(RunFailure::new(reason, Failure::failed(words)));
     let ended = tokio::select! {
         ended = &mut task.0 => match ended {
             Ok(Ok(output)) if cannot_be_kept(&output) => return fail(
@@ -122,7 +122,7 @@ async fn result<B: Broker>(
                 ),
             ),
             Ok(Ok(output)) => return Ok(output),
-            Ok(Err(failure)) => return Err(RunFailure { reason: Reason::Reported, failure }),
+            Ok(Err(failure)) => return Err(RunFailure::new(Reason::Reported, failure)),
             Err(_) => return fail(Reason::Killed, "the broker panicked; see its log".into()),
         },
         () = halt.notified() => fail(Reason::Halted, "the work was halted".into()),
@@ -216,7 +216,7 @@ impl<B: Broker> Runner for InProcess<B> {
     }
 
     async fn offer(&self) -> Result<Offer, RunFailure> {
-        let reported = |failure| RunFailure { reason: Reason::Reported, failure };
+        let reported = |failure| RunFailure::new(Reason::Reported, failure);
         let catalog = self.broker.catalog().await.map_err(reported)?;
         let catalog = serde_json::to_value(catalog)
             .map_err(|error| reported(Failure::failed(error.to_string())))?;

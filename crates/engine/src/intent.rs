@@ -26,7 +26,11 @@ impl Engine {
         let policy = &self.shared.policy;
         let now = self.shared.clock.now();
         match existing.filter(|record| record.is_live()) {
-            Some(broken) => transition::begin(policy, broken, by(call, action), now),
+            // It is the same order, but what a platform may send anew with it.
+            Some(broken) => Record {
+                ordered: ordered.clone(),
+                ..transition::begin(policy, broken, by(call, action), now)
+            },
             None => {
                 let mut record = transition::create(
                     policy,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use osb::jobs::contract::Capability;
-use osb::{Failure, InstanceId, Output, PlanId, ServiceId, Work};
+use osb::{Failure, InstanceId, Output, PlanId, Sensitive, ServiceId, Work};
 use serde_json::Value;
 
 use crate::names::RunName;
@@ -238,6 +238,16 @@ pub struct RunFailure {
     pub reason: Reason,
     /// What to tell people, with the redacted tail of the log.
     pub failure: Failure,
+    /// What it left for later operations all the same: what is to be removed may be found by it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Sensitive<Value>>,
+}
+
+impl RunFailure {
+    /// One that left nothing.
+    pub fn new(reason: Reason, failure: Failure) -> Self {
+        Self { reason, failure, state: None }
+    }
 }
 
 /// Why a run was not started.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use osb::{Action, FailureKind, Output};
+use osb::{Action, FailureKind, Output, Sensitive};
+use serde_json::Value;
 
 use crate::decide::NOT_YET;
 use crate::names::{self, RunName};
@@ -230,6 +231,16 @@ fn keep_output(record: &mut Record, output: &Output) {
     }
 }
 
+/// The record with what a run left for later ones, however it ended.
+pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    if state.is_some() {
+        next.made.state = state.cloned();
+        next.updated_at = now;
+    }
+    next
+}
+
 /// The operation ended badly. A creation that says that nothing was made leaves a tombstone.
 pub(crate) fn failed(
     record: &Record,
@@ -301,6 +312,12 @@ pub(crate) fn retried(
     next.operation.halts = None;
     next.updated_at = now;
     next
+}
+
+/// Whether what was to happen then is to happen now. What is further off than any pause was put down by a clock that was
+/// wrong: it would be waited for as long as that was.
+pub(crate) fn is_due(policy: &Policy, then: Timestamp, now: Timestamp) -> bool {
+    then <= now || now.until(then) > policy.backoff_max.max(MAX_ASKED_PAUSE)
 }
 
 /// The pause that a broker asks for, as far as it is granted.

@@ -64,12 +64,12 @@ fn running() -> RunState {
 
 fn ended(kind: FailureKind) -> RunState {
     let failure = Failure::new(kind, "words");
-    RunState::Finished(Err(RunFailure { reason: Reason::ExitStatus, failure }))
+    RunState::Finished(Err(RunFailure::new(Reason::ExitStatus, failure)))
 }
 
 /// Whoever was to say something did not come to it.
 fn unheard(reason: Reason) -> RunState {
-    RunState::Finished(Err(RunFailure { reason, failure: Failure::failed("words") }))
+    RunState::Finished(Err(RunFailure::new(reason, Failure::failed("words"))))
 }
 
 fn run(record: &Record) -> RunName {
@@ -270,6 +270,10 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
     assert_eq!(look(&refuse, &bind, Around::Instance(Parent::Usable)), start(&bind));
     let next = written(look(&refuse, &bind, Around::Instance(Parent::Unusable)));
     assert_eq!((reason(&next), next.lifecycle), (Some(Reason::Refused), Lifecycle::Deleted));
+    // An attempt before it may have made something: the deprovision waits.
+    let mut second = bind.clone();
+    second.operation.attempt = 2;
+    assert_eq!(look(&refuse, &second, Around::Instance(Parent::Unusable)), start(&second));
 
     let remove = removing(creating().await);
     let bindings = |live: &[Key], stuck: Option<&str>| Around::Bindings {
@@ -415,7 +419,7 @@ async fn a_pause_that_a_broker_asks_for_is_granted_up_to_an_hour() {
         let until = Some(NOW.plus(Duration::from_secs(granted)));
         let failure =
             Failure { retry_after: Some(asked), ..Failure::new(FailureKind::Transient, "later") };
-        let failed = RunState::Finished(Err(RunFailure { reason: Reason::Reported, failure }));
+        let failed = RunState::Finished(Err(RunFailure::new(Reason::Reported, failure)));
         let again = written(decide(&policy, &seen(&creating, failed.clone()), NOW));
         assert_eq!(again.operation.phase, Phase::Pending { not_before: until });
 
@@ -445,4 +449,43 @@ async fn external_work_is_asked_after_when_its_time_is_up_whatever_pause_it_asks
     let up = record.operation.created_at.plus(policy.external_timeout);
     let Phase::External { next, .. } = next.operation.phase else { panic!("{next:?}") };
     assert_eq!(next, up);
+}
+
+/// A clock that was hours ahead, and is not any more.
+#[tokio::test(start_paused = true)]
+async fn what_a_wrong_clock_put_off_is_not_waited_for() {
+    let policy = Policy::default();
+    for (off, due) in [(1, false), (60, false), (60 * 60, false), (60 * 60 + 1, true)] {
+        let then = NOW.plus(Duration::from_secs(off));
+        let mut record = creating().await;
+        record.operation.created_at = NOW;
+        record.operation.phase = Phase::Pending { not_before: Some(then) };
+        let step = decide(&policy, &seen(&record, RunState::Absent), NOW);
+        assert_eq!(matches!(step, Step::Start { poll: None, .. }), due, "{off} s: {step:?}");
+        record.operation.phase = Phase::External { name: "x".into(), polls: 1, next: then };
+        let step = decide(&policy, &seen(&record, RunState::Absent), NOW);
+        assert_eq!(matches!(step, Step::Start { poll: Some(_), .. }), due, "{off} s: {step:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_halted_run_left_is_kept_before_anything_is_removed() {
+    let policy = Policy::default();
+    let mut record = removing(creating().await);
+    let run = RunName::attempt("provision-a", 1);
+    record.operation.halts = Some(Halt { run, first: false });
+    let state = || Some(osb::Sensitive::from(serde_json::json!("vm-7")));
+    let failed =
+        RunFailure { state: state(), ..RunFailure::new(Reason::Halted, Failure::failed("words")) };
+    let made = Output { state: state(), ..Output::default() };
+    for result in [Err(failed), Ok(made)] {
+        let look = |record| {
+            let halted = Some(RunState::Finished(result.clone()));
+            decide(&policy, &State { halted, ..seen(record, RunState::Absent) }, NOW)
+        };
+        let kept = written(look(&record));
+        assert_eq!(kept.made.state, state());
+        assert_eq!((&kept.operation, kept.lifecycle), (&record.operation, record.lifecycle));
+        assert!(matches!(look(&kept), Step::Start { .. }));
+    }
 }

@@ -81,7 +81,7 @@ async fn a_transient_failure_is_tried_again_after_the_pause_it_asks_for_and_not_
     world.runner.script(|_| {
         let mut failure = Failure::new(FailureKind::Transient, "try later");
         failure.retry_after = Some(100);
-        Act::End(Duration::ZERO, Err(RunFailure { reason: Reason::Reported, failure }))
+        Act::End(Duration::ZERO, Err(RunFailure::new(Reason::Reported, failure)))
     });
     let begun = tokio::time::Instant::now();
     let operation = operation(platform.provision(json!({})).await.unwrap());

@@ -159,7 +159,7 @@ impl Raced {
             seen.lock().unwrap().push((work.action, Instant::now(), Instant::now() + last));
             let fails = seed.is_multiple_of(3) && work.attempt == 1;
             let failure = Failure::new(FailureKind::Transient, "not yet");
-            let failed = RunFailure { reason: Reason::Reported, failure };
+            let failed = RunFailure::new(Reason::Reported, failure);
             Act::End(last, if fails { Err(failed) } else { Ok(fitting_output(work)) })
         });
         let delays = Mutex::new(Random::new(seed));

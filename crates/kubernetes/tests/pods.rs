@@ -111,7 +111,7 @@ async fn until_over(runner: &dyn Runner, run: &RunName) -> RunState {
 }
 
 async fn until_failed(runner: &dyn Runner, run: &RunName, reason: Reason, words: &str) {
-    let RunState::Finished(Err(RunFailure { reason: why, failure })) =
+    let RunState::Finished(Err(RunFailure { reason: why, failure, .. })) =
         until_over(runner, run).await
     else {
         panic!("it did not fail");

@@ -115,7 +115,7 @@ fn assert_output(asked: &Asked<'_>, output: &Output, state: &[u8], secret: &[&st
 /// Whether what a broker left holds a number that is another once it is read.
 fn is_rounded(state: &[u8]) -> bool {
     let value = serde_json::from_slice(state).unwrap_or_default();
-    !rounded_integers(state, &value).is_empty()
+    rounded_integers(state, &value).next().is_some()
 }
 
 fn assert_failure(exit: Exit, failure: &RunFailure, secret: &[&str]) {

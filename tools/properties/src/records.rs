@@ -66,7 +66,7 @@ fn policies() -> [Policy; 2] {
 fn runs() -> Vec<RunState> {
     let failed = |kind| {
         let failure = Failure { retry_after: Some(u64::MAX), ..Failure::new(kind, "words") };
-        RunState::Finished(Err(RunFailure { reason: Reason::Reported, failure }))
+        RunState::Finished(Err(RunFailure::new(Reason::Reported, failure)))
     };
     let external = Output {
         external_operation: Some("task".to_owned()),

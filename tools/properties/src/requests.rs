@@ -65,7 +65,7 @@ pub fn requests(input: &[u8]) {
 /// Whether the body holds a number that is not what was written, once it is read.
 fn is_rounded(body: &[u8]) -> bool {
     let value = serde_json::from_slice(body).unwrap_or_default();
-    !rounded_integers(body, &value).is_empty()
+    rounded_integers(body, &value).next().is_some()
 }
 
 /// Whether the planted secret stands in a body as a value, and nowhere as a name: names are told.

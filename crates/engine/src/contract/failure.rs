@@ -21,7 +21,7 @@ pub(super) enum Meaning {
 }
 
 pub(super) fn fail(reason: Reason, description: impl Into<String>) -> RunFailure {
-    RunFailure { reason, failure: Failure::failed(description) }
+    RunFailure::new(reason, Failure::failed(description))
 }
 
 /// A failure with the end of the log.
@@ -56,7 +56,7 @@ pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Me
         None => {
             let what = format!("the broker says: {what} (exit status {status})");
             let description = with_log(&what, ended.log, ended.redactor);
-            RunFailure { reason, failure: Failure::new(kind, description) }
+            RunFailure::new(reason, Failure::new(kind, description))
         }
     })
 }
@@ -115,16 +115,16 @@ impl Reported {
         let description = self.description.or(self.word);
         let description = description
             .unwrap_or_else(|| "the broker reports a failure and does not say which".to_owned());
-        RunFailure {
+        RunFailure::new(
             reason,
-            failure: Failure {
+            Failure {
                 kind,
                 description,
                 instance_usable: self.instance_usable,
                 update_repeatable: self.update_repeatable,
                 retry_after: self.retry_after,
             },
-        }
+        )
     }
 }
 

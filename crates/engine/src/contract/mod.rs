@@ -125,8 +125,14 @@ impl Asked<'_> {
 /// What a run's end means.
 ///
 /// # Errors
-/// Each way of failing has a [`Reason`] of its own; a member of a wrong type is named by its path.
+/// Each way of failing has a [`Reason`] of its own; a member of a wrong type is named by its path. What a run that failed
+/// left for later ones is in its failure, if it can be read: what is to be removed may be found by it alone.
 pub fn interpret(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFailure> {
+    let failed = |failure| RunFailure { state: state(asked, ended).ok().flatten(), ..failure };
+    outcome(asked, ended).map_err(failed)
+}
+
+fn outcome(asked: &Asked<'_>, ended: &Ended<'_>) -> Result<Output, RunFailure> {
     let exists = match completed(asked, ended)? {
         Completed::Well => false,
         Completed::Exists => true,
@@ -276,7 +282,7 @@ fn members(asked: &Asked<'_>, ended: &Ended<'_>, root: &At<'_>) -> Result<Output
     };
     // What is passed over may hold what it likes.
     let kept = |path: &String| kept.iter().any(|member| path.starts_with(member));
-    if let Some(path) = rounded_integers(ended.text(), root.value()).into_iter().find(kept) {
+    if let Some(path) = rounded_integers(ended.text(), root.value()).find(kept) {
         return Err(format!("{path} {INTEGER_BITS}"));
     }
     let mut output = Output::default();
@@ -373,7 +379,7 @@ fn state(
         let what = format!("the state in {STATE_OUT_FILE} is JSON {TOO_DEEP}");
         return Err(fail(Reason::WrongShape, what));
     }
-    if let Some(path) = rounded_integers(left, &state).first() {
+    if let Some(path) = rounded_integers(left, &state).next() {
         let what = format!("the state in {STATE_OUT_FILE}: {path} {INTEGER_BITS}");
         let what = said(&what, ended.redactor, MAX_DESCRIPTION_BYTES).unwrap_or_default();
         return Err(fail(Reason::WrongShape, what));

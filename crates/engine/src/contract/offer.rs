@@ -41,7 +41,7 @@ pub fn offer(ended: &Ended<'_>) -> Result<Offer, RunFailure> {
     };
     let wrong = |what: String| fail(Reason::WrongShape, format!("catalog: {what}"));
     At::root(&catalog).map_err(wrong)?;
-    if let Some(path) = rounded_integers(ended.text(), &catalog).first() {
+    if let Some(path) = rounded_integers(ended.text(), &catalog).next() {
         // A broker chooses the names of members.
         let what = said(&format!("{path} {INTEGER_BITS}"), ended.redactor, MAX_DESCRIPTION_BYTES);
         return Err(wrong(what.unwrap_or_default()));

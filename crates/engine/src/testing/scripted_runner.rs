@@ -77,7 +77,7 @@ impl Live {
 
 /// A failed run.
 pub fn failure(reason: Reason, description: &str) -> RunFailure {
-    RunFailure { reason, failure: Failure::failed(description) }
+    RunFailure::new(reason, Failure::failed(description))
 }
 
 /// What a well-behaved broker answers: a binding gets credentials named after the operation.

@@ -206,8 +206,7 @@ impl JobRunner {
         waits: impl Fn(Option<&str>) -> bool + Send + Sync,
     ) -> Result<Offer, RunFailure> {
         let shared = &self.shared;
-        let not_started =
-            |why: String| RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) };
+        let not_started = |why: String| RunFailure::new(Reason::NotStarted, Failure::failed(why));
         if let Some(file) = &settings.catalog_file {
             let name = format!("the catalog file {}", file.display());
             let text = std::fs::read(file)
@@ -451,7 +450,7 @@ impl Shared {
         self.remind(&seen).await.map_err(unavailable)?;
         let failed = |reason, why: &str| {
             let failure = Failure::failed(why);
-            RunState::Finished(Err(RunFailure { reason, failure }))
+            RunState::Finished(Err(RunFailure::new(reason, failure)))
         };
         let state = match self.standing(&seen) {
             Standing::Absent => RunState::Absent,

@@ -75,7 +75,7 @@ impl Shared {
         name: &RunName,
         waits: impl Fn(Option<&str>) -> bool,
     ) -> Result<Offer, RunFailure> {
-        let failed = |reason, why: String| RunFailure { reason, failure: Failure::failed(why) };
+        let failed = |reason, why: String| RunFailure::new(reason, Failure::failed(why));
         let mut told = None;
         loop {
             let sure = self.sure(name).await;

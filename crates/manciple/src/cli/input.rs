@@ -11,6 +11,8 @@ use super::failure::Failure;
 
 /// The largest document that is read: far above what a broker accepts.
 const LARGEST: u64 = 16 * 1024 * 1024;
+/// How many faults of one kind are named.
+const NAMED: usize = 16;
 
 /// A JSON object: itself, `@FILE`, or `-` for standard input. `option` is what is named in errors.
 pub(crate) async fn object(
@@ -26,8 +28,11 @@ pub(crate) async fn object(
         },
     };
     match serde_json::from_str(&text) {
-        Ok(value @ Value::Object(_)) if !rounded_integers(text.as_bytes(), &value).is_empty() => {
-            let paths = rounded_integers(text.as_bytes(), &value).join(", ");
+        Ok(value @ Value::Object(_))
+            if rounded_integers(text.as_bytes(), &value).next().is_some() =>
+        {
+            let paths = rounded_integers(text.as_bytes(), &value).take(NAMED);
+            let paths = paths.collect::<Vec<_>>().join(", ");
             Err(Failure::usage(format!("{option}: {paths} {INTEGER_BITS}")))
         }
         Ok(Value::Object(object)) => Ok(Some(object.into())),

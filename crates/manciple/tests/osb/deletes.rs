@@ -271,7 +271,7 @@ async fn item_50_a_failure_that_made_nothing_is_a_4xx_and_leaves_nothing() {
     api.runner.script(|_| {
         let failure = osb::Failure::new(osb::FailureKind::Invalid, "no such region");
         let reason = Reason::Reported;
-        Act::End(Duration::ZERO, Err(engine::ports::RunFailure { reason, failure }))
+        Act::End(Duration::ZERO, Err(engine::ports::RunFailure::new(reason, failure)))
     });
     let body = json!({ "service_id": SERVICE, "plan_id": SMALL });
     let path = held(&binding("i", "b"));

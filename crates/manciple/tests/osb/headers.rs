@@ -150,7 +150,7 @@ async fn item_08_usable_and_repeatable_are_said_only_of_updates_and_deprovisions
         failure.instance_usable = Some(false);
         failure.update_repeatable = Some(true);
         let reason = engine::record::Reason::Reported;
-        Act::End(Duration::ZERO, Err(engine::ports::RunFailure { reason, failure }))
+        Act::End(Duration::ZERO, Err(engine::ports::RunFailure::new(reason, failure)))
     });
     let last = async |path: String, operation: String| api.finish(&path, &operation).await.body;
     let bind = api.bind("i", "b", json!({})).await.operation();

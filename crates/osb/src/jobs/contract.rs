@@ -63,7 +63,8 @@ pub mod variable {
     pub const DEADLINE: &str = "OSB_DEADLINE";
     /// File: the state that earlier operations on the instance left, as JSON; absent or empty if none.
     pub const STATE_FILE: &str = "OSB_STATE_FILE";
-    /// File: where to leave the state for later operations. Not written: the state stays as it is.
+    /// File: where to leave the state for later operations, however the run ends. Not written, or no JSON when the
+    /// run fails: the state stays as it is.
     pub const STATE_OUT_FILE: &str = "OSB_STATE_OUT_FILE";
     /// File: where to say how far the work is, as [`super::ProgressReport`]; replaced atomically.
     pub const PROGRESS_FILE: &str = "OSB_PROGRESS_FILE";

@@ -4,14 +4,17 @@ use serde_json::Value;
 pub const INTEGER_BITS: &str =
     "must be an integer of at most 64 bits; send a larger one as a string";
 
+/// The longest path that is named, in bytes: the rest is left out. Whoever wrote the document chose the names.
+const MAX_PATH: usize = 256;
+
 /// The paths of the integers in a JSON document that are beyond 64 bits, given the document as it was
-/// written and as it was read.
+/// written and as it was read: one by one, since there may be many, each 256 bytes at most.
 ///
 /// They are read as the nearest double: two different orders would count as the same, and a broker
 /// would see a number that nobody sent. What is written with a fraction or an exponent is a double
 /// already. The text is only looked through where the value holds a double of that size.
-pub fn rounded_integers(text: &[u8], value: &Value) -> Vec<String> {
-    if may_be_rounded(value) { Scan::new(text).rounded() } else { Vec::new() }
+pub fn rounded_integers(text: &[u8], value: &Value) -> impl Iterator<Item = String> {
+    may_be_rounded(value).then(|| Scan::new(text)).into_iter().flatten()
 }
 
 /// Of an integer that fits, serde_json makes no double.
@@ -27,7 +30,7 @@ fn may_be_rounded(value: &Value) -> bool {
     }
 }
 
-/// Goes through a text that is known to be JSON, and keeps account of where it is.
+/// Goes through a text that is known to be JSON, and keeps account of where it is. Gives the paths.
 struct Scan<'t> {
     rest: &'t [u8],
     levels: Vec<Level>,
@@ -40,13 +43,10 @@ enum Level {
     Array(usize),
 }
 
-impl<'t> Scan<'t> {
-    fn new(text: &'t [u8]) -> Self {
-        Self { rest: text, levels: Vec::new() }
-    }
+impl Iterator for Scan<'_> {
+    type Item = String;
 
-    fn rounded(mut self) -> Vec<String> {
-        let mut paths = Vec::new();
+    fn next(&mut self) -> Option<String> {
         while let Some(&byte) = self.rest.first() {
             match byte {
                 b'"' => self.string(),
@@ -55,7 +55,7 @@ impl<'t> Scan<'t> {
                         byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E')
                     });
                     if is_beyond_64_bits(number) {
-                        paths.push(self.path());
+                        return Some(self.path());
                     }
                 }
                 _ => {
@@ -64,7 +64,13 @@ impl<'t> Scan<'t> {
                 }
             }
         }
-        paths
+        None
+    }
+}
+
+impl<'t> Scan<'t> {
+    fn new(text: &'t [u8]) -> Self {
+        Self { rest: text, levels: Vec::new() }
     }
 
     fn step(&mut self, byte: u8) {
@@ -112,8 +118,14 @@ impl<'t> Scan<'t> {
                     if !path.is_empty() {
                         path.push('.');
                     }
-                    path.push_str(name.as_deref().unwrap_or_default());
+                    let name = name.as_deref().unwrap_or_default();
+                    path.push_str(&name[..name.floor_char_boundary(MAX_PATH)]);
                 }
+            }
+            if path.len() > MAX_PATH {
+                path.truncate(path.floor_char_boundary(MAX_PATH - '…'.len_utf8()));
+                path.push('…');
+                break;
             }
         }
         path
@@ -131,7 +143,7 @@ mod tests {
     use super::*;
 
     fn rounded(text: &str) -> Vec<String> {
-        rounded_integers(text.as_bytes(), &serde_json::from_str(text).unwrap())
+        rounded_integers(text.as_bytes(), &serde_json::from_str(text).unwrap()).collect()
     }
 
     #[test]
@@ -162,6 +174,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_path_is_no_longer_than_who_reads_it_has_patience() {
+        let name = "ü".repeat(500_000);
+        let text = format!(r#"{{"{name}": [{{"b": 99999999999999999999}}]}}"#);
+        let expected = format!("{}…", "ü".repeat(126));
+        assert_eq!(rounded(&text), [expected]);
+        // As many as there is room for in a body, one by one.
+        let text = format!(r#"{{"{name}": [{}0]}}"#, "99999999999999999999,".repeat(25_000));
+        assert_eq!(rounded(&text).len(), 25_000);
+        assert!(rounded(&text).iter().all(|path| path.len() <= MAX_PATH));
+    }
+
     proptest::proptest! {
         #[test]
         fn what_is_let_through_is_read_as_it_was_written(
@@ -172,7 +196,7 @@ mod tests {
             let value: Value = serde_json::from_str(&text).unwrap();
             let written = serde_json::to_string(&value).unwrap();
             let same = written == text;
-            let paths = rounded_integers(text.as_bytes(), &value);
+            let paths: Vec<_> = rounded_integers(text.as_bytes(), &value).collect();
             proptest::prop_assert_eq!(paths.is_empty(), same);
             if !same {
                 proptest::prop_assert_eq!(paths, [format!("{before}[1].{before}")]);

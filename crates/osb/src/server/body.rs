@@ -50,7 +50,7 @@ pub(super) fn open<'p>(body: &Bytes, path: &'p Path<'p>, faults: &'p Faults) -> 
             None
         }
         Ok(value @ Value::Object(_)) => {
-            for path in rounded_integers(body, &value).into_iter().take(MAX_ROUNDED) {
+            for path in rounded_integers(body, &value).take(MAX_ROUNDED) {
                 faults.add(path, INTEGER_BITS);
             }
             Fields::open(value, path, faults)

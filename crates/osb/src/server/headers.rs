@@ -107,7 +107,7 @@ fn parse_identity(sent: &[u8]) -> Option<OriginatingIdentity> {
     }
     let json = BASE64_NOPAD.decode(value).ok()?;
     let value = serde_json::from_slice(&json).ok().filter(|value| !is_too_deep(value))?;
-    if !rounded_integers(&json, &value).is_empty() {
+    if rounded_integers(&json, &value).next().is_some() {
         return None;
     }
     let Value::Object(value) = value else { return None };

@@ -71,7 +71,7 @@ pub(super) fn report(
 ) -> Option<String> {
     let failed = |reason, kind, words: &str| {
         let failure = Failure { retry_after: again, ..Failure::new(kind, words.to_owned()) };
-        Err(RunFailure { reason, failure })
+        Err(RunFailure::new(reason, failure))
     };
     let answer = match end {
         Some(End::Killed) => return None,

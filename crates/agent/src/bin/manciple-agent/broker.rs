@@ -33,13 +33,13 @@ impl Exchange {
     pub(crate) fn create(path: PathBuf) -> Result<Self, RunFailure> {
         match fs::DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => Ok(Self(path)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(RunFailure {
-                reason: Reason::Lost,
-                failure: Failure::failed(
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(RunFailure::new(
+                Reason::Lost,
+                Failure::failed(
                     "the container was started a second time, and how the first ended is not known; \
                      the broker was not started again",
                 ),
-            }),
+            )),
             Err(error) => Err(not_started(format!("{} cannot be made: {error}", path.display()))),
         }
     }
@@ -187,8 +187,5 @@ fn refused(program: &Path, error: &io::Error) -> RunFailure {
         _ => format!("{path} cannot be executed"),
     };
     let kind = if child::passes(error) { FailureKind::Transient } else { FailureKind::Failed };
-    RunFailure {
-        reason: Reason::NotStarted,
-        failure: Failure::new(kind, format!("{what} ({error})")),
-    }
+    RunFailure::new(Reason::NotStarted, Failure::new(kind, format!("{what} ({error})")))
 }

@@ -67,7 +67,7 @@ fn seal(order: &Order, report: Report) -> Result<Sealed, Error> {
         return Ok(sealed);
     }
     let what = format!("the output takes more than {MAX_LOGGED_BYTES} bytes, which no log holds");
-    let failure = RunFailure { reason: Reason::OutputTooLarge, failure: Failure::failed(what) };
+    let failure = RunFailure::new(Reason::OutputTooLarge, Failure::failed(what));
     Report::failed(order, failure).seal(&order.key)
 }
 

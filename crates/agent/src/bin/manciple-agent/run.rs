@@ -50,7 +50,7 @@ pub(crate) fn run() -> ExitCode {
 
 /// Not started for a reason that stays.
 pub(crate) fn not_started(why: impl Into<String>) -> RunFailure {
-    RunFailure { reason: Reason::NotStarted, failure: Failure::failed(why) }
+    RunFailure::new(Reason::NotStarted, Failure::failed(why))
 }
 
 /// Where the agent was installed.
@@ -81,9 +81,11 @@ fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report,
                 .can(Capability::Progress)
                 .then(|| Progress::watch(order, exchange.progress(), Redactor::new(&secrets)));
             let watched = watch(&mut broker, order, signals, log, progress);
-            watched.map_err(|error| RunFailure {
-                reason: Reason::Lost,
-                failure: Failure::failed(format!("the broker could not be watched: {error}")),
+            watched.map_err(|error| {
+                RunFailure::new(
+                    Reason::Lost,
+                    Failure::failed(format!("the broker could not be watched: {error}")),
+                )
             })?
         }
     };

@@ -179,6 +179,29 @@ fn state_is_read_if_declared() {
 }
 
 #[test]
+fn state_that_can_be_read_is_kept_however_a_run_ends() {
+    for (exit, stdout) in [
+        (Exit::Status(0), "not JSON"),
+        (Exit::Status(1), ""),
+        (Exit::Status(75), ""),
+        (Exit::Signal(9), "{}"),
+        (Exit::TimedOut(5), ""),
+        (Exit::Halted, ""),
+        (Exit::TooMuchOutput(5), ""),
+    ] {
+        let ended = |left: &[u8], capabilities| {
+            let case = Case::of(Action::Provision, stdout).with(capabilities);
+            Case { exit, state: Some(left.to_vec()), ..case }.read().unwrap_err()
+        };
+        let kept = ended(br#"{"node": 3}"#, V2).state;
+        assert_eq!(kept, Some(json!({"node": 3}).into()), "{exit:?}");
+        // It was ended while it wrote.
+        assert_eq!(ended(br#"{"node": "#, V2).state, None, "{exit:?}");
+        assert_eq!(ended(br#"{"node": 3}"#, &[]).state, None, "{exit:?}");
+    }
+}
+
+#[test]
 fn a_description_is_read_if_anything_is_declared() {
     let stdout = r#"{"description": "on node 3"}"#;
     assert_eq!(Case::of(Action::Provision, stdout).good().description, None);

@@ -49,7 +49,7 @@ fn offer(text: &str) -> Result<Offer, RunFailure> {
 }
 
 fn failed() -> Result<Offer, RunFailure> {
-    Err(RunFailure { reason: Reason::NotStarted, failure: Failure::failed("no such image") })
+    Err(RunFailure::new(Reason::NotStarted, Failure::failed("no such image")))
 }
 
 /// The one that [`resource`] makes.

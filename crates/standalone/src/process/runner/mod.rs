@@ -187,9 +187,11 @@ impl Shared {
 /// What a file offers, as if the broker had printed it.
 fn offer_of(file: &Path) -> Result<Offer, RunFailure> {
     let name = format!("the catalog file {}", file.display());
-    let text = std::fs::read(file).map_err(|error| RunFailure {
-        reason: Reason::NotStarted,
-        failure: Failure::failed(format!("{name}: it cannot be read: {error}")),
+    let text = std::fs::read(file).map_err(|error| {
+        RunFailure::new(
+            Reason::NotStarted,
+            Failure::failed(format!("{name}: it cannot be read: {error}")),
+        )
     })?;
     contract::written(&text, &name)
 }

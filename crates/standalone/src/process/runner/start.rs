@@ -92,9 +92,11 @@ impl Shared {
         run: &RunDirectory,
         name: &str,
     ) -> Result<Offer, RunFailure> {
-        let not_started = |kind, why| RunFailure {
-            reason: Reason::NotStarted,
-            failure: Failure::new(kind, format!("catalog cannot be run: {why}")),
+        let not_started = |kind, why| {
+            RunFailure::new(
+                Reason::NotStarted,
+                Failure::new(kind, format!("catalog cannot be run: {why}")),
+            )
         };
         let order = self.catalog_order(name);
         let started = match order {
@@ -114,7 +116,7 @@ impl Shared {
         let (key, sealed) = (self.key(name), run.result().ok().flatten().unwrap_or_default());
         let Some(ending) = key.and_then(|key| Ending::open(&key, name, &sealed)) else {
             let what = "catalog left no result: its supervisor was killed";
-            return Err(RunFailure { reason: Reason::Lost, failure: Failure::failed(what) });
+            return Err(RunFailure::new(Reason::Lost, Failure::failed(what)));
         };
         ending.offer()
     }
