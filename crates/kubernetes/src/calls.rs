@@ -6,6 +6,7 @@ use std::time::Duration;
 use engine::ports::StoreError;
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
+use kube::runtime::watcher;
 use tokio::time::Instant;
 
 /// After this a call has failed; whether it took effect is not known. The client itself waits for ever.
@@ -76,6 +77,13 @@ pub(crate) async fn find<T>(
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What is watched, to be narrowed down. A watch whose connection is dead says nothing; one that says nothing for so long
+/// is begun anew, which costs a request.
+pub(crate) fn watching() -> watcher::Config {
+    const QUIET: u32 = 60;
+    watcher::Config::default().timeout(QUIET)
 }
 
 /// The pauses before a watch that was interrupted is begun again: short at first, for it is by watches that

@@ -1,6 +1,7 @@
 //! What a replica has to ask for before it can begin: its own image, a password that all replicas share, and
 //! whose catalogs were saved.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, PostParams};
@@ -144,12 +145,22 @@ pub async fn saved(client: Client, namespace: &str) -> Result<Vec<String>, OwnEr
     Ok(found.items.into_iter().filter_map(name).collect())
 }
 
-/// Removes what a broker of which there is no record leaves behind: its saved catalog, and the keys of its runs.
+/// Removes what a broker of which there is no record leaves behind: the Jobs that asked it for its catalog, in any of
+/// `further` namespaces too, its saved catalog, and the keys of its runs.
 ///
 /// # Errors
 /// If one of them cannot be removed.
-pub async fn forget(client: Client, namespace: &str, broker: &str) -> Result<(), OwnError> {
+pub async fn forget(
+    client: Client,
+    namespace: &str,
+    further: &[String],
+    broker: &str,
+) -> Result<(), OwnError> {
     let label = names::broker_label(broker);
+    for place in further.iter().map(String::as_str).chain([namespace]) {
+        let failed = |error: CallError| unknown("its Jobs".to_owned(), place, error.to_string());
+        remove_jobs(&Api::namespaced(client.clone(), place), &label).await.map_err(failed)?;
+    }
     let (catalog, keys) = (format!("catalog-{label}"), format!("keys-{label}"));
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let secrets: Api<Secret> = Api::namespaced(client, namespace);
@@ -158,6 +169,16 @@ pub async fn forget(client: Client, namespace: &str, broker: &str) -> Result<(),
     let params = DeleteParams::default();
     find(secrets.delete(&keys, &params)).await.map_err(|error| failed(&keys, error))?;
     find(config_maps.delete(&catalog, &params)).await.map_err(|error| failed(&catalog, error))?;
+    Ok(())
+}
+
+/// Nobody watches them any more, and so nobody would.
+async fn remove_jobs(jobs: &Api<Job>, label: &str) -> Result<(), CallError> {
+    let selector = format!("{}={label}", names::BROKER);
+    let found = call(jobs.list_metadata(&ListParams::default().labels(&selector))).await?;
+    for name in found.items.into_iter().filter_map(|job| job.metadata.name) {
+        find(jobs.delete(&name, &DeleteParams::background())).await?;
+    }
     Ok(())
 }
 

@@ -4,17 +4,21 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::names::RunName;
-use engine::ports::{Filter, Kind as Records, Query, Store, StoreError};
+use engine::ports::{
+    Filter, Kind as Records, Query, RunState, Runner, StartError, Store, StoreError,
+};
 use engine::record::{Key, Lifecycle, Record};
+use engine::testing::runner_contract::{Behaviour, run};
 use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
-use kubernetes::{KubernetesStore, Settings, names};
+use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
 use serde_json::json;
 use support::Cluster;
 use support::jobs::Jobs;
@@ -28,12 +32,17 @@ async fn open(client: &kube::Client, cluster: &Cluster) -> KubernetesStore {
     KubernetesStore::open(client.clone(), settings).await.unwrap()
 }
 
-/// A store whose calls this goes wrong with.
-async fn behind(cluster: &Cluster, plan: Plan) -> (Proxy, KubernetesStore) {
+/// A client whose calls this goes wrong with.
+async fn proxied(cluster: &Cluster, plan: Plan) -> (Proxy, kube::Client) {
     let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
     let kubeconfig = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(kubeconfig.path(), proxy.kubeconfig()).unwrap();
     let client = kubernetes::client(Some(kubeconfig.path())).await.unwrap();
+    (proxy, client)
+}
+
+async fn behind(cluster: &Cluster, plan: Plan) -> (Proxy, KubernetesStore) {
+    let (proxy, client) = proxied(cluster, plan).await;
     let store = open(&client, cluster).await;
     (proxy, store)
 }
@@ -182,6 +191,52 @@ async fn what_was_given_to_a_run_that_was_never_made_goes_with_its_release() {
     secrets.create(&PostParams::default(), &given).await.unwrap();
     runner.release(&run).await.unwrap();
     assert!(secrets.get_opt(run.as_str()).await.unwrap().is_none(), "it stays for ever");
+}
+
+/// A broker that works for longer than one may take to begin.
+async fn works(test: &str, plan: Plan) -> (Jobs, Proxy, JobRunner) {
+    let mut jobs = Jobs::new(test, "#!/bin/sh\nsleep 600\n").await;
+    jobs.settings.start_timeout = Duration::from_secs(3);
+    let (proxy, client) = proxied(&jobs.cluster, plan).await;
+    let runner = JobRunner::open(client, jobs.settings.clone()).await.unwrap();
+    (jobs, proxy, runner)
+}
+
+#[tokio::test]
+async fn a_run_is_not_ended_for_what_a_dead_watch_did_not_say_of_it() {
+    const HOURS: u64 = 10 * 60 * 60 * 1000;
+    let (jobs, _proxy, runner) = works("dead-watch", Plan { lag: HOURS, ..Plan::calm() }).await;
+    let run = run(Behaviour::Succeeds, "it-1");
+    runner.start(&run).await.unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        let state = runner.observe(&run.name).await.unwrap();
+        assert!(matches!(state, RunState::Running { .. }), "{state:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let job = jobs.cluster.api::<Job>().get(run.name.as_str()).await.unwrap();
+    assert_eq!(job.spec.unwrap().parallelism, Some(1), "it was ended");
+    let pods = jobs.pods_of(&run.name).await;
+    assert_eq!(pods[0].status.as_ref().unwrap().phase.as_deref(), Some("Running"));
+}
+
+#[tokio::test]
+async fn a_job_is_not_made_by_who_may_not_lead_any_more() {
+    let (jobs, _proxy, runner) = works("leads-not", Plan::calm()).await;
+    let namespace = &jobs.cluster.namespace;
+    let lead = Arc::new(Lead::new(jobs.cluster.client.clone(), namespace, BROKER, "it"));
+    runner.led_by(&lead);
+    let run = run(Behaviour::Succeeds, "it-1");
+    let refused = runner.start(&run).await.unwrap_err();
+    assert!(matches!(&refused, StartError::Unready(why) if why.contains("lead")), "{refused:?}");
+    let jobs = jobs.cluster.api::<Job>();
+    assert!(jobs.get_opt(run.name.as_str()).await.unwrap().is_none());
+    let keeps = Arc::clone(&lead);
+    let keeping = tokio::spawn(async move { keeps.keep().await });
+    lead.held().wait_for(|held| *held).await.unwrap();
+    runner.start(&run).await.unwrap();
+    assert!(jobs.get_opt(run.name.as_str()).await.unwrap().is_some());
+    keeping.abort();
 }
 
 #[tokio::test]

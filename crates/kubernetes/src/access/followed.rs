@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use tokio::sync::watch::{self, Receiver, Sender};
 
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 
 /// How long the start waits for the API server to show a Secret, or that it is not there.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ impl Followed {
     }
 
     async fn follow(self: Arc<Self>, api: Api<Secret>, name: String, seen: Sender<bool>) {
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let only = watching().fields(&format!("metadata.name={name}"));
         let events = watcher(api, only).backoff(Again::default());
         pin_mut!(events);
         let mut listed = None;

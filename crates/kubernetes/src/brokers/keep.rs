@@ -164,7 +164,9 @@ impl Keeper {
                 // What is not known now is found at the next look.
                 state.publish |= self.engine.lacks_a_plan().await.unwrap_or_default();
             }
-            let publishes = state.publish && state.again <= now && self.brokers.is_ready();
+            let is_ready = self.brokers.is_ready()
+                || (self.engine.offered().is_some() && self.brokers.is_deserted());
+            let publishes = state.publish && state.again <= now && is_ready;
             if (publishes || state.behind) && self.is_overtaken(state).await {
                 state.turns.values_mut().for_each(|turn| turn.due = Some(now));
                 self.brokers.stand_down();

@@ -8,13 +8,13 @@ use futures_util::{StreamExt, pin_mut};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::definition;
 use super::resource::Resource;
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 
 /// How long the first list may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ impl Registry {
 }
 
 async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Option<Resources>>) {
-    let stream = watcher(api, watcher::Config::default()).backoff(Again::default());
+    let stream = watcher(api, watching()).backoff(Again::default());
     pin_mut!(stream);
     let mut listed = Resources::new();
     while let Some(event) = stream.next().await {

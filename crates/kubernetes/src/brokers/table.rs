@@ -277,6 +277,17 @@ impl Brokers {
         table.is_empty() || table.values().any(|entry| entry.part.is_some())
     }
 
+    /// Whether what is still in force is sold by nobody: those that are left have been asked, or cannot be, and never had
+    /// a service.
+    pub(super) fn is_deserted(&self) -> bool {
+        let table = self.lock();
+        let has_none = |entry: &Entry| {
+            let asked = entry.answer.is_some() || self.spec(entry).is_err();
+            asked && entry.part.is_none() && entry.services.is_empty()
+        };
+        table.values().all(has_none)
+    }
+
     /// The catalogs as one, and from now on whose services are whose.
     pub(crate) fn merged(&self) -> Offer {
         let mut table = self.lock();

@@ -1,5 +1,8 @@
 //! Runs are made: what they are given, as a Secret, then the Job.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use engine::names::RunName;
 use engine::ports::StartError;
@@ -12,15 +15,18 @@ use super::Shared;
 use super::manifest::Manifest;
 use super::seen::SeenJob;
 use crate::calls::{CallError, call, find};
+use crate::lease::Lead;
 use crate::resources;
 
 impl Shared {
-    /// Makes the Secret and the Job; `Ok` too if the Job is there and not one of a former life.
+    /// Makes the Secret and the Job, the latter while nobody but `lead` may; `Ok` too if the Job is there and not one of
+    /// a former life.
     pub(super) async fn make(
         &self,
         name: &RunName,
         namespace: &str,
         manifest: Manifest,
+        lead: Option<&Arc<Lead>>,
     ) -> Result<(), StartError> {
         let Manifest { job, given } = manifest;
         let job: Job = serde_json::from_value(job)
@@ -32,7 +38,14 @@ impl Shared {
             self.give(name, namespace, &job, &given).await.map_err(refused)?;
         }
         let jobs = self.jobs(namespace);
-        match call(jobs.create(&PostParams::default(), &job)).await {
+        let left = lead.map_or(Duration::MAX, |lead| lead.left());
+        if left.is_zero() {
+            return Err(StartError::Unready("another may lead by now".to_owned()));
+        }
+        let params = PostParams::default();
+        let made = call(jobs.create(&params, &job));
+        let late = |_| Err(CallError::NoAnswer("while it leads".to_owned()));
+        match tokio::time::timeout(left, made).await.unwrap_or_else(late) {
             Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::Exists) => {
                 let found = find(jobs.get(name.as_str())).await.map_err(refused)?;

@@ -41,7 +41,7 @@ use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher::watcher;
 use osb::Failure;
 use tokio::task::JoinSet;
 
@@ -55,7 +55,8 @@ pub use self::settings::{JobSettings, PodPolicy};
 use self::standing::{Standing, standing};
 use self::watch::{Known, Seen, Watched as _};
 use crate::brokers::{Brokers, Nobody};
-use crate::calls::{Again, CallError, call, find};
+use crate::calls::{Again, CallError, call, find, watching};
+use crate::lease::Lead;
 use crate::names;
 use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
@@ -95,6 +96,8 @@ struct Shared {
     agents: Agents,
     /// Whose resources own what is given to runs.
     store: OnceLock<Arc<KubernetesStore>>,
+    /// Who may start what is recorded.
+    lead: OnceLock<Arc<Lead>>,
 }
 
 /// Whose runs these are.
@@ -166,6 +169,7 @@ impl JobRunner {
             mounts: Mounts::default(),
             agents: Agents::default(),
             store: OnceLock::new(),
+            lead: OnceLock::new(),
         });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
@@ -195,6 +199,13 @@ impl JobRunner {
         let _ = self.shared.store.set(Arc::clone(store));
     }
 
+    /// A Job is made while nobody else may lead, or not at all: by whoever was held up for long, it would be made again
+    /// after another has carried the run out and removed its own. To be said once.
+    pub fn led_by(&self, lead: &Arc<Lead>) {
+        // Said again, it is the same.
+        let _ = self.shared.lead.set(Arc::clone(lead));
+    }
+
     /// Asks a broker for its catalog, by a Job of its own, unless it is in a file. While that goes on, `waits` is told now and then what
     /// it waits for, and says whether it is still wanted.
     ///
@@ -217,7 +228,7 @@ impl JobRunner {
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
         let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
             .map_err(|error| not_started(error.to_string()))?;
-        let made = shared.make(&name, &settings.namespace, manifest).await;
+        let made = shared.make(&name, &settings.namespace, manifest, None).await;
         made.map_err(|error| not_started(error.to_string()))?;
         let offer = shared.offered(&name, waits).await;
         if let Err(error) = shared.release(&name).await {
@@ -248,7 +259,8 @@ impl Runner for JobRunner {
         let key = self.shared.keys.newest();
         let settings = self.shared.settings(run)?;
         let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
-        self.shared.make(&run.name, &settings.namespace, manifest).await
+        let lead = self.shared.lead.get();
+        self.shared.make(&run.name, &settings.namespace, manifest, lead).await
     }
 
     async fn observe(&self, name: &RunName) -> Result<RunState, RunnerError> {
@@ -340,7 +352,7 @@ impl Shared {
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
-        let config = watcher::Config::default().labels(&selector).page_size(PAGE);
+        let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
             let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
             let jobs = watcher(self.jobs(namespace), config.clone()).backoff(Again::default());
@@ -361,7 +373,7 @@ impl Shared {
     fn watch_warnings(&self, tasks: &mut JoinSet<()>) {
         for namespace in &self.namespaces {
             let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-            let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
+            let config = watching().fields("type=Warning").page_size(PAGE);
             let warnings = watcher(events, config).backoff(Again::default());
             tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
         }
@@ -420,13 +432,18 @@ impl Shared {
     }
 
     /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
-    /// watches are not equally quick, and the Job's may say that all is over before the pod's says how.
+    /// watches are not equally quick, and the Job's may say that all is over before the pod's says how. So with one that
+    /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute.
     async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
         let seen = self.known.get(name);
         let over = |seen: &Seen| {
             matches!(
                 self.standing(seen),
-                Standing::Lost(_) | Standing::Halted | Standing::TimedOut(_)
+                Standing::Lost(_)
+                    | Standing::Halted
+                    | Standing::TimedOut(_)
+                    | Standing::NeverBegan(_)
+                    | Standing::ToEnd(Ended::Hopeless(_))
             )
         };
         if over(&seen) {

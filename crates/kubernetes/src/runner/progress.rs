@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-/// Follows the log of a pod until it is told to end.
+/// Follows the log of a pod until it is told to end, or the pod is over: who leads no longer hears that from nobody else.
 async fn follow(
     shared: Weak<Shared>,
     run: RunName,
@@ -88,6 +88,9 @@ async fn follow(
     };
     loop {
         let Some(pods) = shared.upgrade().map(|shared| shared.pods(&namespace)) else { return };
+        if shared.upgrade().is_none_or(|shared| shared.known.get(&run).is_quiet()) {
+            break;
+        }
         match pods.log_stream(&pod, &params).await {
             Ok(log) => {
                 let read = lines(log, |line| {
@@ -108,6 +111,9 @@ async fn follow(
             Err(error) => tracing::debug!(%run, %error, "the log of a run cannot be followed"),
         }
         tokio::time::sleep(AGAIN).await;
+    }
+    if let Some(shared) = shared.upgrade() {
+        shared.followed.end(&run);
     }
 }
 

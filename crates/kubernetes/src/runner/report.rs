@@ -16,6 +16,8 @@ use crate::calls::{CallError, find};
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
+/// How long a log is waited for that holds a report, in seconds.
+const UNREAD: i64 = 5 * 60;
 
 impl Shared {
     /// What a message says came of a run.
@@ -25,10 +27,10 @@ impl Shared {
         seen: &Seen,
         end: &End,
     ) -> Result<RunState, RunnerError> {
-        let message = end.message.as_deref().unwrap_or_default();
-        let report = match self.report(name, seen, message).await? {
+        let report = match self.report(name, seen, end).await? {
             Ok(report) => report,
-            Err(why) => return Ok(RunState::Lost { why }),
+            Err(Untold::Yet(said)) => return Ok(RunState::Running { progress: Some(said) }),
+            Err(Untold::Ever(why)) => return Ok(RunState::Lost { why }),
         };
         Ok(match report.answer {
             Answer::Work(result) => meant(result, seen, end, self.now()),
@@ -36,37 +38,49 @@ impl Shared {
         })
     }
 
-    /// The report of a run; the words why there is none, if there will never be one.
+    /// The report of a run, or why there is none.
     async fn report(
         &self,
         name: &RunName,
         seen: &Seen,
-        message: &str,
-    ) -> Result<Result<Report, String>, RunnerError> {
+        end: &End,
+    ) -> Result<Result<Report, Untold>, RunnerError> {
+        let message = end.message.as_deref().unwrap_or_default();
         let unavailable = |error: &dyn std::fmt::Display| RunnerError(error.to_string());
         let sealed = match Message::parse(message) {
             Ok(Message::Sealed(sealed)) => sealed,
             Ok(Message::Logged(logged)) => {
-                let log = self.whole_log(seen).await.map_err(|error| unavailable(&error))?;
+                let log = match self.whole_log(seen).await {
+                    Ok(log) => log,
+                    Err(error @ (CallError::NoAnswer(_) | CallError::Overloaded(_))) => {
+                        return Err(unavailable(&error));
+                    }
+                    Err(error) => {
+                        tracing::warn!(run = %name, %error, "the report of a run cannot be read");
+                        let back = self.time.back() / 1000;
+                        let since = end.at.map_or(back, |at| at.max(back));
+                        return Ok(Err(unread(&error, self.now().saturating_sub(since))));
+                    }
+                };
                 match log.map(|log| logged.read(&log)) {
                     Some(Ok(sealed)) => sealed,
-                    Some(Err(error)) => return Ok(Err(error.to_string())),
-                    None => return Ok(Err("its report was in a log that is gone".to_owned())),
+                    Some(Err(error)) => return Ok(Err(Untold::Ever(error.to_string()))),
+                    None => return Ok(Err(never("its report was in a log that is gone"))),
                 }
             }
             // What it says may have been written by the broker: it stays in the log.
             Ok(Message::Broken(_)) => {
                 let why = "the agent could not read what it was given; the log of the pod says why";
-                return Ok(Err(why.to_owned()));
+                return Ok(Err(never(why)));
             }
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(Untold::Ever(error.to_string()))),
         };
         let mut opened = sealed.report(&self.keys.all(), name.as_str());
         if matches!(opened, Err(agent::Error::UnknownKey(_))) {
             self.keys.reload().await.map_err(|error| unavailable(&error))?;
             opened = sealed.report(&self.keys.all(), name.as_str());
         }
-        Ok(opened.map_err(|error| error.to_string()))
+        Ok(opened.map_err(|error| Untold::Ever(error.to_string())))
     }
 
     /// Waits for what a catalog's run offers.
@@ -102,12 +116,11 @@ impl Shared {
                     continue;
                 }
                 Standing::Reported(end) => {
-                    let message = end.message.as_deref().unwrap_or_default();
-                    let report = self.report(name, &seen, message).await;
+                    let report = self.report(name, &seen, &end).await;
                     match report.map_err(|error| failed(Reason::Lost, error.to_string()))? {
                         Ok(Report { answer: Answer::Offer(offer), .. }) => return offer,
                         Ok(_) => "it answered another question".to_owned(),
-                        Err(why) => why,
+                        Err(Untold::Ever(why) | Untold::Yet(why)) => why,
                     }
                 }
                 Standing::NeverBegan(why) | Standing::ToEnd(Ended::Hopeless(why)) => {
@@ -150,6 +163,34 @@ impl Shared {
         let Some(pod) = seen.pods.first() else { return Ok(None) };
         let params = LogParams { container: Some(BROKER_CONTAINER.to_owned()), ..params };
         find(self.pods(&pod.namespace).logs(&pod.name, &params)).await
+    }
+}
+
+/// Why there is no report, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Untold {
+    /// There may be one later.
+    Yet(String),
+    /// There will never be one.
+    Ever(String),
+}
+
+fn never(why: &str) -> Untold {
+    Untold::Ever(why.to_owned())
+}
+
+/// Of a report in a log that the API server does not give out, so many seconds after the end: its kubelet may be restarted,
+/// or be out of reach. Whoever waits for ever lets nobody else have the turn, and cannot even be removed.
+pub(super) fn unread(error: &CallError, after: i64) -> Untold {
+    let what = match error {
+        CallError::Forbidden(_) => "the right to read it is missing (pods/log: get)",
+        _ => "the API server cannot read it from the node",
+    };
+    match after > UNREAD {
+        true => Untold::Ever(format!(
+            "it has ended, and its report in its pod's log was not to be had: {error}"
+        )),
+        false => Untold::Yet(format!("it has ended, and its report is in its pod's log: {what}")),
     }
 }
 

@@ -167,6 +167,8 @@ pub(super) struct End {
     pub(super) reason: String,
     /// What Kubernetes says of the pod: `Evicted`, and why.
     pub(super) pod: Option<String>,
+    /// When, in seconds since 1970.
+    pub(super) at: Option<i64>,
 }
 
 impl SeenJob {
@@ -373,7 +375,8 @@ fn stage(status: &PodStatus) -> Stage {
                 Some(said) if Message::parse(&said) == Err(Error::NotOurs) => (None, Some(said)),
                 message => (message, None),
             };
-            Stage::Ended(End { message, said, exit_code: end.exit_code, reason, pod: of_pod })
+            let at = end.finished_at.map(|time| time.0.as_second());
+            Stage::Ended(End { message, said, exit_code: end.exit_code, reason, pod: of_pod, at })
         }
         // The kubelet is not there any more to say how it ended.
         Some(ContainerState { running: Some(_), .. }) if over => {

@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt, pin_mut};
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
-use super::seen::{SeenJob, SeenPod, Warning};
+use super::seen::{SeenJob, SeenPod, Stage, Warning};
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -141,6 +141,13 @@ impl Seen {
             Some(job) => job.released.is_some() && job.unsure,
         };
         unneeded && self.pods.iter().all(|pod| pod.gone)
+    }
+
+    /// Whether nothing more will be printed.
+    pub(super) fn is_quiet(&self) -> bool {
+        let goes_on =
+            |pod: &SeenPod| !pod.gone && matches!(pod.stage, Stage::Waiting(_) | Stage::Running);
+        !self.pods.iter().any(goes_on)
     }
 
     fn is_deleted(&self) -> bool {

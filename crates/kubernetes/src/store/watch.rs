@@ -19,7 +19,7 @@ use tokio::sync::watch::{Receiver, Sender};
 
 use super::entry::{Entry, version_of};
 use super::{Change, Place, names};
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
@@ -340,7 +340,7 @@ impl Watched {
 /// Follows one kind for ever. To be spawned; ends when it is dropped.
 pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
     let selector = place.selector();
-    let config = |selector: &str| watcher::Config::default().labels(selector).page_size(PAGE);
+    let config = |selector: &str| watching().labels(selector).page_size(PAGE);
     match watched {
         Watched::Instances | Watched::Bindings => {
             let kind = match watched {

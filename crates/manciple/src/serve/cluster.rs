@@ -110,6 +110,11 @@ impl Connected {
         &self.base.namespace
     }
 
+    /// Where else Jobs may be.
+    pub(crate) fn further(&self) -> &[String] {
+        &self.further
+    }
+
     /// Opens what is recorded under a name, and its runs.
     pub(crate) async fn group(&self, name: &str) -> anyhow::Result<Group> {
         let base = JobSettings { broker: name.to_owned(), ..self.base.clone() };
@@ -119,11 +124,13 @@ impl Connected {
         if self.registry.is_none() {
             let runner = JobRunner::open(client, base).await?;
             runner.belongs_to(&store);
+            runner.led_by(&self.lead);
             return Ok(Group { store, runner, brokers: None });
         }
         let brokers = Brokers::new(base, self.further.clone());
         let runner = JobRunner::open_group(client, Arc::clone(&brokers)).await?;
         runner.belongs_to(&store);
+        runner.led_by(&self.lead);
         Ok(Group { store, runner, brokers: Some(brokers) })
     }
 }

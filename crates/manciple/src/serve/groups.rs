@@ -221,7 +221,8 @@ impl Groups {
         }
         let full = format!("{}/{name}", self.name);
         let client = self.cluster.client.clone();
-        if let Err(error) = own::forget(client, self.cluster.namespace(), &full).await {
+        let (home, further) = (self.cluster.namespace(), self.cluster.further());
+        if let Err(error) = own::forget(client, home, further, &full).await {
             tracing::warn!(broker = name, %error, "something of it stays");
         }
     }

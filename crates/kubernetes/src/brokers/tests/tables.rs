@@ -271,3 +271,29 @@ fn a_status_that_says_the_same_is_not_written_again() {
     brokers.stand_down();
     assert!(brokers.told(NOW).is_empty());
 }
+
+#[test]
+fn what_nobody_sells_any_more_need_not_wait_for_one_that_never_sold() {
+    let sold = json!({"services": [{"id": "b", "name": "b", "sold": true}]});
+    let spec = |image: &str| json!({"image": image});
+    let faulty = || resource("faulty", 1, &json!({"image": ""}), &json!({}));
+    for (name, left, asked, expected) in [
+        ("none is left", vec![], vec![], true),
+        ("one that is being asked", vec![plain("b")], vec![], false),
+        ("one that cannot answer", vec![plain("b")], vec![("b", failed())], true),
+        ("one that answers", vec![plain("b")], vec![("b", offer("s:s p"))], false),
+        ("one that cannot be asked", vec![faulty()], vec![], true),
+        ("and one that is being asked", vec![faulty(), plain("b")], vec![], false),
+        (
+            "one that sold before",
+            vec![resource("b", 1, &spec("b:1"), &sold)],
+            vec![("b", failed())],
+            false,
+        ),
+    ] {
+        let brokers = brokers();
+        brokers.learn(&all(&left), true);
+        asked.into_iter().for_each(|(of, answer)| answered(&brokers, of, answer));
+        assert_eq!(brokers.is_deserted(), expected, "{name}");
+    }
+}

@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use super::super::reminding::reminder;
+use super::super::report::{Untold, unread};
 use super::super::seen::{End, SeenPod, Stage};
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
 use super::{MADE, REPORT, deleted, pod};
+use crate::calls::CallError;
 
 /// In a word, and what is said of it.
 fn stage(status: &Value) -> (&'static str, String) {
@@ -314,5 +316,29 @@ fn a_pod_is_deleted_for_good_only_where_it_cannot_begin() {
     ] {
         assert_eq!(reminder(&pod, MADE + after, true), kubelets_forget, "{name}");
         assert_eq!(reminder(&pod, MADE + after, false), kubelets_do_not, "{name}");
+    }
+}
+
+#[test]
+fn a_report_in_a_log_that_nobody_can_read_is_waited_for_and_not_for_ever() {
+    let (refused, forbidden) =
+        (CallError::Refused("tls".into()), CallError::Forbidden("no".into()));
+    for (error, after, expected) in [
+        (&refused, 0, "yet: the API server cannot read it from the node"),
+        (&refused, 300, "yet: the API server cannot read it from the node"),
+        (&forbidden, 300, "yet: the right to read it is missing (pods/log: get)"),
+        (&refused, 301, "never: the API server refused: tls"),
+        (&forbidden, 301, "never: the API server forbids it: no"),
+    ] {
+        let said = match unread(error, after) {
+            Untold::Yet(said) => {
+                said.replace("it has ended, and its report is in its pod's log", "yet")
+            }
+            Untold::Ever(why) => why.replace(
+                "it has ended, and its report in its pod's log was not to be had",
+                "never",
+            ),
+        };
+        assert_eq!(said, expected, "{error}, {after} s");
     }
 }
