@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::naming::sanitize;
 use super::output::{LEFT, OutputMap, PRINTED};
-use crate::runner::delivery::{DIRECTORY, Delivery, Parts, TARGET_VARIABLE, restricted};
+use crate::runner::delivery::{Delivery, Parts, TARGET_VARIABLE, installed, restricted};
 
 /// Our sidecar, by the name that the original's had.
 pub(super) const SIDECAR: &str = "output-persist";
@@ -67,10 +67,10 @@ pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
         containers.iter().filter(|it| map.files(name(it)).is_some()).collect();
     if !mapped.is_empty() {
         let wraps = means.wraps && mapped.iter().all(|container| can_be_wrapped(container));
-        let parts = means.delivery.parts(None, false, &context(&mapped));
+        let mut parts = means.delivery.parts(None, false, &context(&mapped));
         let capture = Capture { run, map, means, sharers: sharers(pod) };
         match wraps {
-            true => capture.wrap(pod, &parts, |name, files| {
+            true => capture.wrap(pod, &mut parts, |name, files| {
                 (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout: None })
             }),
             false => volumes.extend(capture.watch(pod, &parts)),
@@ -95,8 +95,8 @@ pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
     let taken = list(pod, "containers").iter().filter(|it| is_taken(it)).collect::<Vec<_>>();
     let context = context(&taken);
     let capture = Capture { run, map, means, sharers: sharers(pod) };
-    let parts = means.delivery.parts(None, false, &context);
-    capture.wrap(pod, &parts, |name, _| {
+    let mut parts = means.delivery.parts(None, false, &context);
+    capture.wrap(pod, &mut parts, |name, _| {
         let (files, stdout) = (vec![LEFT.to_owned()], Some(PRINTED.to_owned()));
         (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout })
     });
@@ -141,7 +141,7 @@ impl Capture<'_> {
     fn wrap(
         &self,
         pod: &mut Value,
-        parts: &Parts,
+        parts: &mut Parts,
         outputs: impl Fn(&str, Vec<String>) -> (String, Outputs),
     ) {
         for container in list(pod, "containers") {
@@ -153,10 +153,9 @@ impl Capture<'_> {
             command.append(list(container, "command"));
             container["command"] = Value::Array(command);
             let env = list(container, "env");
-            // Each unpacks its own: they begin at once.
-            let target = format!("{DIRECTORY}/{name}");
-            env.extend(self.env(parts, &target, [outputs(&name, files)]));
-            list(container, "volumeMounts").extend(parts.mounts.iter().cloned());
+            env.extend(self.env(parts, [outputs(&name, files)]));
+            list(container, "volumeMounts")
+                .extend(parts.mounts_apart(&sanitize(&format!("agent-{name}"))));
         }
     }
 
@@ -177,7 +176,7 @@ impl Capture<'_> {
         let mut sidecar = json!({
             "name": SIDECAR,
             "image": like["image"],
-            "env": self.env(parts, &format!("{DIRECTORY}/{SIDECAR}"), outputs),
+            "env": self.env(parts, outputs),
             "resources": {
                 "requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"},
             },
@@ -211,7 +210,6 @@ impl Capture<'_> {
     fn env(
         &self,
         parts: &Parts,
-        target: &str,
         outputs: impl IntoIterator<Item = (String, Outputs)>,
     ) -> Vec<Value> {
         let outputs = outputs.into_iter().collect();
@@ -221,7 +219,7 @@ impl Capture<'_> {
             "name": GATHERING_VARIABLE, "value": gathering.to_variable().unwrap_or_default(),
         })];
         if parts.unpacks {
-            env.push(json!({"name": TARGET_VARIABLE, "value": target}));
+            env.push(json!({"name": TARGET_VARIABLE, "value": installed()}));
         }
         env
     }

@@ -116,6 +116,25 @@ pub(crate) struct Parts {
     pub(crate) volumes: Vec<Value>,
 }
 
+impl Parts {
+    /// The mounts of one of several containers, none of which can change what another executes: where the agent
+    /// unpacks itself, it does so into this volume, which nobody else has; where it was copied, nobody writes.
+    pub(crate) fn mounts_apart(&mut self, volume: &str) -> Vec<Value> {
+        let mut mounts = self.mounts.clone();
+        for mount in mounts.iter_mut().filter(|mount| mount["name"] == VOLUME) {
+            match self.unpacks {
+                true => mount["name"] = json!(volume),
+                false => mount["readOnly"] = json!(true),
+            }
+        }
+        if self.unpacks {
+            self.volumes.retain(|shared| shared["name"] != VOLUME);
+            self.volumes.push(json!({"name": volume, "emptyDir": {}}));
+        }
+        mounts
+    }
+}
+
 /// An init container of this image, with the agent where our images have it.
 impl From<&str> for Delivery {
     fn from(image: &str) -> Self {
@@ -195,8 +214,8 @@ impl Delivery {
     }
 }
 
-/// Where the agent is that was copied, or has unpacked itself for a broker.
-pub(super) fn installed() -> String {
+/// Where the agent is that was copied, or has unpacked itself.
+pub(crate) fn installed() -> String {
     format!("{DIRECTORY}/{AGENT_FILE}")
 }
 

@@ -9,6 +9,7 @@ use testkit::cluster;
 use tokio::time::sleep;
 
 use super::harness::{Town, pod, spec};
+use super::support::packed_agent;
 
 const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
 
@@ -87,6 +88,53 @@ async fn what_somebody_has_put_in_place_of_the_agent_is_not_run() {
     assert!(town.pods().await.len() == 1, "nothing was run meanwhile");
     maps.delete(&name, &DeleteParams::default()).await.unwrap();
     assert_eq!(town.ended("a", 2).await["succeeded"], true);
+}
+
+/// Of two containers, each of a user of its own, one replaces all that is where the agent is; then the other is started
+/// again.
+fn replaces_what_is_executed() -> Value {
+    let replaces = format!(
+        "until [ -e /share/begun ]; do sleep 0.1; done
+         for file in $(find /manciple -type f); do rm -f $file && mkdir $file; done
+         touch /share/replaced; {WELL}"
+    );
+    let again = format!(
+        "[ ! -e /share/replaced ] || {{ {WELL}; exit 0; }}
+         touch /share/begun; until [ -e /share/replaced ]; do sleep 0.1; done; exit 1"
+    );
+    let mut pod = pod(&replaces);
+    let mut other = pod["containers"][0].clone();
+    (other["name"], other["args"]) = (json!("d"), json!(["-c", again]));
+    pod["containers"].as_array_mut().unwrap().push(other);
+    for (container, user) in pod["containers"].as_array_mut().unwrap().iter_mut().zip([1000, 2000])
+    {
+        container["securityContext"] = json!({
+            "runAsNonRoot": true, "runAsUser": user, "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+        });
+        container["volumeMounts"] = json!([{"name": "share", "mountPath": "/share"}]);
+    }
+    pod["volumes"] = json!([{"name": "share", "emptyDir": {}}]);
+    pod["restartPolicy"] = json!("OnFailure");
+    let mut spec = spec("once", &pod);
+    spec["template"]["spec"]["backoffLimit"] = json!(3);
+    spec["output"] = json!({"outputMap": {
+        "c": {"o.json": {"name": "of-c"}}, "d": {"o.json": {"name": "of-d"}},
+    }});
+    spec
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_container_of_a_pod_can_change_what_another_executes() {
+    for delivery in [packed_agent().into(), cluster::AGENT_IMAGE.into()] {
+        let mut town = Town::still("apart").await;
+        town.settings.delivery = delivery;
+        town.start().await;
+        town.create("a", replaces_what_is_executed()).await;
+        let run = town.ended("a", 1).await;
+        let made = json!(["of-c", "of-d"]);
+        assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &made), "{run}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

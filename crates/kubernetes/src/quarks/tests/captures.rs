@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::quarks::Dialect;
 use crate::quarks::capture::{Means, capture_files, capture_prints};
 use crate::quarks::output::OutputMap;
-use crate::runner::Delivery;
+use crate::runner::{Delivery, PackedAgent};
 
 /// Three containers, of which two have output.
 fn pod() -> Value {
@@ -27,6 +27,12 @@ fn captured(mut pod: Value, native_sidecars: bool) -> Value {
     let means = Means { delivery: &delivery, key, native_sidecars, wraps: true };
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
     pod
+}
+
+fn packed(content: &[u8]) -> Delivery {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), content).unwrap();
+    PackedAgent::read(file.path()).unwrap().into()
 }
 
 fn named<'p>(pod: &'p Value, member: &str, name: &str) -> Option<&'p Value> {
@@ -55,6 +61,42 @@ fn commands_that_are_known_are_wrapped_and_nothing_is_beside_them() {
     assert_eq!((&other["command"], gathering(other)), (&Value::Null, None));
     let mounts = |container: &Value| container["volumeMounts"][0].clone();
     assert_eq!(mounts(other), json!({"name": "output-other", "mountPath": "/mnt/quarks/"}));
+}
+
+/// How the agent's volume is mounted in a wrapped container, and which volumes there are that can be written.
+fn place_of_agent(delivery: &Delivery, container: &str) -> (Value, Vec<String>) {
+    let mut pod = pod();
+    let map = json!({"output": {"outputMap": {
+        "c": {"o.json": {"name": "s"}}, "d": {"o.json": {"name": "t"}},
+    }}});
+    let key = KeyPair::generate().public().clone();
+    let means = Means { delivery, key, native_sidecars: false, wraps: true };
+    capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &map), &means);
+    let container = named(&pod, "containers", container).unwrap();
+    let mut mounts = container["volumeMounts"].as_array().unwrap().iter();
+    let place = mounts.find(|mount| mount["mountPath"] == "/manciple").unwrap().clone();
+    let volumes = pod["volumes"].as_array().unwrap().iter();
+    let written = volumes.filter(|volume| volume.get("emptyDir").is_some());
+    let named = written.map(|volume| volume["name"].as_str().unwrap().to_owned());
+    (place, named.filter(|name| !name.starts_with("output-")).collect())
+}
+
+#[test]
+fn no_wrapped_container_can_write_where_another_executes() {
+    let copied = json!({"name": "manciple", "mountPath": "/manciple", "readOnly": true});
+    let unpacked = |volume: &str| json!({"name": volume, "mountPath": "/manciple"});
+    let by_config_map = packed(b"\x7FELF");
+    let (shared, own) = (vec!["manciple"], vec!["agent-c", "agent-d"]);
+    for (name, delivery, container, mount, volumes) in [
+        ("it is copied before", &Delivery::from("image"), "c", &copied, &shared),
+        ("it is copied before", &Delivery::from("image"), "d", &copied, &shared),
+        ("it unpacks itself", &by_config_map, "c", &unpacked("agent-c"), &own),
+        ("it unpacks itself", &by_config_map, "d", &unpacked("agent-d"), &own),
+    ] {
+        let (mounted, there) = place_of_agent(delivery, container);
+        assert_eq!(mounted, *mount, "{name}, {container}");
+        assert_eq!(there, *volumes, "{name}, {container}");
+    }
 }
 
 #[test]
