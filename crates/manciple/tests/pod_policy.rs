@@ -54,11 +54,13 @@ fn pods_are_restricted_without_a_token_and_as_the_policy_of_their_broker_says() 
     assert_eq!(made["state"], "succeeded", "{made}\n{}", server.log());
 
     let pod = pod_of(&town, "i");
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let expected = json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "imagePullSecrets": [{"name": "registry"}],
-        "nodeSelector": {"kubernetes.io/os": "linux"},
+        // The agent of a ConfigMap is a program of one architecture, this machine's.
+        "nodeSelector": {"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"},
         "restartPolicy": "Never",
         "securityContext": {
             "fsGroup": 65532, "runAsGroup": 65532, "runAsNonRoot": true, "runAsUser": 65532,

@@ -75,6 +75,7 @@ pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
             }),
             false => volumes.extend(capture.watch(pod, &parts)),
         }
+        means.delivery.choose_nodes(pod);
         list(pod, "initContainers").splice(..0, parts.init_containers);
         volumes.extend(parts.volumes);
     }
@@ -100,6 +101,7 @@ pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
         let (files, stdout) = (vec![LEFT.to_owned()], Some(PRINTED.to_owned()));
         (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout })
     });
+    means.delivery.choose_nodes(pod);
     list(pod, "initContainers").splice(..0, parts.init_containers);
     list(pod, "volumes").extend(parts.volumes);
 }

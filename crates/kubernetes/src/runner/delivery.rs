@@ -16,6 +16,7 @@ use std::sync::Arc;
 use agent::{AGENT_FILE, GIVEN_VARIABLE, Order};
 use serde_json::{Value, json};
 
+use super::architecture;
 use crate::names;
 
 /// The init container.
@@ -55,6 +56,8 @@ pub enum Delivery {
 pub struct PackedAgent {
     name: Arc<str>,
     content: Arc<[u8]>,
+    /// Of which processors it is, as nodes say it; `None`: of some that nothing is known of.
+    architecture: Option<&'static str>,
 }
 
 /// Why a file is no packed agent.
@@ -86,7 +89,8 @@ impl PackedAgent {
         if !content.starts_with(b"\x7FELF") {
             return Err(PackedError::NoProgram(path.to_owned()));
         }
-        Ok(Self { name: names::agent(&content).into(), content: content.into() })
+        let architecture = architecture::of(&content);
+        Ok(Self { name: names::agent(&content).into(), content: content.into(), architecture })
     }
 
     /// The ConfigMap's: the same content has the same name.
@@ -157,6 +161,14 @@ impl Delivery {
         match self {
             Self::ConfigMap(agent) => Some(agent),
             Self::InitContainer { .. } => None,
+        }
+    }
+
+    /// Has a pod be on a node where the agent can run. An image may be of several architectures, and the file of a
+    /// ConfigMap is not.
+    pub(crate) fn choose_nodes(&self, pod: &mut Value) {
+        if let Self::ConfigMap(agent) = self {
+            architecture::choose(pod, agent.architecture);
         }
     }
 

@@ -210,6 +210,7 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
     set(&mut pod, "initContainers", first);
     choose(&mut pod, policy);
     pod["affinity"] = alone(&order.run, policy.affinity.clone());
+    settings.delivery.choose_nodes(&mut pod);
     pod
 }
 

@@ -9,6 +9,7 @@
 //! the pod's status, sealed, and stays there until the Job is released.
 
 pub(crate) mod agents;
+mod architecture;
 pub(crate) mod delivery;
 mod ending;
 pub(crate) mod keys;

@@ -100,6 +100,33 @@ fn no_wrapped_container_can_write_where_another_executes() {
 }
 
 #[test]
+fn a_pod_is_where_the_agent_of_its_config_map_can_run_and_one_without_the_agent_anywhere() {
+    let mut program = b"\x7FELF".to_vec();
+    program.resize(18, 0);
+    program.extend(183_u16.to_le_bytes());
+    let by_config_map = packed(&program);
+    let key = KeyPair::generate().public().clone();
+    let means = Means { delivery: &by_config_map, key, native_sidecars: false, wraps: true };
+    let files = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
+    let prints = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
+    let nodes = json!({"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"});
+    for (name, dialect, spec, expected) in [
+        ("files", Dialect::QuarksJob, files, &nodes),
+        ("no files", Dialect::QuarksJob, json!({}), &Value::Null),
+        ("prints", Dialect::ExtendedJob, prints, &nodes),
+        ("prints nothing", Dialect::ExtendedJob, json!({}), &Value::Null),
+    ] {
+        let mut pod = pod();
+        let map = OutputMap::of(dialect, &spec);
+        match dialect {
+            Dialect::QuarksJob => capture_files(&mut pod, "run", &map, &means),
+            Dialect::ExtendedJob => capture_prints(&mut pod, "run", &map, &means),
+        }
+        assert_eq!(pod["nodeSelector"], *expected, "{name}");
+    }
+}
+
+#[test]
 fn an_entrypoint_that_nobody_knows_has_the_sidecar_that_the_server_knows() {
     let mut unknown = pod();
     unknown["containers"][1].as_object_mut().unwrap().remove("command");

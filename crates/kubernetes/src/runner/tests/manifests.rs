@@ -5,6 +5,7 @@ use std::time::Duration;
 use engine::ports::StartError;
 use serde_json::{Value, json};
 
+use super::super::delivery::{Delivery, PackedAgent};
 use super::super::manifest::{alone, of_catalog};
 use super::super::settings::JobSettings;
 
@@ -33,6 +34,34 @@ fn no_two_pods_of_a_run_are_on_nodes_at_once_whatever_else_is_chosen() {
     ];
     for (name, chosen, expected) in cases {
         assert_eq!(alone("r", chosen), expected, "{name}");
+    }
+}
+
+/// An agent of a ConfigMap, for the processors of ARM.
+fn packed() -> PackedAgent {
+    let mut program = b"\x7FELF".to_vec();
+    program.resize(18, 0);
+    program.extend(183_u16.to_le_bytes());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), program).unwrap();
+    PackedAgent::read(file.path()).unwrap()
+}
+
+#[test]
+fn a_run_is_on_a_node_that_can_execute_the_agent_of_its_config_map() {
+    let key = agent::KeyPair::generate().public().clone();
+    let (arch, os) = ("kubernetes.io/arch", "kubernetes.io/os");
+    let by_map = || Delivery::from(packed());
+    let theirs = json!({arch: "amd64"});
+    for (name, delivery, selector, expected) in [
+        ("by a ConfigMap", by_map(), None, json!({arch: "arm64", os: "linux"})),
+        ("as its policy says", by_map(), Some(theirs), json!({arch: "amd64", os: "linux"})),
+        ("by an image", Delivery::from("agent"), None, Value::Null),
+    ] {
+        let mut settings = JobSettings::new("n", "b", "image", delivery);
+        settings.pod.node_selector = selector;
+        let job = of_catalog(&settings, &key, "catalog-1").unwrap().job;
+        assert_eq!(job["spec"]["template"]["spec"]["nodeSelector"], expected, "{name}");
     }
 }
 
