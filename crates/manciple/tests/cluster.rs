@@ -20,7 +20,9 @@ catalog)
         {"id":"hangs","name":"hangs","description":"d"},
         {"id":"fails","name":"fails","description":"d"}]}]}'
     exit ;;
-bind) echo "{\"credentials\":{\"region\":\"$DB_REGION\",\"password\":\"$(cat /secret/db.password)\"}}" ;;
+bind)
+    printf '{"credentials": {"region": "%s", "in_a_file": "%s", "password": "%s"}}' \
+        "$DB_REGION" "$(cat /config/db.region)" "$(cat /secret/db.password)" ;;
 *) echo '{}' ;;
 esac
 echo "$1 of $7" >>/ledger/all
@@ -70,7 +72,7 @@ fn an_order_becomes_resources_and_jobs_and_goes_again() {
     let bound = order::bind(&server, "i", "b", &json!({"service_id": "s", "plan_id": "p"}));
     assert_eq!(
         bound.body["credentials"],
-        json!({"region": "eu", "password": PLANTED}),
+        json!({"region": "eu", "in_a_file": "eu", "password": PLANTED}),
         "{bound:?}"
     );
 
