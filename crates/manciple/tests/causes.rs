@@ -138,14 +138,14 @@ impl Place {
     }
 }
 
-fn quota(town: &Town, pods: &str) {
+fn quota(town: &Town, of: &str, many: &str) {
     town.make(&json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
-        "spec": {"hard": {"pods": pods}},
+        "spec": {"hard": {of: many}},
     }));
     let counted = || {
         let quota = town.get("resourcequota/few");
-        (quota["status"]["hard"]["pods"] == pods).then_some(())
+        (quota["status"]["hard"][of] == many).then_some(())
     };
     assert!(within(KNOWS, counted).is_some(), "nobody counts");
 }
@@ -182,13 +182,26 @@ fn an_image_without_a_broker() {
 
 #[test]
 fn a_quota_that_is_used_up_until_there_is_more() {
-    let place = Place::before(&json!({}), |town| quota(town, "0"));
+    let place = Place::before(&json!({}), |town| quota(town, "pods", "0"));
     place.order("p");
     place.knows("events", "exceeded quota: few");
     let last = place.says("exceeded quota: few");
     assert_eq!(last["state"], "in progress");
     place.describes(&["Progressing", "exceeded quota: few"]);
-    quota(&place.town, "9");
+    quota(&place.town, "pods", "9");
+    place.succeeds();
+}
+
+/// The server refuses the Job itself: no event says so, and Kubernetes knows it at once.
+#[test]
+fn a_quota_of_jobs_that_is_used_up_until_there_is_more() {
+    const JOBS: &str = "count/jobs.batch";
+    let place = Place::before(&json!({}), |town| quota(town, JOBS, "0"));
+    place.order("p");
+    let last = place.says("exceeded quota: few");
+    assert_eq!(last["state"], "in progress");
+    place.describes(&["Progressing", "exceeded quota: few"]);
+    quota(&place.town, JOBS, "9");
     place.succeeds();
 }
 
