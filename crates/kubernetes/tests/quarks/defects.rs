@@ -148,11 +148,19 @@ async fn d16_a_pod_whose_host_has_another_name_than_the_pod_keeps_its_output() {
     for wraps in [true, false] {
         let mut town = Town::either_way("d16", wraps).await;
         town.start().await;
-        let mut pod = pod(&format!("hostname > /tmp/name; {WELL}"));
-        pod["hostname"] = json!("elsewhere");
-        town.create("a", makes(&pod)).await;
-        assert_eq!(town.ended("a", 1).await["made"], json!(["made"]), "wrapped: {wraps}");
-        assert_eq!(town.data("made").await["k"], "v");
+        for (name, member, value) in
+            [("named", "hostname", json!("elsewhere")), ("as-its-node", "hostNetwork", json!(true))]
+        {
+            let mut pod = pod(&format!("[ $(hostname) != $POD ] && {WELL}"));
+            pod["containers"][0]["env"] = json!([{
+                "name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+            }]);
+            pod[member] = value;
+            town.create(name, makes(&pod)).await;
+            let run = town.ended(name, 1).await;
+            assert_eq!(run["made"], json!(["made"]), "{name}, wrapped: {wraps}: {run}");
+            assert_eq!(town.data("made").await["k"], "v");
+        }
     }
 }
 
