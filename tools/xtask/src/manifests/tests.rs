@@ -183,7 +183,11 @@ fn the_controllers_rights_are_everywhere_or_in_named_namespaces() {
     let named = json!({"broker": {"enabled": false},
         "controller": {"enabled": true, "namespaces": ["a", "b"]}});
     assert_eq!(resources(&of_kind(&named, "ClusterRole")[0]), "namespaces");
-    let all = ["manciple", "a", "b"].map(|it| format!("{it}/manciple-controller"));
+    let all = [
+        "manciple/manciple-controller",
+        "a/manciple-manciple-controller",
+        "b/manciple-manciple-controller",
+    ];
     assert_eq!(places(&named, "Role"), all);
     assert_eq!(places(&named, "RoleBinding"), all);
     let roles = of_kind(&named, "Role");
@@ -356,6 +360,25 @@ fn each_namespace_with_jobs_has_a_role_and_its_binding() {
     }
     let namespaces = json!("jobs-a,jobs-b,");
     assert!(of_kind(&values, "Deployment")[0].to_string().contains(&namespaces.to_string()));
+}
+
+#[test]
+fn no_two_objects_of_a_release_have_one_name() {
+    for values in [
+        json!({"controller": {"enabled": true, "namespaces": [RELEASE, "a"]}}),
+        json!({"brokers": "together", "jobNamespaces": [RELEASE, "a"]}),
+        json!({"controller": {"enabled": true}, "templates": {"enabled": true}}),
+    ] {
+        let mut seen = std::collections::BTreeSet::new();
+        for text in chart(&values).unwrap().into_values() {
+            for object in objects(&text).unwrap() {
+                let metadata = &object["metadata"];
+                let of = (&object["kind"], &metadata["namespace"], &metadata["name"]);
+                let of = format!("{} {}/{}", of.0, of.1, of.2);
+                assert!(seen.insert(of.clone()), "{of} is there twice: {values}");
+            }
+        }
+    }
 }
 
 /// Members that are not there in `known` below the same place, by their paths. `"*"`: any text.
