@@ -381,6 +381,22 @@ fn no_two_objects_of_a_release_have_one_name() {
     }
 }
 
+#[test]
+fn whoever_asks_for_figures_knows_the_authority_of_the_secret_or_by_itself() {
+    for (key, expected) in [
+        (json!({}), json!({"name": "certificate", "key": "ca.crt"})),
+        (json!({"authorityKey": "root.pem"}), json!({"name": "certificate", "key": "root.pem"})),
+        (json!({"authorityKey": ""}), Value::Null),
+    ] {
+        let mut values = json!({"serviceMonitor": {"enabled": true}, "tls": key});
+        values["tls"]["secretName"] = json!("certificate");
+        let monitor = of_kind(&values, "ServiceMonitor").remove(0);
+        let tls = &monitor["spec"]["endpoints"][0]["tlsConfig"];
+        assert_eq!(tls["serverName"], "manciple.manciple.svc");
+        assert_eq!(tls["ca"]["secret"], expected, "{values}");
+    }
+}
+
 /// Members that are not there in `known` below the same place, by their paths. `"*"`: any text.
 fn unknown(object: &Value, known: &Value, path: &str) -> Vec<String> {
     match (object, known) {
