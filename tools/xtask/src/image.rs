@@ -214,7 +214,7 @@ pub(crate) fn busybox(name: &str, program: &Path) -> anyhow::Result<Image> {
 }
 
 /// What a program is linked with, by `ldd`; nothing if it is static.
-fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let output = std::process::Command::new("ldd").arg(program).output().context("ldd")?;
     let words = String::from_utf8_lossy(&output.stdout).into_owned();
     let paths = words.split_whitespace().filter(|word| word.starts_with('/'));

@@ -299,6 +299,8 @@ fn give_away(
     let this = std::env::current_exe().context("the path of this program")?;
     let folder = this.ancestors().nth(2).context("this program is in no target folder")?;
     let built = folder.join(target).join(profile).join(program);
+    let needed = image::libraries(&built)?;
+    ensure!(needed.is_empty(), "{program} is to be static, and needs {needed:?}");
     // The one of before may be running.
     let unfinished = format!("target/dist/.{program}.new");
     let size = std::fs::copy(built, &unfinished)?;
