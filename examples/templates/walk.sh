@@ -13,7 +13,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 home=manciple-templates-walk market=templates-walk
 image=${IMAGE:-busybox:1} manciple=${MANCIPLE:-manciple:dev}
-webhook=mutatingwebhookconfiguration/manciple-manciple-templates
+webhook=mutatingwebhookconfiguration/$home
 # Ids of the platform's: UUIDs.
 id=7a6c1c1e-0d3f-4d52-9a3c-1f3a5d0f7b11 binding=7a6c1c1e-0d3f-4d52-9a3c-1f3a5d0f7b12
 
@@ -24,11 +24,10 @@ in_market() { kubectl --namespace "$market" "$@"; }
 
 # What is of the whole cluster, and this installation's.
 of_cluster() {
-    role=manciple-manciple-templates
     kubectl delete "$webhook" --ignore-not-found
-    kubectl delete --ignore-not-found "clusterrolebinding/$role-broker" "clusterrolebinding/$role-controller" \
-        "clusterrolebinding/$role-requesters-broker" "clusterrolebinding/$role-requesters-controller" \
-        "clusterrole/$role-broker" "clusterrole/$role-controller" "clusterrole/$role-requesters"
+    kubectl delete --ignore-not-found "clusterrolebinding/$home-broker" "clusterrolebinding/$home-controller" \
+        "clusterrolebinding/$home-requesters-broker" "clusterrolebinding/$home-requesters-controller" \
+        "clusterrole/$home-broker" "clusterrole/$home-controller" "clusterrole/$home-requesters"
 }
 
 # Whatever happened, nothing stays; what went wrong is shown before it goes.

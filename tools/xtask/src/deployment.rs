@@ -1,13 +1,14 @@
-//! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, the rights are
-//! those that are written down and no more, one replica serves, two answer for each other and are monitored, an instance
-//! lives through `examples/kubernetes`, another, of a template, through `examples/templates`, and the jobs of
-//! `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
+//! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, those of the
+//! examples are in no other installation's way, the rights are those that are written down and no more, one replica
+//! serves, two answer for each other and are monitored, an instance lives through `examples/kubernetes`, another, of a
+//! template, through `examples/templates`, and the jobs of `examples/quarks-jobs` run, under the controller's rights
+//! everywhere and in one namespace.
 
 mod ha;
 mod one;
 mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,7 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use crate::images::{self, Kind};
-use crate::kubectl::{Cluster, OF_TEST};
+use crate::kubectl::{self, Cluster, OF_TEST};
 use crate::{manifests, rights};
 
 /// As in `examples/quarks-jobs/walk.sh`: where the controller is, and where its jobs run.
@@ -29,7 +30,9 @@ pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
     cluster.run(&["apply", "-k", "deploy/crds"])?;
     let namespace = format!("manciple-deployment-{}", std::process::id());
     cluster.run(&["create", "namespace", &namespace])?;
-    let result = overlays(&cluster, &namespace).and_then(|()| rights(&cluster, &namespace));
+    let result = overlays(&cluster, &namespace)
+        .and_then(|()| examples(&cluster, &namespace))
+        .and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
     // Whoever waits for pods needs no core: what runs beside the brokers is shown after them.
@@ -62,15 +65,7 @@ fn quarks_jobs(cluster: &Cluster, said: &File) -> anyhow::Result<()> {
     crate::run(&mut walk()?)?;
     let [home, jobs] = WALK;
     let narrow = controller(&json!({"monitoredID": jobs, "namespaces": [jobs]}));
-    let made = manifests::list(objects_of(&narrow)?.into_iter().map(|mut object| {
-        for place in ["/metadata/namespace", "/subjects/0/namespace"] {
-            match object.pointer_mut(place) {
-                Some(place) if *place == manifests::RELEASE => *place = json!(home),
-                _ => {}
-            }
-        }
-        object
-    }));
+    let made = manifests::list(objects_in(home, &narrow)?.into_iter());
     let file = crate::built("quarks-jobs-walk.json")?;
     std::fs::write(&file, made.to_string())?;
     crate::run(walk()?.env("CONTROLLER", &file))
@@ -129,14 +124,47 @@ fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     cluster.takes(namespace, several.into_iter())
 }
 
+/// The overlays of the examples: the server takes them, and nothing of the whole cluster has in them the name that it
+/// has in an installation, but what is one for all.
+fn examples(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
+    let of_cluster = |folder: &str| -> anyhow::Result<BTreeSet<String>> {
+        let mut objects = manifests::objects(&cluster.run(&["kustomize", folder])?)?;
+        objects.retain(kubectl::is_of_cluster);
+        Ok(by_name(objects).into_keys().collect())
+    };
+    let mut installed = of_cluster("deploy/overlays/controller")?;
+    installed.extend(of_cluster("deploy/overlays/templates")?);
+    let shared = of_cluster("deploy/templates")?;
+    for example in [
+        "examples/kubernetes",
+        "examples/kubernetes/brokers",
+        "examples/postgres/kubernetes",
+        "examples/quarks-jobs",
+        "examples/templates",
+    ] {
+        let own = of_cluster(example)?;
+        let taken: Vec<_> =
+            own.intersection(&installed).filter(|it| !shared.contains(*it)).collect();
+        ensure!(taken.is_empty(), "{example} takes what is another installation's: {taken:?}");
+        let made = cluster.run(&["kustomize", example])?;
+        cluster.takes(namespace, manifests::objects(&made)?.into_iter())?;
+    }
+    Ok(())
+}
+
 /// Who may ask, by everything that needs a right of its own.
 fn access() -> Value {
     json!({"secrets": [{"name": "cf", "role": "platform"}], "kubernetes": "access_review: true"})
 }
 
 fn objects_of(values: &Value) -> anyhow::Result<Vec<Value>> {
+    objects_in(manifests::RELEASE, values)
+}
+
+/// In a namespace of its own, where what is of the whole cluster has names of its own, too.
+fn objects_in(namespace: &str, values: &Value) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
-    for text in manifests::chart(values)?.into_values() {
+    for text in manifests::chart_in(namespace, values)?.into_values() {
         objects.extend(manifests::objects(&text)?);
     }
     Ok(objects)
@@ -170,7 +198,7 @@ fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         ("manciple-controller", controller(&json!({}))),
         ("manciple-controller", manifests::of_templates()),
     ] {
-        let result = rights::compare(cluster, namespace, account, objects_of(&values)?);
+        let result = rights::compare(cluster, namespace, account, objects_in(namespace, &values)?);
         let label = format!("{OF_TEST}={namespace}");
         cluster.run(&["delete", "clusterrole,clusterrolebinding", "-l", &label])?;
         cluster.run(&["-n", namespace, "delete", "role,rolebinding", "--all"])?;

@@ -17,6 +17,12 @@ const NOT_EVERYWHERE: [&str; 4] =
 /// What is of the whole cluster, beside what is called so.
 const OF_CLUSTER: [&str; 2] = ["CustomResourceDefinition", "MutatingWebhookConfiguration"];
 
+/// Whether an object is of the whole cluster.
+pub(crate) fn is_of_cluster(object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    kind.starts_with("Cluster") || OF_CLUSTER.contains(&kind)
+}
+
 /// The cluster.
 pub(crate) struct Cluster {
     kubeconfig: std::path::PathBuf,
@@ -74,8 +80,7 @@ impl Cluster {
         flags: &[&str],
     ) -> anyhow::Result<()> {
         let moved = objects.map(|mut object| {
-            let kind = object["kind"].as_str().unwrap_or_default();
-            if kind.starts_with("Cluster") || OF_CLUSTER.contains(&kind) {
+            if is_of_cluster(&object) {
                 object["metadata"]["labels"][OF_TEST] = json!(namespace);
             } else {
                 object["metadata"]["namespace"] = json!(namespace);

@@ -109,15 +109,20 @@ fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// What the chart makes of its values and these over them: by template, without those that are empty.
+/// What the chart makes of its values and these over them, in the namespace that the base is for.
 pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    chart_in(RELEASE, over)
+}
+
+/// The same in another namespace: by template, without those that are empty.
+pub(crate) fn chart_in(namespace: &str, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CHART);
     let values = std::fs::read_to_string(root.join("values.yaml"))?;
     let mut values: Value = serde_saphyr::from_str(&values)?;
     merge(&mut values, over);
     let given = json!({
         "Values": values,
-        "Release": {"Name": RELEASE, "Namespace": RELEASE},
+        "Release": {"Name": RELEASE, "Namespace": namespace},
     });
     let mut made = BTreeMap::new();
     for entry in std::fs::read_dir(root.join("templates"))? {
