@@ -5,6 +5,7 @@
 #
 #   IMAGE        instead of busybox:1, for the jobs
 #   CONTROLLER   a file with the controller's objects, instead of the overlay that is here
+#   PROGRAM      manciple, for what people ask of `manciple job`; without it that is left out
 #
 # The controller is in the namespace manciple-quarks-walk, the jobs in quarks-jobs-walk. Both are gone at the end,
 # however that comes; the definitions of resources stay.
@@ -126,6 +127,16 @@ if [ -z "${CONTROLLER:-}" ]; then
     ended backup 3 Completed
 fi
 
+if [ -n "${PROGRAM:-}" ]; then
+    say "The same by the program: run it, list it, read its history and what it has printed"
+    job() { "$PROGRAM" job "$@" --namespace "$jobs"; }
+    job run backup --timeout 90s
+    job list | grep -q '^backup .*Completed' || fail "the list does not say how backup ended: $(job list)"
+    job history backup
+    job history backup | grep -q Completed || fail "the history does not say how backup ended"
+    job logs backup | grep 'everything is safe' || fail "the log does not say what backup has printed"
+fi
+
 say "A one-off, and its output"
 run one-off.yaml
 in_jobs wait --for condition=Succeeded quarksjob/password --timeout 60s
@@ -185,6 +196,17 @@ holds report verdict 'two tables are missing'
 of check .status.lastRun.message
 echo
 
+say "One whose pods go with it"
+run delete.yaml
+ended sweep 1 Completed
+no_pods() { [ -z "$(in_jobs get pods --selector quarks.cloudfoundry.org/qjob-name=sweep --output name)" ]; }
+until_so "the pods of sweep are gone" no_pods
+
+say "One that is over though a container beside it never ends"
+run mesh.yaml
+ended upload 1 Completed
+holds uploaded files 3
+
 say "Output that a sidecar brings home"
 run sidecar.yaml
 ended export 1 Completed
@@ -226,13 +248,24 @@ for version in 1 2 3; do
 done
 [ "$(issued)" = "issued-ca-v2 issued-ca-v3" ] || fail "these versions are kept: $(issued)"
 
-say "An ExtendedJob that runs for each pod that becomes ready"
+say "An ExtendedJob that fails, and what it leaves"
+run extended-failure.yaml
+is_found() { in_jobs get secret found-disk >/dev/null 2>&1; }
+until_so "the Secret found-disk is there" is_found
+holds found-disk verdict 'a disk is full'
+
+say "ExtendedJobs that run for each pod that becomes ready, or comes, or goes"
 run pod-state.yaml
-is_followed() { in_jobs get ejob smoke --output yaml | grep -q manciple.dev/runs; }
-until_so "the pods are followed" is_followed
+run pod-states.yaml
+is_followed() { in_jobs get ejob "$1" --output yaml | grep -q manciple.dev/runs; }
+for name in smoke announce greet farewell; do until_so "the pods are followed by $name" is_followed "$name"; done
 run pod-state-pod.yaml
-has_run() { [ "$(in_jobs get ejob smoke --output 'jsonpath={.status.lastRun.trigger}')" = pod-state ]; }
-until_so "the ExtendedJob has run for the pod" has_run
+has_run() { [ "$(in_jobs get ejob "$1" --output 'jsonpath={.status.lastRun.trigger}')" = pod-state ]; }
+for name in announce greet smoke; do until_so "$name has run for the pod" has_run "$name"; done
+! has_run farewell || fail "farewell has run, and the pod is there"
+# It has no ear for SIGTERM.
+in_jobs delete pod web --grace-period 1 --timeout 120s
+until_so "farewell has run for the pod" has_run farewell
 
 say "Never two at a time, whoever acts: the controller is replaced while the first run goes on"
 run queue.yaml
@@ -256,14 +289,12 @@ ended beat 1 Completed
 say "What there is now: no Job but those that are kept, and no right was missing"
 in_jobs get quarksjobs
 in_jobs get events --field-selector type=Warning
-only_those() { [ "$(in_jobs get jobs --output name | grep -vcE '/(check|beat)-')" -eq 0 ]; }
+only_those() { [ "$(in_jobs get jobs --output name | grep -vcE '/(check|beat|inspect)-')" -eq 0 ]; }
 until_so "only the Jobs that failed or are kept are there" only_those
 no_right_is_missing
 
 say "Remove"
 in_jobs delete quarksjobs,extendedjobs --all --timeout 60s
-# It has no ear for SIGTERM.
-in_jobs delete pod web --grace-period 1 --timeout 120s
 controller delete
 kubectl delete namespace "$jobs" "$home" --timeout 90s
 

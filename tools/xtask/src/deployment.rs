@@ -58,7 +58,7 @@ fn brokers(cluster: &Cluster) -> anyhow::Result<()> {
 fn quarks_jobs(cluster: &Cluster, said: &File) -> anyhow::Result<()> {
     let walk = || -> anyhow::Result<Command> {
         let mut walk = cluster.command("examples/quarks-jobs/walk.sh");
-        walk.env("IMAGE", testkit::cluster::SHELL_IMAGE);
+        walk.env("IMAGE", testkit::cluster::SHELL_IMAGE).env("PROGRAM", crate::built("manciple")?);
         walk.stdout(said.try_clone()?).stderr(said.try_clone()?);
         Ok(walk)
     };
