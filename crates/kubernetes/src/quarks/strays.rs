@@ -26,12 +26,18 @@ impl Waiting {
 }
 
 impl Table {
-    /// These Jobs are gone, or nobody's any more: what is known of their pods goes, but for those that wait.
-    pub(super) fn release<'j>(&mut self, jobs: impl IntoIterator<Item = &'j SeenJob>) {
+    /// A Job is gone: what is known of its pods goes, but for those that wait.
+    pub(super) fn release(&mut self, job: &SeenJob) {
+        self.disown([job]);
+        self.pods.remove(&job.uid);
+    }
+
+    /// These Jobs are nobody's, as far as is known: whoever they are of may only be heard of later, and wants to know of
+    /// their pods then.
+    pub(super) fn disown<'j>(&mut self, jobs: impl IntoIterator<Item = &'j SeenJob>) {
         for job in jobs {
             self.owners.remove(&job.uid);
-            let pods = self.pods.remove(&job.uid).unwrap_or_default();
-            self.strays.extend(waiting(&pods));
+            self.strays.extend(self.pods.get(&job.uid).into_iter().flat_map(waiting));
         }
     }
 

@@ -224,7 +224,7 @@ impl Table {
         let follows = resource.following.is_some();
         let resource = Arc::new(resource);
         entry.resource = Some(Arc::clone(&resource));
-        self.release(before.values());
+        self.disown(before.values());
         self.leave_behind(&key, before.into_values());
         for job in self.claim(&key, &resource.uid) {
             self.learn_job(job);
@@ -269,7 +269,7 @@ impl Table {
         let Some(entry) = self.entries.remove(key) else { return };
         entry.resource.into_iter().for_each(|known| self.refer(&known, key, false));
         self.follow_peers(key, false);
-        self.release(entry.jobs.values());
+        self.disown(entry.jobs.values());
         self.leave_behind(key, entry.jobs.into_values());
     }
 
@@ -370,7 +370,7 @@ impl Table {
     /// A Job is not there any more.
     pub(super) fn forget_job(&mut self, job: &SeenJob) -> Key {
         let key = job_key(job);
-        self.release([job]);
+        self.release(job);
         self.change(&key, |entry| {
             if entry.jobs.get(&job.run).is_some_and(|known| known.uid == job.uid) {
                 entry.jobs.remove(&job.run);

@@ -1,5 +1,7 @@
 //! Pods whose sidecar waits, and whose Job is gone or whose run is over.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use super::pods::pod;
 use crate::quarks::dialect::Dialect;
 use crate::quarks::resource::Resource;
 use crate::quarks::seen::{SeenJob, SeenPod};
-use crate::quarks::table::{Table, Watched};
+use crate::quarks::table::{Key, Table, Watched};
 
 /// A QuarksJob that runs, and of which these runs have ended.
 fn resource(version: u64, ended: &[u64]) -> Resource {
@@ -188,10 +190,39 @@ fn whose_job_belongs_to_nobody_any_more_is_one() {
     ] {
         let jobs = table.get(&resource(1, &[]).key()).map_or(0, |entry| entry.jobs.len());
         assert_eq!(jobs, 0, "{name}: it would be carried on as a run of that");
-        assert_eq!((strays(&table), table.with_pods()), (1, 0), "{name}");
+        assert_eq!(strays(&table), 1, "{name}");
         // What a watch says of it later.
         table.learn_pod(waits.clone());
         assert_eq!(strays(&table), 1, "{name}");
+        table.keep_pods(None, &Default::default());
+        assert_eq!((strays(&table), table.with_pods()), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn whose_job_was_nobodys_for_a_moment_is_known_to_its_run() {
+    let [_, waits, _] = stages();
+    let key = resource(1, &[]).key();
+    let nobody = HashSet::new();
+    // A watch of QuarksJobs may be behind those of Jobs and pods.
+    for (name, happens) in [
+        (
+            "a list was without it",
+            (|table, key, nobody| {
+                table.keep(key.dialect, None, nobody);
+            }) as fn(&mut Table, &Key, &HashSet<Key>),
+        ),
+        ("one of its name was seen to go", |table, key, _| table.forget_one(key, "before")),
+        ("one of its name was seen", |table, _, _| drop(table.learn(of("before", 0, 1, &[])))),
+    ] {
+        let mut table = Table::new(2, b"key");
+        table.learn_job(job());
+        table.learn_pod(waits.clone());
+        happens(&mut table, &key, &nobody);
+        table.learn(resource(1, &[]));
+        let job = table.known_job("j").unwrap();
+        let waiting = table.pods(job).filter(|pod| pod.waits_for_us).count();
+        assert_eq!((waiting, strays(&table)), (1, 0), "{name}");
     }
 }
 
