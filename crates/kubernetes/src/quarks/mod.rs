@@ -64,7 +64,7 @@ use engine::SystemClock;
 use engine::ports::Clock;
 use kube::Client;
 use kube::api::Api;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::counts::Counters;
@@ -177,8 +177,6 @@ pub struct Controller {
     leads: AtomicBool,
     /// What makes it that one.
     lead: OnceLock<Arc<Lead>>,
-    /// Somebody follows pods in a namespace where they are not watched.
-    peers_wanted: Notify,
     /// Held by whoever makes the agent's ConfigMap.
     agents: tokio::sync::Mutex<()>,
     /// What that holds, if the agent comes from one.
@@ -236,7 +234,6 @@ impl Controller {
             counters: Counters::default(),
             leads: AtomicBool::new(false),
             lead: OnceLock::new(),
-            peers_wanted: Notify::new(),
             agents: tokio::sync::Mutex::default(),
             agent,
             large: Semaphore::new(LARGE),

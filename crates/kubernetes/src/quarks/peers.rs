@@ -205,8 +205,15 @@ impl Table {
         } else if let Some(peers) = self.peers.get_mut(&key.namespace) {
             peers.followers.remove(key);
             if peers.followers.is_empty() {
-                self.peers.remove(&key.namespace);
+                self.leave_peers(&key.namespace);
             }
+        }
+    }
+
+    /// Nobody follows pods of a namespace: they are to be watched no more.
+    pub(super) fn leave_peers(&mut self, namespace: &str) {
+        if self.peers.remove(namespace).is_some() {
+            self.peers_wanted.notify_one();
         }
     }
 
@@ -222,8 +229,9 @@ impl Controller {
     pub(super) async fn follow_peers(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let mut watched: HashMap<Arc<str>, AbortHandle> = HashMap::new();
+        let changed = Arc::clone(&self.table().peers_wanted);
         loop {
-            self.peers_wanted.notified().await;
+            changed.notified().await;
             while tasks.try_join_next().is_some() {}
             let wanted: Vec<Arc<str>> = {
                 let mut table = self.table();
@@ -256,9 +264,35 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
+    use super::super::dialect::Dialect;
     use super::*;
+
+    #[tokio::test]
+    async fn pods_are_watched_no_more_when_the_last_who_follows_them_is_gone() {
+        let key = |name: &str| Key {
+            dialect: Dialect::ExtendedJob,
+            namespace: "n".into(),
+            name: name.into(),
+        };
+        let told = async |table: &Table| {
+            tokio::time::timeout(Duration::ZERO, table.peers_wanted.notified()).await.is_ok()
+        };
+        let mut table = Table::new(2, b"key");
+        for name in ["a", "b"] {
+            table.follow_peers(&key(name), true);
+        }
+        table.follow_peers(&key("a"), false);
+        assert!(!told(&table).await, "another follows them still");
+        table.follow_peers(&key("b"), false);
+        assert!(told(&table).await && table.peers.is_empty());
+        table.follow_peers(&key("a"), true);
+        table.leave(&"n".into());
+        assert!(told(&table).await, "nobody looks there any more");
+    }
 
     /// Whether a pod with this label is followed.
     fn follows(operator: &str, values: &Value, value: &str) -> bool {

@@ -93,7 +93,7 @@ impl Controller {
         }
         let resource = table.get(key)?.resource.clone().filter(|resource| !resource.deleting)?;
         if table.lacks_peers(&resource) {
-            self.peers_wanted.notify_one();
+            table.peers_wanted.notify_one();
         }
         let now = self.now();
         let mut look = table.look(key, self.settings.settle, timestamp(now))?;

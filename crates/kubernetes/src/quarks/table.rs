@@ -7,6 +7,7 @@ use std::time::Instant;
 use engine::trigger::{Outcome, References};
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use super::dialect::Dialect;
 use super::held::{Object, Objects};
@@ -65,6 +66,8 @@ pub(super) struct Table {
     pub(super) agents: HashSet<Arc<str>>,
     /// Pods that are followed.
     pub(super) peers: peers::ByNamespace,
+    /// Told when somebody follows pods that are not watched, or the last one who does follows them no more.
+    pub(super) peers_wanted: Arc<Notify>,
     /// How many kinds of things are watched in each.
     kinds: usize,
     /// Whether it is known which namespaces are monitored.
@@ -114,6 +117,7 @@ impl Table {
             listed: HashMap::new(),
             agents: HashSet::new(),
             peers: peers::ByNamespace::new(),
+            peers_wanted: Arc::default(),
             kinds: dialects + FURTHER,
             knows_scopes: false,
             verbatim_prefixes: false,
@@ -182,7 +186,7 @@ impl Table {
         self.owners.retain(|_, key| key.namespace != *namespace);
         self.objects.leave(namespace);
         self.agents.remove(namespace);
-        self.peers.remove(namespace);
+        self.leave_peers(namespace);
     }
 
     pub(super) fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) {
