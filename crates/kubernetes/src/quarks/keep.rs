@@ -20,8 +20,8 @@ use crate::calls::{CallError, call, find};
 /// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
 /// A kubelet writes at most 16 KiB as one.
 const STRAY_LINES: i64 = 512;
-/// Why Kubernetes gives up a Job whose pods have failed: each has ended.
-const EXCEEDED: &str = "BackoffLimitExceeded";
+/// Why Kubernetes gives up a Job whose pods go on.
+const DEADLINE: &str = "DeadlineExceeded";
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
@@ -37,7 +37,7 @@ impl Controller {
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
         let on_failure = spec["output"]["writeOnFailure"] == true;
         let is_needed = has_output || job.end != Some(JobEnd::Complete);
-        if matches!(&job.end, Some(JobEnd::Failed(reason, _)) if reason == EXCEEDED) {
+        if matches!(&job.end, Some(JobEnd::Failed(reason, _)) if reason != DEADLINE) {
             self.see_pods(job).await?;
         }
         let failed = match &job.end {
@@ -87,8 +87,11 @@ impl Controller {
                     Kept::default()
                 }
                 None => {
-                    let why = "no pod that ended is there any more: its output went with it";
-                    Kept { faults: vec![("OutputLost", why.to_owned())], ..Kept::default() }
+                    let how = if outcome.succeeded { " well" } else { "" };
+                    let why = format!(
+                        "no pod that ended{how} is there any more: its output went with it"
+                    );
+                    Kept { faults: vec![("OutputLost", why)], ..Kept::default() }
                 }
             },
         };
@@ -160,32 +163,30 @@ impl Controller {
         Ok(listed.iter().filter_map(SeenPod::of).filter(|pod| !pod.orphan).collect())
     }
 
-    /// The pod whose output counts: of those that `failed`, if the run did. A watch may be behind that of the Job:
-    /// where one is `needed`, it is asked for.
+    /// The pod whose output counts: of those that `failed`, if the run did, else of those that have not. A watch may be
+    /// behind that of the Job: where one is `needed`, it is asked for.
     async fn pod(
         &self,
         job: &SeenJob,
         failed: bool,
         needed: bool,
     ) -> Result<Option<SeenPod>, CallError> {
-        let counts = |pod: &&SeenPod| !(failed && pod.succeeded);
-        let seen = {
-            let table = self.table();
-            report::chosen(table.pods(job).filter(counts)).cloned()
-        };
+        let seen = report::chosen(self.table().pods(job), failed).cloned();
         if seen.as_ref().is_some_and(|pod| pod.succeeded || job.end.is_some()) || !needed {
             return Ok(seen);
         }
         let listed = self.pods_of(job).await?;
-        let of_listed = || listed.iter().filter(counts);
-        if let Some(pod) = report::chosen(of_listed()) {
+        if let Some(pod) = report::chosen(listed.iter(), failed) {
             return Ok(Some(pod.clone()));
+        }
+        if !failed {
+            return Ok(None);
         }
         // Kubernetes takes pods away whose containers it has started again too often.
         let table = self.table();
-        let known = || table.pods(job).filter(counts);
-        let left = report::left(of_listed()).or_else(|| report::left(known()));
-        Ok(left.filter(|_| failed).cloned())
+        let tried = |pod: &&SeenPod| !pod.succeeded;
+        let left = report::left(listed.iter().filter(tried));
+        Ok(left.or_else(|| report::left(table.pods(job).filter(tried))).cloned())
     }
 
     /// What a pod's agents left, each container's or why not. Of one that is in a log `large` is held then: it takes

@@ -25,11 +25,15 @@ pub(super) enum Found {
     Not(String),
 }
 
-/// The pod whose output counts: of those that ended well the last, else the last that ended, by itself if one did.
-pub(super) fn chosen<'p>(pods: impl Iterator<Item = &'p SeenPod>) -> Option<&'p SeenPod> {
-    pods.filter(|pod| pod.over).max_by_key(|pod| {
-        (pod.succeeded, pod.succeeded || pod.going.is_none(), pod.ended, pod.uid.clone())
-    })
+/// The pod whose output counts: the last of those that ended as the run did, by itself if one did. What was left by a
+/// try that failed is no output of a run that succeeded, however late the pod that did is heard of.
+pub(super) fn chosen<'p>(
+    pods: impl Iterator<Item = &'p SeenPod>,
+    failed: bool,
+) -> Option<&'p SeenPod> {
+    let ended_so = |pod: &&SeenPod| pod.over && pod.succeeded != failed;
+    let by_itself = |pod: &SeenPod| pod.succeeded || pod.going.is_none();
+    pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
 
 /// The same, where none is over: of those that Kubernetes took away while a container was to be started again.
@@ -136,7 +140,36 @@ pub(super) fn ends(pod: &SeenPod) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::pod;
     use super::*;
+
+    #[test]
+    fn the_pod_whose_output_counts_has_ended_as_its_run_did() {
+        let of = |uid: &str, code, ended, going| SeenPod {
+            uid: uid.into(),
+            ended,
+            going,
+            ..pod(&[("c", code)], None)
+        };
+        let failed = of("failed", Some(1), 1, None);
+        let goes_on = of("goes-on", None, 0, None);
+        let well = of("well", Some(0), 2, None);
+        let later = of("later", Some(0), 3, None);
+        let told = of("told", Some(1), 9, Some(9));
+        // What counts where the run succeeded, and where it failed.
+        for (name, pods, of_success, of_failure) in [
+            ("it was tried again, and that is not heard yet", vec![&failed], None, Some("failed")),
+            ("the same goes on, as was heard", vec![&failed, &goes_on], None, Some("failed")),
+            ("it was tried again", vec![&failed, &well], Some("well"), Some("failed")),
+            ("several succeeded", vec![&later, &well], Some("later"), None),
+            ("one was told to end", vec![&told, &failed], None, Some("failed")),
+            ("all were", vec![&told, &goes_on], None, Some("told")),
+            ("none has ended", vec![&goes_on], None, None),
+        ] {
+            let counts = |failed| chosen(pods.iter().copied(), failed).map(|pod| &*pod.uid);
+            assert_eq!((counts(false), counts(true)), (of_success, of_failure), "{name}");
+        }
+    }
 
     fn only(reporter: &str) -> Vec<String> {
         let files = BTreeMap::from([("o.json".to_owned(), Content::Missing)]);
