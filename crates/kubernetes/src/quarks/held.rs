@@ -196,15 +196,6 @@ impl Object {
         // What is larger somebody has written to do harm: there would be none after it.
         (version < MAX_VERSION).then_some((base, version))
     }
-
-    /// What is looked for by those who refer to it.
-    pub(super) fn referred_as(&self) -> (Kind, Arc<str>) {
-        let name = match self.version_of() {
-            Some((base, _)) => base.into(),
-            None => Arc::clone(&self.name),
-        };
-        (self.kind, name)
-    }
 }
 
 /// What a ConfigMap holds.
@@ -250,7 +241,8 @@ impl Objects {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), namespaces: HashMap::new() }
     }
 
-    /// Takes what was seen, unless something newer was. Whether its data is other than before.
+    /// Takes what was seen, unless something newer was. Whether those who refer to it find something else than before:
+    /// other data, or a version where there was none.
     pub(super) fn learn(&mut self, object: Object) -> bool {
         let namespace = self.namespaces.entry(Arc::clone(&object.namespace)).or_default();
         let key = (object.kind, Arc::clone(&object.name));
@@ -258,7 +250,8 @@ impl Objects {
         if known.is_some_and(|known| known.version > object.version) {
             return false;
         }
-        let same = known.is_some_and(|known| known.digest == object.digest);
+        let found = |it: &Object| (it.digest, it.version_of().is_some());
+        let same = known.is_some_and(|known| found(known) == found(&object));
         namespace.unlist(&key);
         if let Some((base, version)) = object.version_of() {
             let versions = namespace.versions.entry(base.into()).or_default();

@@ -293,11 +293,11 @@ impl Table {
         }
     }
 
-    /// Those who refer to something.
+    /// Those who refer to something, or to versions of which it may be one: by a label, which may have come or gone.
     pub(super) fn referrers(&self, object: &Object) -> Vec<Key> {
-        let (kind, name) = object.referred_as();
-        let of = |name: Arc<str>| self.referrers.get(&(Arc::clone(&object.namespace), kind, name));
-        of(name).into_iter().flatten().cloned().collect()
+        let place = |name: &str| (Arc::clone(&object.namespace), object.kind, Arc::from(name));
+        let names = [Some(&*object.name), base(&object.name)].into_iter().flatten();
+        names.filter_map(|name| self.referrers.get(&place(name))).flatten().cloned().collect()
     }
 
     /// A Job as it is, if it is ours. One that was, and whose notes somebody has changed, is what it was.

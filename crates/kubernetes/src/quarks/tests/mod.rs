@@ -9,6 +9,7 @@ mod outputs;
 mod owners;
 mod pods;
 mod strays;
+mod versions;
 
 pub(super) use self::pods::pod;
 
