@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::dialect::Dialect;
 use super::inputs::valueless;
 use super::naming::{sanitize, sanitize_subdomain};
-use super::reference::Kind;
+use super::reference::{Kind, base};
 
 /// What an ExtendedJob's container prints, as if it was a file.
 pub(super) const PRINTED: &str = "stdout";
@@ -24,9 +24,16 @@ const MAX_FANNED: usize = 1000;
 /// The longest key of a Secret.
 const MAX_KEY_BYTES: usize = 253;
 
-/// `spec.output.outputMap`: by container and file.
+/// By container and file.
+type Files = BTreeMap<String, BTreeMap<String, SecretOptions>>;
+
+/// `spec.output.outputMap`.
 #[derive(Debug, Default)]
-pub(super) struct OutputMap(BTreeMap<String, BTreeMap<String, SecretOptions>>);
+pub(super) struct OutputMap {
+    files: Files,
+    /// Whether those are versioned that do not say.
+    versioned: bool,
+}
 
 /// What becomes of a file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -66,8 +73,8 @@ impl SecretOptions {
     }
 
     /// Of ConfigMaps there are no versions.
-    fn is_versioned(&self, general: &General) -> bool {
-        self.versioned.unwrap_or(general.versioned) && self.kind() == Kind::Secret
+    fn is_versioned(&self, general: bool) -> bool {
+        self.versioned.unwrap_or(general) && self.kind() == Kind::Secret
     }
 }
 
@@ -80,17 +87,18 @@ impl OutputMap {
     /// The same, with prefixes that have one dash after them, or are `verbatim`.
     pub(super) fn named(dialect: Dialect, spec: &Value, verbatim: bool) -> Self {
         let output = &spec["output"];
-        match dialect {
+        let files = match dialect {
             // The first releases of its operator had a prefix, and one file.
             Dialect::QuarksJob if output["outputMap"].is_null() => {
                 Self::of_prefix(dialect, spec, LEFT, verbatim)
             }
             Dialect::QuarksJob => Self::of_files(output),
             Dialect::ExtendedJob => Self::of_prefix(dialect, spec, PRINTED, verbatim),
-        }
+        };
+        Self { files, versioned: output["versioned"] == true }
     }
 
-    fn of_files(output: &Value) -> Self {
+    fn of_files(output: &Value) -> Files {
         let of_container = |files: &Value| -> BTreeMap<String, SecretOptions> {
             let files = files.as_object().into_iter().flatten();
             let read = files.map(|(file, options)| (file.clone(), SecretOptions::of(options)));
@@ -98,15 +106,15 @@ impl OutputMap {
         };
         let containers = output["outputMap"].as_object().into_iter().flatten();
         let read = containers.map(|(name, files)| (name.clone(), of_container(files)));
-        Self(read.filter(|(_, files)| !files.is_empty()).collect())
+        read.filter(|(_, files)| !files.is_empty()).collect()
     }
 
     /// What each container leaves becomes `<namePrefix>-<container>`, as the documents said. The original made no
     /// dash, so those who knew wrote one at the end of the prefix: there is one in any case, unless it is to be
     /// `verbatim` as the original had it.
-    fn of_prefix(dialect: Dialect, spec: &Value, file: &str, verbatim: bool) -> Self {
+    fn of_prefix(dialect: Dialect, spec: &Value, file: &str, verbatim: bool) -> Files {
         let output = &spec["output"];
-        let Some(prefix) = output["namePrefix"].as_str() else { return Self::default() };
+        let Some(prefix) = output["namePrefix"].as_str() else { return Files::default() };
         let prefix = match prefix.trim_end_matches('-') {
             _ if verbatim => prefix.to_owned(),
             "" => String::new(),
@@ -119,31 +127,32 @@ impl OutputMap {
             ..SecretOptions::default()
         };
         let of = |name: &str| (name.to_owned(), BTreeMap::from([(file.to_owned(), options(name))]));
-        Self(names.map(of).collect())
+        names.map(of).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.files.is_empty()
     }
 
     /// The containers of which something is kept.
     pub(super) fn containers(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.files.keys().map(String::as_str)
     }
 
     /// What it all becomes.
     pub(super) fn targets(&self) -> impl Iterator<Item = Target> {
-        let all = self.0.values().flat_map(BTreeMap::values);
+        let all = self.files.values().flat_map(BTreeMap::values);
         all.map(|options| Target {
             kind: options.kind(),
             name: sanitize_subdomain(&options.name).into(),
             fans_out: options.fans_out(),
+            versioned: options.is_versioned(self.versioned),
         })
     }
 
     /// The files of a container, if any of it are kept.
     pub(super) fn files(&self, container: &str) -> Option<impl Iterator<Item = &str>> {
-        Some(self.0.get(container)?.keys().map(String::as_str))
+        Some(self.files.get(container)?.keys().map(String::as_str))
     }
 }
 
@@ -155,17 +164,21 @@ pub(super) struct Target {
     pub(super) name: Box<str>,
     /// It becomes several, whose names begin with this one and a dash.
     fans_out: bool,
+    /// It becomes versions of that, and never that itself.
+    versioned: bool,
 }
 
 impl Target {
     /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
     /// there.
     pub(super) fn is(&self, kind: Kind, name: &str, made: Option<bool>) -> bool {
-        let is_one = || {
+        let is_one = |name: &str| {
             let rest = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-'));
             rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
         };
-        kind == self.kind && if self.fans_out { is_one() } else { *self.name == *name }
+        let is_it = |name: &str| if self.fans_out { is_one(name) } else { *self.name == *name };
+        let name = if self.versioned { base(name) } else { Some(name) };
+        kind == self.kind && name.is_some_and(is_it)
     }
 }
 
@@ -192,7 +205,6 @@ struct General {
     no_labels: Vec<String>,
     /// Whether values that are no strings become their JSON.
     stringifies: bool,
-    versioned: bool,
     versions: Option<usize>,
     owned: bool,
 }
@@ -211,7 +223,6 @@ impl General {
                 .map(|(name, _)| name.clone())
                 .collect(),
             stringifies: output["stringifyValues"] == true,
-            versioned: output["versioned"] == true,
             versions: versions.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             owned: output["setOwnerReference"] == true,
         }
@@ -243,7 +254,7 @@ pub(super) fn kept(
         kept.notes.push(format!("secretLabels, {name}: it is no string, and left out; quote it"));
     }
     let map = OutputMap::named(dialect, spec, verbatim_prefixes);
-    for (container, files) in &map.0 {
+    for (container, files) in &map.files {
         let spec = containers.into_iter().flatten().find(|it| it["name"] == **container);
         let Some(spec) = spec else {
             kept.notes.push(format!("outputMap names a container {container}, which there is not"));
@@ -258,7 +269,7 @@ pub(super) fn kept(
                     data,
                     labels: labels(dialect, &general.labels, options, container, spec),
                     annotations: options.secret_annotations.clone(),
-                    versioned: options.is_versioned(&general),
+                    versioned: options.is_versioned(map.versioned),
                     versions: general.versions,
                     owned: general.owned,
                 })),

@@ -321,12 +321,17 @@ fn what_a_run_writes_itself_is_known_by_its_name() {
     let files = json!({"c": {
         "one.json": {"name": "one"}, "map.json": {"name": "map", "kind": "ConfigMap"},
         "all.json": {"name": "all", "persistencemethod": "fan-out"},
+        "ca.json": {"name": "ca", "versioned": true},
+        "each.json": {"name": "each", "persistencemethod": "fan-out", "versioned": true},
     }});
     let quarks = resource(Dialect::QuarksJob, &json!({"output": {"outputMap": files}}));
     for (kind, name, made, expected) in [
         (Kind::Secret, "one", None, true),
         (Kind::Secret, "one", Some(false), true),
-        (Kind::Secret, "one-v3", None, true),
+        // Somebody's versions, and somebody's Secret of the name of its own.
+        (Kind::Secret, "one-v3", None, false),
+        (Kind::Secret, "ca", None, false),
+        (Kind::Secret, "ca-v3", None, true),
         (Kind::Secret, "one-more", None, false),
         (Kind::ConfigMap, "one", None, false),
         (Kind::ConfigMap, "map", None, true),
@@ -335,6 +340,8 @@ fn what_a_run_writes_itself_is_known_by_its_name() {
         (Kind::Secret, "all-keys", Some(true), true),
         (Kind::Secret, "all-keys", Some(false), false),
         (Kind::Secret, "all-keys-v2", Some(true), true),
+        (Kind::Secret, "each-key", Some(true), false),
+        (Kind::Secret, "each-key-v2", Some(true), true),
         (Kind::Secret, "all", None, false),
         (Kind::Secret, "all-", None, false),
         (Kind::ConfigMap, "all-keys", None, false),
