@@ -28,9 +28,13 @@ impl Controller {
         let jobs = self.api::<Job>(&key.namespace);
         // Of a name that is no label the original could make none; to ask for it is an error.
         let (label, name) = (key.dialect.label("qjob-name"), naming::label(&key.name));
-        let of_it = format!("{label}={name},!{TRIGGERED}");
+        let of_it = format!("{label}={name}");
         let found = call(jobs.list(&ListParams::default().labels(&of_it))).await?;
-        for (job, mut notes) in inheritance(&resource, &found.items) {
+        let carried_on = {
+            let table = self.table();
+            inheritance(&resource, &found.items, |job| Some(table.seen_job(job)?.run))
+        };
+        for (job, mut notes) in carried_on {
             let params = PatchParams::default();
             let name = job.metadata.name.as_deref().unwrap_or_default();
             let annotations = &mut notes["metadata"]["annotations"];
@@ -63,21 +67,30 @@ impl Table {
     }
 }
 
-/// Those of these Jobs that are carried on, the oldest first, with the patch that makes each a run.
-fn inheritance<'j>(resource: &Resource, jobs: &'j [Job]) -> Vec<(&'j Job, Value)> {
+/// Those of these Jobs that are carried on, the oldest first, with the patch that makes each a run. Those that are runs
+/// keep their numbers, which `run_of` says: whoever began with this may not have come to its end.
+fn inheritance<'j>(
+    resource: &Resource,
+    jobs: &'j [Job],
+    run_of: impl Fn(&Job) -> Option<u64>,
+) -> Vec<(&'j Job, Value)> {
     let is_its = |job: &&Job| {
         let mut owners = job.metadata.owner_references.iter().flatten();
         let is_owner = |uid: &str| uid == &*resource.uid;
-        let is_its = owners.any(|it| it.controller == Some(true) && is_owner(&it.uid));
-        is_its && job.metadata.deletion_timestamp.is_none()
+        owners.any(|it| it.controller == Some(true) && is_owner(&it.uid))
     };
     let mut its: Vec<&Job> = jobs.iter().filter(is_its).collect();
+    let last = its.iter().filter_map(|job| run_of(job)).max().unwrap_or_default();
+    let is_labelled = |job: &Job| {
+        job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(TRIGGERED))
+    };
+    its.retain(|job| !is_labelled(job) && job.metadata.deletion_timestamp.is_none());
     its.sort_by_key(|job| job.metadata.creation_timestamp.as_ref().map(|at| at.0));
     let (failed, mut taken): (Vec<&Job>, Vec<&Job>) =
         its.into_iter().partition(|job| matches!(end(job), Some(JobEnd::Failed(..))));
     // Failures were seen and stay, as ever. But the word that one ran for may be there still.
     let owes = resource.strategy == Strategy::Once && !resource.status.completed;
-    if owes && taken.is_empty() {
+    if owes && last == 0 && taken.is_empty() {
         taken.extend(failed.last());
     }
     let trigger = match resource.strategy {
@@ -85,7 +98,7 @@ fn inheritance<'j>(resource: &Resource, jobs: &'j [Job]) -> Vec<(&'j Job, Value)
         Strategy::Manual | Strategy::Now | Strategy::PodState => Trigger::Now,
     };
     let kind = resource.dialect.kind();
-    let numbered = taken.into_iter().zip(1_u64..);
+    let numbered = taken.into_iter().zip(last + 1..);
     let patched = numbered.map(|(job, id)| {
         let metadata = json!({
             "uid": job.metadata.uid, "labels": {TRIGGERED: kind},
@@ -133,7 +146,8 @@ mod tests {
         let note = |patch: &Value, name: &str| {
             patch["metadata"]["annotations"][name].as_str().unwrap().to_owned()
         };
-        let all = inheritance(resource, jobs).into_iter().map(|(job, patch)| {
+        let run_of = |job: &Job| job.metadata.annotations.as_ref()?.get("run")?.parse().ok();
+        let all = inheritance(resource, jobs, run_of).into_iter().map(|(job, patch)| {
             let name = job.metadata.name.clone().unwrap();
             (name, note(&patch, noted::RUN_ID), note(&patch, "manciple.dev/trigger"))
         });
@@ -165,6 +179,49 @@ mod tests {
         assert_eq!(names(&resource("once", false)), ["last"]);
         for (strategy, completed) in [("once", true), ("done", false), ("manual", false)] {
             assert_eq!(names(&resource(strategy, completed)), [""; 0], "{strategy}");
+        }
+    }
+
+    #[test]
+    fn what_was_begun_before_is_gone_on_with() {
+        let jobs = |kinds: [Option<&str>; 3]| {
+            let [a, b, c] = kinds;
+            [job("a", 1, a), job("b", 2, b), job("c", 3, c)]
+        };
+        let run = |job: &mut Job, id: &str| {
+            job.metadata.labels = Some([(TRIGGERED.to_owned(), String::new())].into());
+            job.metadata.annotations = Some([("run".to_owned(), id.to_owned())].into());
+        };
+        for (name, kinds, before, expected) in [
+            ("nothing was", [None; 3], [None; 3], &[("a", "1"), ("b", "2"), ("c", "3")][..]),
+            ("the oldest was taken", [None; 3], [Some("1"), None, None], &[("b", "2"), ("c", "3")]),
+            (
+                "and has failed since then",
+                [Some("Failed"), None, None],
+                [Some("1"), None, None],
+                &[("b", "2"), ("c", "3")],
+            ),
+            (
+                "one between them has",
+                [None, Some("Failed"), None],
+                [Some("1"), Some("2"), None],
+                &[("c", "3")],
+            ),
+            ("all were", [None; 3], [Some("1"), Some("2"), Some("3")], &[]),
+            (
+                "the failure that is the run of a word was",
+                [Some("Failed"); 3],
+                [None, None, Some("1")],
+                &[],
+            ),
+        ] {
+            let mut jobs = jobs(kinds);
+            let all = jobs.iter_mut().zip(before);
+            all.for_each(|(job, id)| id.into_iter().for_each(|id| run(job, id)));
+            let taken = taken(&resource("once", false), &jobs);
+            let found: Vec<(&str, &str)> =
+                taken.iter().map(|(name, id, _)| (name.as_str(), id.as_str())).collect();
+            assert_eq!(found, expected, "{name}");
         }
     }
 
