@@ -100,7 +100,11 @@ impl Controller {
                 Ok(name) => outcome.made.push(name),
                 Err(why) => kept.faults.push(("SecretRefused", why)),
             }
-            self.prune(resource, &wanted).await?;
+            match self.prune(resource, &wanted).await {
+                // It is beside what is kept, and is tried again with the next.
+                Err(CallError::Forbidden(why)) => self.tell_of_what_stays(resource, &wanted, &why),
+                pruned => pruned?,
+            }
         }
         if outcome.succeeded {
             outcome.message = kept.notes.join("; ");

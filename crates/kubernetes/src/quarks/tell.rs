@@ -1,11 +1,12 @@
 //! Events, for those who have nothing but `kubectl describe`: a run that came to nothing, a trigger that was passed
-//! over, something that is waited for.
+//! over, something that is waited for or cannot be tidied up.
 //!
 //! What goes well is in the status, which is written anyway; an event for each step would cost a call for each.
 
 use engine::trigger::{Outcome, Record, Run, Trigger};
 use k8s_openapi::api::core::v1::Event;
 
+use super::output::Wanted;
 use super::resource::Resource;
 use super::{Controller, naming};
 use crate::events::{Told, warning, write};
@@ -45,6 +46,14 @@ impl Controller {
     /// It cannot go on yet.
     pub(super) fn tell_of_waiting(&self, resource: &Resource, waits: &str) {
         self.tell_event(resource, "Waiting", waits, waits);
+    }
+
+    /// Versions beyond those that are to be kept stay.
+    pub(super) fn tell_of_what_stays(&self, resource: &Resource, wanted: &Wanted, why: &str) {
+        let message = format!("old versions of {} stay: {why}", wanted.name);
+        let (namespace, name) = (&*resource.namespace, &*resource.name);
+        tracing::warn!(namespace, name, message);
+        self.tell_event(resource, "VersionsStay", &message, &message);
     }
 
     /// `of` is what has happened: two leaders tell it once, by one name.
