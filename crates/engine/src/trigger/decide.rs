@@ -64,7 +64,7 @@ pub fn decide(state: &State, now: &str) -> Decision {
         decision.actions.extend(match state.runs.get(&run.id) {
             None => Some(Action::Start(run.clone())),
             Some(Work::Going) => None,
-            Some(Work::Ended) => Some(Action::Keep(run.clone())),
+            Some(Work::Ended | Work::Unkept) => Some(Action::Keep(run.clone())),
             Some(Work::Kept(outcome)) => Some(Action::Settle(run.clone(), outcome.clone())),
             Some(Work::Gone) => {
                 let why = "its Job was deleted by somebody else before it ended";
@@ -210,8 +210,11 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
         (Concurrency::Replace, false) => {
             // Settled before it is removed: one that is only removed would be begun again.
             let why = "another run was triggered, and takes its place";
-            let ended = |run: &Run| matches!(state.runs.get(&run.id), None | Some(Work::Going));
-            let replaced = open.iter().filter(|run| ended(run)).cloned();
+            // One that has ended has its outcome in a moment, unless what it left cannot be kept.
+            let goes = |run: &Run| {
+                matches!(state.runs.get(&run.id), None | Some(Work::Going | Work::Unkept))
+            };
+            let replaced = open.iter().filter(|run| goes(run)).cloned();
             let settle = |run| Action::Settle(run, Outcome::failed(REPLACED, why));
             into.actions.retain(|action| !matches!(action, Action::Start(_)));
             into.actions.extend(replaced.map(settle));

@@ -170,6 +170,8 @@ pub enum Work {
     Going,
     /// It is over; what it left is not kept yet.
     Ended,
+    /// The same, and it could not be kept when that was tried last.
+    Unkept,
     /// What it left is kept, or will never be.
     Kept(Outcome),
     /// Somebody took it away while it went on.

@@ -146,6 +146,26 @@ fn one_that_is_replaced_is_not_begun_first() {
 }
 
 #[test]
+fn what_cannot_be_kept_is_tried_again_and_takes_no_place_from_another_run() {
+    let second = || run(2, Trigger::Now);
+    let third = recorded(3, vec![second(), run(3, Trigger::Now)], Strategy::Manual);
+    let why = "another run was triggered, and takes its place";
+    let replaced = Action::Settle(second(), Outcome::failed(REPLACED, why));
+    for (concurrency, work, next) in [
+        (Concurrency::Allow, Work::Ended, Some(third.clone())),
+        (Concurrency::Allow, Work::Unkept, Some(third)),
+        (Concurrency::Queue, Work::Unkept, None),
+        (Concurrency::Replace, Work::Ended, None),
+        (Concurrency::Replace, Work::Unkept, Some(replaced)),
+    ] {
+        let mut state = busy(Strategy::Now, concurrency);
+        state.runs = BTreeMap::from([(2, work.clone())]);
+        let expected: Vec<Action> = [Action::Keep(second())].into_iter().chain(next).collect();
+        assert_eq!(decide(&state, NOW).actions, expected, "{concurrency:?}, {work:?}");
+    }
+}
+
+#[test]
 fn completed_is_taken_back_before_the_trigger_is_consumed() {
     let state = State { strategy: Strategy::Now, completed: true, ..State::default() };
     let first = recorded(1, vec![run(1, Trigger::Now)], Strategy::Manual);

@@ -39,6 +39,13 @@ impl Table {
         self.change_own(of, |entry| drop(entry.kept.insert(run, outcome)));
     }
 
+    /// The API server does not let what a run has left be kept.
+    pub(super) fn not_kept(&mut self, of: &Resource, run: u64) {
+        self.change_own(of, |entry| {
+            entry.unkept.insert(run);
+        });
+    }
+
     /// Kubernetes was told to remove a Job some time after its end.
     pub(super) fn expires(&mut self, key: &Key, job: &SeenJob) {
         self.change_job(key, job, |job| job.expires = true);

@@ -98,7 +98,10 @@ impl Table {
         let Found { references, versions, missing } = self.find(&resource);
         let work = |job: &SeenJob| match self.awaited(&resource, job, at) {
             Some(_) => Work::Going,
-            None => self.work(job),
+            None => match self.work(job) {
+                Work::Ended if entry.unkept.contains(&job.run) => Work::Unkept,
+                work => work,
+            },
         };
         let mut runs: BTreeMap<u64, Work> =
             entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();

@@ -48,6 +48,7 @@ mod strays;
 mod table;
 mod target;
 mod tell;
+mod tend;
 mod trouble;
 pub mod view;
 mod watch;

@@ -1,5 +1,6 @@
 //! One look at a QuarksJob, and what is to be done: thin, for what is decided is decided elsewhere.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,12 @@ impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
     /// nothing happens; `Err`: when it may go better.
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
+        let mut undone = BTreeMap::new();
         for _ in 0..LOOKS {
+            // Another may lead by now.
+            if !self.leads() {
+                return Ok(None);
+            }
             let cleared = match self.inherit(key).await {
                 Ok(()) => self.clear_doubt(key).await,
                 Err(error) => Err(error),
@@ -40,43 +46,64 @@ impl Controller {
             if decision.actions.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
             }
-            let mut unmade = None;
-            for action in decision.actions {
-                // Another may lead by now.
-                if !self.leads() {
-                    return Ok(None);
-                }
-                let writes_it = matches!(
-                    action,
-                    Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
-                );
-                let tidies = matches!(action, Action::Remove(run) if self.has_ended(key, run));
-                match self.execute(key, &resource, action).await {
-                    // What follows is decided by what it is now.
-                    Ok(()) if writes_it => {
-                        unmade = None;
-                        break;
-                    }
-                    Ok(()) => {}
-                    // What is over, is to go and stays keeps nothing from being run.
-                    Err(error) if tidies && !matches!(error, CallError::Conflict) => {
-                        unmade = Some(error);
-                    }
-                    // Somebody else wrote: what is known of it is old.
-                    Err(CallError::Conflict) => {
-                        if self.refresh(key).await.is_err() {
-                            return Err(());
-                        }
-                        break;
-                    }
-                    Err(error) => return self.failed(key, &resource, error).await,
-                }
-            }
-            if let Some(error) = unmade {
-                return self.failed(key, &resource, error).await;
-            }
+            let error = match self.act(key, &resource, decision.actions, &mut undone).await {
+                Ok(true) => continue,
+                Ok(false) => undone.into_values().next(),
+                Err(error) => Some(error),
+            };
+            return match error {
+                Some(error) => self.stuck(key, &resource, error).await,
+                None => Ok(Some(Duration::ZERO)),
+            };
         }
         Ok(Some(Duration::ZERO))
+    }
+
+    /// Does these, up to one that writes it: what follows is decided by what it is then. What cannot be done for a run
+    /// that is over is put down with why, and not tried again. Whether anything else was there to do.
+    async fn act(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        actions: Vec<Action>,
+        undone: &mut BTreeMap<u64, CallError>,
+    ) -> Result<bool, CallError> {
+        let mut acted = false;
+        for action in actions {
+            if !self.leads() {
+                return Ok(true);
+            }
+            let writes_it = matches!(
+                action,
+                Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
+            );
+            let over = self.is_for_one_that_is_over(key, &action);
+            if over.is_some_and(|run| undone.contains_key(&run)) {
+                continue;
+            }
+            match (self.execute(key, resource, action).await, over) {
+                (Ok(()), _) if writes_it => return Ok(true),
+                (Ok(()), _) => acted = true,
+                // Somebody else wrote: what is known of it is old.
+                (Err(CallError::Conflict), _) => {
+                    self.refresh(key).await?;
+                    return Ok(true);
+                }
+                (Err(error), Some(run)) => drop(undone.insert(run, error)),
+                (Err(error), None) => return Err(error),
+            }
+        }
+        Ok(acted)
+    }
+
+    /// The run that this is for, if its work is over: what it left and cannot be kept, and what is to go and stays, keep
+    /// nothing else from being run or looked after.
+    fn is_for_one_that_is_over(&self, key: &Key, action: &Action) -> Option<u64> {
+        match action {
+            Action::Keep(run) => Some(run.id),
+            Action::Remove(run) => Some(*run).filter(|run| self.has_ended(key, *run)),
+            _ => None,
+        }
     }
 
     /// Whether nothing goes on any more in the Job of a run.
@@ -161,6 +188,20 @@ impl Controller {
         }
     }
 
+    /// What there is to do cannot be done now. What goes on is looked after meanwhile.
+    async fn stuck(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        error: CallError,
+    ) -> Result<Option<Duration>, ()> {
+        let looked_after = self.look_after(key, resource).await;
+        // It is looked at again before any of that is due.
+        self.remove_left(key, resource).await;
+        self.remind(key).await;
+        self.failed(key, resource, looked_after.err().unwrap_or(error)).await
+    }
+
     /// How long it is until then, in pieces: clocks are put right.
     fn until(&self, then: Timestamp) -> Duration {
         let millis = then.duration_since(timestamp(self.now())).as_millis();
@@ -236,11 +277,21 @@ impl Controller {
             Action::Keep(run) => {
                 let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run.id).cloned());
                 let Some(job) = job else { return Ok(()) };
-                let outcome = self.keep(resource, &job).await?;
-                self.table().kept(resource, run.id, outcome);
-                Ok(())
+                let kept = self.keep(resource, &job).await;
+                match &kept {
+                    Ok(outcome) => self.table().kept(resource, run.id, outcome.clone()),
+                    Err(CallError::Forbidden(_) | CallError::Refused(_)) => {
+                        self.table().not_kept(resource, run.id);
+                    }
+                    Err(_) => {}
+                }
+                kept.map(drop)
             }
-            Action::Settle(run, outcome) => self.settle(key, resource, &run, &outcome).await,
+            Action::Settle(run, outcome) => {
+                // What it left may have been kept since that was decided.
+                let kept = self.table().get(key).and_then(|it| it.kept.get(&run.id).cloned());
+                self.settle(key, resource, &run, &kept.unwrap_or(outcome)).await
+            }
             Action::Remove(run) => self.remove(key, run).await,
         }
     }
@@ -374,47 +425,6 @@ impl Controller {
             match found.filter(|found| found.uid == job.uid) {
                 Some(found) => drop(table.learn_job(found)),
                 None => drop(table.forget_job(&job)),
-            }
-        }
-        Ok(())
-    }
-
-    /// While runs go on: what their pods mount is there, and sidecars end.
-    async fn look_after(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
-        let goes_on = {
-            let table = self.table();
-            table.get(key).is_some_and(|it| it.jobs.keys().any(|run| resource.is_open(*run)))
-        };
-        if !goes_on {
-            return Ok(());
-        }
-        if resource.has_output {
-            self.bring_agent(&key.namespace).await?;
-        }
-        self.end_sidecars(key, resource).await?;
-        self.replace_lingering(key, resource).await
-    }
-
-    /// Has Kubernetes begin another pod for each that is done and does not end.
-    async fn replace_lingering(&self, key: &Key, resource: &Resource) -> Result<(), CallError> {
-        let wanted: Vec<(SeenJob, u32)> = {
-            let table = self.table();
-            let Some(entry) = table.get(key) else { return Ok(()) };
-            let open = entry.jobs.values().filter(|job| resource.is_open(job.run) && !job.deleting);
-            open.filter_map(|job| Some((job.clone(), job.wants.more(table.pods(job))?))).collect()
-        };
-        for (job, parallelism) in wanted {
-            // Of the version that was seen: what is old must not have fewer go on.
-            let patch = json!({
-                "metadata": {"uid": &*job.uid, "resourceVersion": job.version.to_string()},
-                "spec": {"parallelism": parallelism},
-            });
-            let jobs = self.api::<Job>(&key.namespace);
-            match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
-                Ok(job) => self.table().learn_answer(&job),
-                // It changed: then there is news of it.
-                Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
             }
         }
         Ok(())

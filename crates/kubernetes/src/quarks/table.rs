@@ -18,7 +18,6 @@ use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
 use super::strays::{Waiting, waiting};
-use crate::warnings::Warned;
 
 /// One of those that are run, by its kind, its namespace and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +85,8 @@ pub(super) struct Entry {
     pub(super) gone: BTreeSet<u64>,
     /// Runs whose output is kept.
     pub(super) kept: BTreeMap<u64, Outcome>,
+    /// Runs whose output could not be kept when that was tried last.
+    pub(super) unkept: BTreeSet<u64>,
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
     pub(super) warnings: BTreeMap<u64, (String, String)>,
     /// Whether it is known what the original operator has left of it.
@@ -216,6 +217,7 @@ impl Table {
         let over = |id: &u64| resource.is_over(*id);
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
+        entry.unkept.retain(|id| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));
         // For as long as the history has it: it would grow for ever.
@@ -478,26 +480,6 @@ impl Table {
                 self.forget(&key);
             }
         }
-    }
-
-    /// Takes a warning; whom it concerns, if anybody.
-    pub(super) fn warn(&mut self, warned: Warned) -> Option<Key> {
-        let of_pod = |(_, pods): &(_, &BTreeMap<Arc<str>, _>)| pods.contains_key(&*warned.uid);
-        let job: Arc<str> = match warned.of_pod {
-            true => Arc::clone(self.pods.iter().find(of_pod)?.0),
-            false => warned.uid.as_str().into(),
-        };
-        let key = self.owners.get(&job)?.clone();
-        let entry = self.entries.get_mut(&key)?;
-        let run = entry.jobs.values().find(|known| known.uid == job)?.run;
-        let known = entry.warnings.get(&run);
-        if !entry.resource.as_ref()?.is_open(run)
-            || known.is_some_and(|(uid, _)| warned.vague && *uid == warned.uid)
-        {
-            return None;
-        }
-        entry.warnings.insert(run, (warned.uid, warned.why));
-        Some(key)
     }
 }
 

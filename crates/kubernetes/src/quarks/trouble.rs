@@ -1,10 +1,14 @@
 //! Why a run that goes on does not begin, or may never end: for people.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::seen::SeenPod;
 use super::table::{Key, Table};
 use crate::nodes::{self, UNHEARD};
+use crate::warnings::Warned;
 
 impl Table {
     /// What keeps the runs of one, at this time; and when there may be more to say of a kubelet that is silent.
@@ -28,6 +32,26 @@ impl Table {
             }
         }
         trouble
+    }
+
+    /// Takes a warning; whom it concerns, if anybody.
+    pub(super) fn warn(&mut self, warned: Warned) -> Option<Key> {
+        let of_pod = |(_, pods): &(_, &BTreeMap<Arc<str>, _>)| pods.contains_key(&*warned.uid);
+        let job: Arc<str> = match warned.of_pod {
+            true => Arc::clone(self.pods.iter().find(of_pod)?.0),
+            false => warned.uid.as_str().into(),
+        };
+        let key = self.owners.get(&job)?.clone();
+        let entry = self.entries.get_mut(&key)?;
+        let run = entry.jobs.values().find(|known| known.uid == job)?.run;
+        let known = entry.warnings.get(&run);
+        if !entry.resource.as_ref()?.is_open(run)
+            || known.is_some_and(|(uid, _)| warned.vague && *uid == warned.uid)
+        {
+            return None;
+        }
+        entry.warnings.insert(run, (warned.uid, warned.why));
+        Some(key)
     }
 }
 

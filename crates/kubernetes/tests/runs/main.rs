@@ -25,6 +25,7 @@ mod late;
 mod nodes;
 mod objects;
 mod outages;
+mod refused;
 mod shape;
 mod strays;
 mod town;
