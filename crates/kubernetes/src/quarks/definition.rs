@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::dialect::{Dialect, VERSION};
+use super::resource::RECORD;
 use crate::resources::{condition_list, described, object, text};
 
 /// For any API server from 1.16 on.
@@ -230,6 +231,7 @@ fn status() -> Value {
             ("lastRun", run("The newest run that has ended.")),
             ("history", described(history, "Runs that have ended, the newest first.")),
             ("conditions", condition_list("Succeeded or Waiting.", [])),
+            (RECORD, text("The annotation manciple.dev/runs, for where that is removed.")),
         ],
     );
     open(status)

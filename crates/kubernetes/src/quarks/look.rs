@@ -119,7 +119,13 @@ impl Table {
             || begun.values().any(|(trigger, _)| *trigger == Trigger::Once);
         // It was written after what it names, unless that was counted elsewhere: in an etcd of its own, or another one.
         record.versions.retain(|_, version| *version <= resource.version);
-        record.once |= record.last == 0 && (resource.status.completed || was_once);
+        record.once |= was_once || record.last == 0 && resource.status.completed;
+        let newest = resource.status.history.first().map(|run| run.id);
+        if resource.is_recalled && newest.max(entry.jobs.keys().max().copied()) > Some(record.last)
+        {
+            // What has run since then has seen more.
+            record.references = None;
+        }
         let entry = self.entries.get_mut(key)?;
         let now = Instant::now();
         let since = match &entry.references {

@@ -23,6 +23,9 @@ use super::table::Key;
 /// from, which the status cannot be.
 pub(super) const RUNS: &str = "manciple.dev/runs";
 
+/// The same in the status, as it was when the last run was settled.
+pub(super) const RECORD: &str = "record";
+
 /// There are no runs of such numbers: whoever writes one means harm, or nothing. They are exact in any JSON.
 const MAX_RUN: u64 = 1 << 53;
 
@@ -50,6 +53,8 @@ pub(super) struct Resource {
     /// How many seconds one that stays is kept, as the template says of its Job.
     pub(super) ttl: Option<u64>,
     pub(super) record: Record,
+    /// It is as it was when the last run was settled, or there was none: somebody has removed it.
+    pub(super) is_recalled: bool,
     pub(super) status: Status,
     /// The original operator has written to it, and we have recorded nothing yet.
     pub(super) was_anothers: bool,
@@ -77,6 +82,12 @@ pub(super) struct Written {
 }
 
 impl Written {
+    /// What was written of the one of this uid.
+    fn read(written: &str, uid: Option<&str>) -> Option<Record> {
+        let written: Self = serde_json::from_str(written).ok()?;
+        written.is_of(uid).then_some(written.record)
+    }
+
     /// Whether it is this one's, and may be what we have written.
     fn is_of(&self, uid: Option<&str>) -> bool {
         let in_range =
@@ -133,11 +144,13 @@ impl Resource {
     pub(super) fn of(dialect: Dialect, object: &DynamicObject) -> Option<Self> {
         let metadata = &object.metadata;
         let spec = &object.data["spec"];
-        let record = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
-        let is_new = record.is_none();
-        let written: Option<Written> = record.and_then(|it| serde_json::from_str(it).ok());
-        let mut record =
-            written.filter(|it| it.is_of(metadata.uid.as_deref())).unwrap_or_default().record;
+        let recorded = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
+        let is_new = recorded.is_none();
+        let read = |written: &str| Written::read(written, metadata.uid.as_deref());
+        let recorded = recorded.and_then(|written| read(written));
+        let is_recalled = recorded.is_none();
+        let recalled = || object.data["status"][RECORD].as_str().and_then(read);
+        let mut record = recorded.or_else(recalled).unwrap_or_default();
         let map = OutputMap::of(dialect, spec);
         let makes: Arc<[Target]> = map.targets().collect();
         let verbatim = match spec["output"]["namePrefix"].is_string() {
@@ -186,6 +199,7 @@ impl Resource {
                 .filter(|_| dialect.is_of_job(spec))
                 .map(longest),
             record,
+            is_recalled,
             status,
             was_anothers,
             has_output: !map.is_empty(),

@@ -1,9 +1,9 @@
 //! What the status says, as patches: of a run that has ended, and of what a trigger waits for.
 
-use engine::trigger::{Outcome, Run};
+use engine::trigger::{Outcome, Record, Run};
 use serde_json::{Value, json};
 
-use super::resource::{Ended, Resource};
+use super::resource::{Ended, RECORD, Resource, Written};
 use crate::resources::time;
 
 /// How many runs that have ended are shown; those that the record still names stay beyond that.
@@ -96,6 +96,7 @@ pub(super) fn settled(
     let newest = history.first().map(|newest| newest.outcome.clone());
     let newest = newest.unwrap_or_else(|| outcome.clone());
     json!({
+        RECORD: recalled(resource, run),
         "completed": newest.succeeded && open == 0,
         "lastReconcile": time(now),
         "lastRun": history.first().map(whole),
@@ -109,6 +110,14 @@ pub(super) fn settled(
             waiting(resource, None, now),
         ],
     })
+}
+
+/// What is recorded, for where somebody removes that: `kubectl replace` does. Without the pods that are followed: of many
+/// there is no room for it twice.
+fn recalled(resource: &Resource, settled: &Run) -> Option<String> {
+    let mut record = Record { pods: None, ..resource.record.clone() };
+    record.open.retain(|run| run.id != settled.id && resource.is_open(run.id));
+    serde_json::to_string(&Written { uid: Some(resource.uid.to_string()), record }).ok()
 }
 
 /// As much as is read, and as there is room for ten times.

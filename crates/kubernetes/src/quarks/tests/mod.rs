@@ -8,6 +8,7 @@ mod namesakes;
 mod outputs;
 mod owners;
 mod pods;
+mod recalled;
 mod strays;
 mod versions;
 

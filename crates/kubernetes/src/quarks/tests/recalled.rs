@@ -1,0 +1,105 @@
+//! A record that somebody has removed, as `kubectl replace` does: the status has what is needed of it.
+
+use std::time::Duration;
+
+use engine::trigger::{Action, Outcome, Trigger, decide};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::quarks::dialect::Dialect;
+use crate::quarks::held::Object;
+use crate::quarks::resource::{RUNS, Resource};
+use crate::quarks::seen::SeenJob;
+use crate::quarks::status;
+use crate::quarks::table::Table;
+
+const AT: &str = "2026-01-01T00:00:00Z";
+
+/// One of this uid that follows a ConfigMap, with this record and this status, and `once` in its spec again.
+fn object(uid: &str, record: Option<&Value>, status: &Value) -> DynamicObject {
+    let pod = json!({"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "m"}}]}]});
+    let annotations = record.map(|record| json!({RUNS: record.to_string()}));
+    serde_json::from_value(json!({
+        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+        "metadata": {
+            "name": "a", "namespace": "n", "uid": uid, "resourceVersion": "9",
+            "annotations": annotations,
+        },
+        "spec": {
+            "trigger": {"strategy": "once"}, "updateOnConfigChange": true,
+            "template": {"spec": {"template": {"spec": pod}}},
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn resource(object: &DynamicObject) -> Resource {
+    Resource::of(Dialect::QuarksJob, object).unwrap()
+}
+
+/// The digest of a ConfigMap that holds this, as records have it.
+fn digest(table: &mut Table, value: &str, version: u64) -> Value {
+    let map: ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "m", "namespace": "n", "resourceVersion": version.to_string()},
+        "data": {"k": value},
+    }))
+    .unwrap();
+    table.objects.learn(Object::of_config_map(&map).unwrap());
+    let held = table.objects.held("n", crate::quarks::reference::Kind::ConfigMap, "m", None);
+    serde_json::to_value(held.1).unwrap()
+}
+
+/// What is triggered next of one whose twelfth run has found `before`, where there is `now`; with what was settled then
+/// as its status, or this one, and the Job of this run.
+fn next(before: &str, now: &str, status: Option<Value>, job: Option<u64>) -> Option<Trigger> {
+    let mut table = Table::new(2, b"key");
+    let before = digest(&mut table, before, 1);
+    digest(&mut table, now, 2);
+    let run = json!({"id": 12, "trigger": "config-change", "at": AT});
+    let record =
+        json!({"last": 12, "once": true, "open": [run], "references": {"configmap/m": before}});
+    let ended = resource(&object("u", Some(&record), &json!({})));
+    let run = ended.record.open[0].clone();
+    let settled = status::settled(&ended, &run, "a-12", &Outcome::completed(), 0);
+    let replaced = resource(&object("u", None, &status.unwrap_or(settled)));
+    let key = replaced.key();
+    table.learn(replaced);
+    if let Some(run) = job {
+        let mut job = super::job("u", "j");
+        job["metadata"]["annotations"]["manciple.dev/run-id"] = json!(run.to_string());
+        let job: Job = serde_json::from_value(job).unwrap();
+        table.learn_job(SeenJob::of(&job).unwrap());
+    }
+    let look = table.look(&key, Duration::ZERO, jiff::Timestamp::UNIX_EPOCH).unwrap();
+    let actions = decide(&look.state, AT).actions;
+    actions.iter().find_map(|action| match action {
+        Action::Record { record, .. } => {
+            let mut new = record.open.iter().filter(|run| !look.state.runs.contains_key(&run.id));
+            new.next().map(|run| run.trigger)
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
+    // As it was settled by an earlier release, which did not say.
+    let without = json!({"completed": false, "history": [{
+        "id": 12, "trigger": "config-change", "job": "a-12", "succeeded": true, "reason": "Completed",
+    }]});
+    let anothers = json!({
+        "record": json!({"uid": "other", "last": 12, "once": true}).to_string(),
+    });
+    for (name, (before, now), status, job, expected) in [
+        ("nothing has changed", ("1", "1"), None, None, None),
+        ("a change", ("1", "2"), None, None, Some(Trigger::ConfigChange)),
+        ("a run has begun since, and has seen it", ("1", "2"), None, Some(13), None),
+        ("nobody said", ("1", "1"), Some(without), None, Some(Trigger::Once)),
+        ("it is of another", ("1", "1"), Some(anothers), None, Some(Trigger::Once)),
+    ] {
+        assert_eq!(next(before, now, status, job), expected, "{name}");
+    }
+}
