@@ -362,7 +362,7 @@ impl Node {
         let sidecar = containers.iter().any(|container| container.name == SIDECAR);
         let act = script(job);
         self.bind(name).await;
-        if told(&mut going, act.begins).await {
+        if told(&mut going, act.begins).await || !self.mounts(pod, &mut going).await {
             self.write(job, |entry| entry.halted = true);
             return self.remove(name).await;
         }

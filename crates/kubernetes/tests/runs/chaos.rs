@@ -58,7 +58,11 @@ fn script(seed: u64) -> JobScript {
 
 pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     let random = Random::new(seed);
-    let town = Arc::new(Town::new(&place, &format!("runs-{seed}"), script(seed)).await);
+    let town = Town::new(&place, &format!("runs-{seed}"), script(seed)).await;
+    let town = Arc::new(match random.part(9).below(2) {
+        0 => town,
+        _ => town.mounting_the_agent(),
+    });
     let stage = watch::Sender::new(Stage::Wrong);
     let mut slots = JoinSet::new();
     let two_lead = seed % 5 == 4;

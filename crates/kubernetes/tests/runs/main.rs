@@ -24,6 +24,7 @@ mod kept;
 mod late;
 mod nodes;
 mod objects;
+mod others;
 mod outages;
 mod refused;
 mod shape;

@@ -30,6 +30,10 @@ impl Kept {
     }
 }
 
+/// The strategy of one that runs for pods, and the label that these have.
+pub(crate) const PODSTATE: &str = "podstate";
+pub(crate) const FOLLOWED: &str = "followed-by";
+
 /// The keys that fan out.
 const KEYS: [&str; 2] = ["a", "b"];
 /// What those are named by whose output fans out.
@@ -59,13 +63,20 @@ pub(crate) struct Shape {
     pub(crate) limit: Option<u64>,
 }
 
+/// What it refers to, of its own name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refers {
+    ConfigMap,
+    /// Of a Secret.
+    Versions,
+}
+
 /// What it runs for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Causes {
     pub(crate) strategy: &'static str,
     pub(crate) follows: bool,
-    /// It refers to the ConfigMap of its own name.
-    pub(crate) refers: bool,
+    pub(crate) refers: Option<Refers>,
     pub(crate) depends_on: Option<String>,
     pub(crate) schedule: Option<&'static str>,
 }
@@ -146,8 +157,15 @@ impl Shape {
             if !self.sidecar {
                 container["command"] = json!(["none"]);
             }
-            if causes.refers {
-                container["envFrom"] = json!([{"configMapRef": {"name": name}}]);
+            match causes.refers {
+                Some(Refers::ConfigMap) => {
+                    container["envFrom"] = json!([{"configMapRef": {"name": name}}]);
+                }
+                Some(Refers::Versions) => {
+                    let first = format!("{name}-v1");
+                    container["envFrom"] = json!([{"secretRef": {"name": first}}]);
+                }
+                None => {}
             }
             container
         };
@@ -160,6 +178,10 @@ impl Shape {
         let mut trigger = json!({"strategy": causes.strategy});
         if let Some(schedule) = causes.schedule {
             trigger["schedule"] = json!(schedule);
+        }
+        if causes.strategy == PODSTATE {
+            let selector = json!({"matchLabels": {FOLLOWED: name}});
+            trigger["podstate"] = json!({"when": "ready", "selector": selector});
         }
         let mut spec = json!({
             "trigger": trigger,

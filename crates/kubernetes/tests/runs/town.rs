@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, PostParams};
-use kubernetes::Lead;
 use kubernetes::quarks::{Controller, Monitored, Settings};
+use kubernetes::{Delivery, Lead, PackedAgent};
 use serde_json::json;
 use testkit::kubelet::{JobScript, Kubelet, Ledger};
 use testkit::plane::ControlPlane;
@@ -45,6 +45,8 @@ pub(crate) struct Town {
     kubelet: Kubelet,
     pub(crate) attempts: Attempts,
     pub(crate) witness: Witness,
+    /// How the agent comes into pods.
+    delivery: Delivery,
     folder: PathBuf,
 }
 
@@ -71,7 +73,15 @@ impl Town {
         let attempts = Attempts::watch(&client, name);
         let witness = Witness::watch(&client, name);
         let (namespace, folder) = (name.to_owned(), place.folder.clone());
-        Self { client, namespace, kubelet, attempts, witness, folder }
+        let delivery = "agent".into();
+        Self { client, namespace, kubelet, attempts, witness, delivery, folder }
+    }
+
+    /// The same, where pods mount the agent from a ConfigMap, for which they wait.
+    pub(crate) fn mounting_the_agent(self) -> Self {
+        let path = self.folder.join(format!("agent-of-{}", self.namespace));
+        std::fs::write(&path, b"\x7FELF").unwrap();
+        Self { delivery: PackedAgent::read(&path).unwrap().into(), ..self }
     }
 
     /// The kubelet says nothing any more.
@@ -107,6 +117,7 @@ pub(crate) fn controller_whose_clock_is(
     let kubeconfig = town.folder.join(format!("controller-{count}"));
     std::fs::write(&kubeconfig, proxy.kubeconfig()).unwrap();
     let (namespace, lease) = (town.namespace.clone(), lease.to_owned());
+    let delivery = town.delivery.clone();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.spawn(async move {
         let client = kubernetes::client(Some(&kubeconfig)).await.unwrap();
@@ -114,7 +125,7 @@ pub(crate) fn controller_whose_clock_is(
             namespace: namespace.clone(),
             name: "runs".to_owned(),
             monitored: Monitored::Labelled(namespace.clone()),
-            delivery: "agent".into(),
+            delivery: delivery.clone(),
             // Watches are behind each other by more.
             settle: Duration::from_millis(100),
             workers: 4,

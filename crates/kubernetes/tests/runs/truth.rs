@@ -51,6 +51,8 @@ pub(crate) struct Tally {
     pub(crate) replaced: usize,
     timed: usize,
     dependent: usize,
+    of_versions: usize,
+    of_pods: usize,
 }
 
 impl Sum for Tally {
@@ -69,6 +71,8 @@ impl Sum for Tally {
         self.replaced += other.replaced;
         self.timed += other.timed;
         self.dependent += other.dependent;
+        self.of_versions += other.of_versions;
+        self.of_pods += other.of_pods;
     }
 
     fn deaths(&self) -> u64 {
@@ -96,6 +100,8 @@ impl Tally {
             Manner::Deleted => self.deleted += 1,
             Manner::Timed => self.timed += runs,
             Manner::Dependent { .. } => self.dependent += runs,
+            Manner::OfVersions => self.of_versions += runs,
+            Manner::OfPods => self.of_pods += runs,
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
 use crate::objects::{LOOK, PATIENCE, at, history, open, record, recorded, resources, sure, until};
-use crate::shape::{Causes, FANNED, Kept, Policy, Shape};
+use crate::shape::{Causes, FANNED, Kept, Policy, Refers, Shape};
 use crate::town::Town;
 
 /// How often each says something.
@@ -29,6 +29,10 @@ pub(crate) enum Manner {
     Follower,
     /// The same while its run goes on.
     Restless,
+    /// The same, of the versions of a Secret.
+    OfVersions,
+    /// Runs for pods that are somebody else's.
+    OfPods,
     /// As an errand, and somebody takes Jobs and pods away by hand.
     Robbed,
     /// Runs once, and is deleted in mid-run and made anew under its name, again and again.
@@ -42,9 +46,9 @@ pub(crate) enum Manner {
 }
 
 pub(crate) struct User {
-    town: Arc<Town>,
+    pub(crate) town: Arc<Town>,
     random: Random,
-    rounds: u64,
+    pub(crate) rounds: u64,
     pub(crate) manner: Manner,
     pub(crate) shape: Shape,
     pub(crate) name: String,
@@ -82,12 +86,19 @@ impl User {
             2 => Manner::Dependent { follows: false },
             _ => Manner::Dependent { follows: true },
         };
-        let manners = [Manner::Errand, second, Manner::Follower, fourth];
+        let third = match seed / 5 % 4 {
+            0 | 1 => Manner::Follower,
+            2 => Manner::OfVersions,
+            _ => Manner::OfPods,
+        };
+        let manners = [Manner::Errand, second, third, fourth];
         let of = |(number, manner)| {
             let mut shapes = random.part(200 + number);
             let shape = match manner {
                 Manner::Robbed => Shape::of_one_robbed(&mut shapes),
                 Manner::Deleted => Shape::of_one_deleted(&mut shapes),
+                // The trigger of its first releases.
+                Manner::OfPods => Shape::of(Dialect::ExtendedJob, &mut shapes),
                 _ => Shape::any(&mut shapes),
             };
             Self::new(town, random.part(number), manner, shape, number)
@@ -114,6 +125,8 @@ impl User {
             Manner::Errand => "errand",
             Manner::Follower => "follower",
             Manner::Restless => "restless",
+            Manner::OfVersions => "of-versions",
+            Manner::OfPods => "of-pods",
             Manner::Robbed => "robbed",
             Manner::Deleted => "deleted",
             Manner::Late => "late",
@@ -161,7 +174,8 @@ impl User {
         match self.manner {
             Manner::Errand | Manner::Robbed => self.errand().await,
             Manner::Deleted => self.deleted().await,
-            Manner::Follower | Manner::Restless => self.follower().await,
+            Manner::Follower | Manner::Restless | Manner::OfVersions => self.follower().await,
+            Manner::OfPods => self.of_pods().await,
             Manner::Late => self.late().await,
             Manner::Dependent { follows } => self.dependent(follows).await,
             Manner::Timed => self.timed().await,
@@ -174,12 +188,16 @@ impl User {
     }
 
     pub(crate) async fn create(&self, strategy: &'static str, follows: bool) {
-        let refers = matches!(self.manner, Manner::Follower | Manner::Restless | Manner::Late);
+        let refers = match self.manner {
+            Manner::Follower | Manner::Restless | Manner::Late => Some(Refers::ConfigMap),
+            Manner::OfVersions => Some(Refers::Versions),
+            _ => None,
+        };
         let causes = Causes { strategy, follows, refers, ..Causes::default() };
         self.create_for(&causes).await;
     }
 
-    async fn create_for(&self, causes: &Causes) {
+    pub(crate) async fn create_for(&self, causes: &Causes) {
         let object = self.shape.manifest(&self.name, causes);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let made = || async {
@@ -197,6 +215,9 @@ impl User {
     }
 
     async fn config(&self, value: u64) {
+        if self.manner == Manner::OfVersions {
+            return self.version(value + 1).await;
+        }
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": self.name}, "data": {"k": value.to_string()},
@@ -376,7 +397,7 @@ impl User {
     }
 
     /// Waits until there was a run for each trigger, and the last has ended.
-    async fn until_it_has_run(&self) {
+    pub(crate) async fn until_it_has_run(&self) {
         let runs = self.triggers;
         self.until("that far", |object| {
             let history = object["status"]["history"].as_array();
