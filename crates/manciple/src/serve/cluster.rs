@@ -156,6 +156,17 @@ impl Cluster {
         self.templates.is_some() && self.image.is_none() && self.brokers.is_none()
     }
 
+    /// Whether this runs in a pod of the cluster. Without a kubeconfig of ours there may be that of a person, which the
+    /// client finds by itself.
+    pub(crate) fn is_in_a_pod(&self) -> bool {
+        self.has_account(Path::new(NAMESPACE_FILE))
+    }
+
+    /// The same, by the file that comes with a service account, without which a pod has no way to the cluster.
+    fn has_account(&self, namespace: &Path) -> bool {
+        self.kubeconfig.is_none() && namespace.exists()
+    }
+
     /// What the cluster is asked about those who ask.
     pub(crate) async fn access(&self, auth: &Auth) -> anyhow::Result<Access> {
         if auth.of_cluster().is_none() {
@@ -334,4 +345,26 @@ fn pod() -> String {
     let named = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     named.unwrap_or_else(|| host().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_known_by_its_service_account_and_not_by_the_want_of_a_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mounted, none) = (folder.path().join("namespace"), folder.path().join("none"));
+        std::fs::write(&mounted, "n").unwrap();
+        for (case, kubeconfig, file, expected) in [
+            ("in a pod", None, &mounted, true),
+            ("a person's kubeconfig is found", None, &none, false),
+            ("a kubeconfig", Some("config"), &none, false),
+            ("a pod of another cluster", Some("config"), &mounted, false),
+        ] {
+            let kubeconfig = kubeconfig.map(Into::into);
+            let cluster = Cluster { kubeconfig, ..Cluster::default() };
+            assert_eq!(cluster.has_account(file), expected, "{case}");
+        }
+    }
 }

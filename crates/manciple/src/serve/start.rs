@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use axum::Router;
 use engine::{Engine, Ports};
 use kubernetes::Lead;
@@ -40,6 +40,8 @@ const REFRESH: Duration = Duration::from_secs(600);
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     log(&config.log)?;
     let policy = config.policy()?;
+    let pod = config.kubernetes.as_ref().is_some_and(Cluster::is_in_a_pod);
+    let (listen, usual) = listen(config.listen.as_deref(), pod, config.auth.disabled)?;
     let data_dir = config.data_dir.clone().unwrap_or_else(|| PathBuf::from("data"));
     // One machine's store is opened before anything else is begun: it may have much to say.
     let machine = match &config.kubernetes {
@@ -77,10 +79,6 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             _ => 0,
         };
         tokio::spawn(watch(hangup, Arc::clone(&parts.known), certificate.clone(), serving.clone()));
-        let pod = config.kubernetes.as_ref().is_some_and(|cluster| cluster.kubeconfig.is_none());
-        // Whoever asks a pod, and probes it, is elsewhere.
-        let usual = if pod { "0.0.0.0:8080" } else { "127.0.0.1:8080" };
-        let listen = config.listen.as_deref().unwrap_or(usual);
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))?;
@@ -114,6 +112,18 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     })?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
+}
+
+/// Where to listen, and where it is usual here.
+fn listen(given: Option<&str>, pod: bool, open: bool) -> anyhow::Result<(&str, &'static str)> {
+    // Whoever asks a pod, and probes it, is elsewhere.
+    let usual = if pod { "0.0.0.0:8080" } else { "127.0.0.1:8080" };
+    ensure!(
+        given.is_some() || !pod || !open,
+        "auth.disabled: whoever reaches this pod would order, read credentials and repair as an operator \
+         does; leave it out, or, if something else keeps strangers away, say listen: {usual} too"
+    );
+    Ok((given.unwrap_or(usual), usual))
 }
 
 /// What every engine here is served with.
@@ -313,4 +323,24 @@ pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_let_in_unasked_from_elsewhere_unless_somebody_says_where_to_listen() {
+        for (case, given, pod, open, expected) in [
+            ("on one machine", None, false, false, Some("127.0.0.1:8080")),
+            ("on one machine, asking nobody", None, false, true, Some("127.0.0.1:8080")),
+            ("in a pod", None, true, false, Some("0.0.0.0:8080")),
+            ("in a pod, asking nobody", None, true, true, None),
+            ("as it is said", Some("[::]:80"), false, true, Some("[::]:80")),
+            ("in a pod, as it is said", Some("[::]:80"), true, true, Some("[::]:80")),
+        ] {
+            let found = listen(given, pod, open).ok().map(|(listen, _)| listen);
+            assert_eq!(found, expected, "{case}");
+        }
+    }
 }
