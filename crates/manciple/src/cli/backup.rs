@@ -42,7 +42,8 @@ pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(),
     })?;
     partial.finish(&target).map_err(|error| unwritten(&error))?;
     if connection.out.is_json() {
-        return connection.out.json(&json!({ "file": target, "bytes": bytes, "records": records }));
+        let file = target.to_string_lossy();
+        return connection.out.json(&json!({ "file": file, "bytes": bytes, "records": records }));
     }
     if connection.out.quiet {
         return Ok(());

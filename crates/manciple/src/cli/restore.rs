@@ -20,7 +20,8 @@ pub(crate) fn restore(args: &RestoreArgs, remote: &RemoteArgs) -> Result<(), Fai
 
 fn tell(out: Output, restored: &Restored) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&json!({ "records": restored.records, "aside": restored.aside }));
+        let aside = restored.aside.as_ref().map(|aside| aside.to_string_lossy());
+        return out.json(&json!({ "records": restored.records, "aside": aside }));
     }
     if out.quiet {
         return Ok(());

@@ -39,8 +39,8 @@ pub(crate) async fn print(out: Output, args: &LintArgs) -> Result<(), Failure> {
 fn objects(path: &str, text: &str) -> Result<Vec<Value>, Failure> {
     let documents =
         input::yaml(text).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    let flat = documents.into_iter().flat_map(|mut document| match document["items"].take() {
-        Value::Array(items) => items,
+    let flat = documents.into_iter().flat_map(|mut document| match document.get_mut("items") {
+        Some(Value::Array(items)) => std::mem::take(items),
         _ => vec![document],
     });
     let ours = |object: &Value| Dialect::ALL.iter().any(|it| object["kind"] == it.kind());

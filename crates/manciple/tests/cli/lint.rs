@@ -72,6 +72,9 @@ fn what_cannot_be_looked_at_is_said() {
         (&["-"], "kind: Job", "there is no QuarksJob or ExtendedJob in -"),
         (&["-"], "a: [", "-: "),
         (&["-"], "", "there is no QuarksJob"),
+        (&["-"], "hello", "there is no QuarksJob"),
+        (&["-"], "- items: []", "there is no QuarksJob"),
+        (&["-"], "42\n---\nitems: 1", "there is no QuarksJob"),
         (&[], "", "required"),
     ] {
         let said = lint(files, given);

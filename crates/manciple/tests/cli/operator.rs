@@ -1,9 +1,11 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::stub::{Answer, Request, Stub, answer, cut_short, operation, record};
+use crate::stub::{Answer, Request, Run, Stub, answer, cut_short, operation, record};
 
 fn failing() -> Stub {
     Stub::new(|request| {
@@ -247,6 +249,19 @@ fn a_backup_is_private_and_overwrites_nothing() {
     assert!(std::fs::read(&path).unwrap() == sent);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(stub.run(&["backup", "--to", to]).code, 2);
+}
+
+#[test]
+fn a_backup_may_have_a_name_that_is_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join(OsStr::from_bytes(b"back\xffup"));
+    let stub = Stub::at_once();
+    let mut command = stub.command(&["backup", "-o", "json", "--to"]);
+    let run = Run::from(command.arg(&to).output().unwrap());
+    assert_eq!(run.code, 0, "{run:?}");
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(said["file"].as_str().unwrap().ends_with("back\u{fffd}up"), "{said}");
+    assert!(to.exists());
 }
 
 #[test]

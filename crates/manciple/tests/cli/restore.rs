@@ -1,5 +1,7 @@
 //! A restore that is refused says why, and what to do about just that.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -34,14 +36,18 @@ impl Home {
         std::fs::set_permissions(self.path(name), private).unwrap();
     }
 
-    fn restore(&self, from: &str, key: &str, more: &[&str]) -> Run {
+    fn command(&self, from: &str, key: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
-        command.env_clear().current_dir(self.dir.path());
-        command.args(["restore", "--data-dir", "data", "--from", from]);
+        command.env_clear().current_dir(self.dir.path()).args(["restore", "--from", from]);
         if !key.is_empty() {
             command.args(["--encryption-key-file", key]);
         }
-        Run::from(command.args(more).output().unwrap())
+        command
+    }
+
+    fn restore(&self, from: &str, key: &str, more: &[&str]) -> Run {
+        let mut command = self.command(from, key);
+        Run::from(command.args(["--data-dir", "data"]).args(more).output().unwrap())
     }
 }
 
@@ -81,6 +87,15 @@ fn programs_are_told_in_json_wherever_they_ask_for_it() {
     assert_eq!(run.code, 0, "{run:?}");
     let done: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((&done["records"], &done["aside"]), (&0.into(), &Value::Null), "{done}");
+    let unnamed = home.dir.path().join(OsStr::from_bytes(b"da\xffta"));
+    for aside in [false, true] {
+        let mut again = home.command("backup", "right.key");
+        again.args(["--replace", "-o", "json", "--data-dir"]).arg(&unnamed);
+        let run = Run::from(again.output().unwrap());
+        assert_eq!(run.code, 0, "{run:?}");
+        let done: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(done["aside"].is_string(), aside, "{done}");
+    }
     let run = home.restore("backup", "right.key", &["--output", "json"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
     let error: Value = serde_json::from_str(&run.stderr).unwrap();
