@@ -1,6 +1,6 @@
 //! The server's side of the operator's API.
 
-use std::path::PathBuf;
+use std::fs::File;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -34,10 +34,8 @@ const LARGEST_PAGE: usize = 500;
 /// Makes a copy of the store while it is in use.
 #[async_trait]
 pub(crate) trait Backup: Send + Sync + 'static {
-    /// Writes the copy to `path`, which does not exist yet.
-    async fn backup(&self, path: PathBuf) -> Result<(), Error>;
-    /// A folder on the same disk for files that are removed again.
-    fn scratch(&self) -> PathBuf;
+    /// The copy: a file that is gone when it is closed.
+    async fn backup(&self) -> Result<File, Error>;
 }
 
 /// What the routes work on.
@@ -241,17 +239,11 @@ async fn refresh(State(admin): State<Admin>) -> Result<Json<serde_json::Value>, 
     }
 }
 
-/// The copy is made beside the store, opened, unlinked, and sent: nothing is left if we die.
 async fn backup(State(admin): State<Admin>) -> Result<Response, Refusal> {
     let unavailable = |error: std::io::Error| {
         Error::new(ErrorKind::Unavailable, format!("the backup could not be made: {error}"))
     };
-    let name = crate::serve::random_text().map_err(|error| Error::internal(error.to_string()))?;
-    let path = admin.backup.scratch().join(format!("backup-{name}"));
-    admin.backup.backup(path.clone()).await?;
-    let file = std::fs::File::open(&path).map_err(unavailable);
-    let _ = std::fs::remove_file(&path);
-    let file = file?;
+    let file = admin.backup.backup().await?;
     let length = file.metadata().map_err(unavailable)?.len();
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     tokio::task::spawn_blocking(move || send(file, &sender));
@@ -265,7 +257,7 @@ async fn backup(State(admin): State<Admin>) -> Result<Response, Refusal> {
 
 type Chunk = Result<bytes::Bytes, std::io::Error>;
 
-fn send(mut file: std::fs::File, sender: &tokio::sync::mpsc::Sender<Chunk>) {
+fn send(mut file: File, sender: &tokio::sync::mpsc::Sender<Chunk>) {
     use std::io::Read;
     let mut buffer = vec![0; 64 * 1024];
     loop {

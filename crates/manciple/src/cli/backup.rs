@@ -6,24 +6,37 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use osb::client::ClientError;
 use serde_json::json;
-use standalone::store::{OpenError, check_copy};
+use standalone::store::{BackupError, OpenError, check_copy, publish};
 
 use super::args::BackupArgs;
 use super::connection::Connection;
 use super::exit::Exit;
 use super::failure::Failure;
 
+/// What to do where the server did not answer in time: it copies the whole store before it does.
+const LARGE: &str = "a large store takes longer: --timeout 10m";
+
 pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(), Failure> {
     let target = args.to;
     let unwritten =
         |error: &io::Error| Failure::usage(format!("cannot write {}: {error}", target.display()));
+    let taken = || {
+        Failure::usage(format!("{} exists already", target.display()))
+            .hint("name another file: --to FILE")
+    };
     if target.symlink_metadata().is_ok() {
-        return Err(Failure::usage(format!("{} exists already", target.display()))
-            .hint("name another file: --to FILE"));
+        return Err(taken());
     }
     let download = connection.open_backup().await;
-    let lost = |error| connection.refused("save a backup", &error);
+    let lost = |error| {
+        let failure = connection.refused("save a backup", &error);
+        match error {
+            ClientError::Timeout { .. } => failure.hint(LARGE),
+            _ => failure,
+        }
+    };
     let mut download = download.map_err(lost)?;
     let mut partial = Partial::new(&target).map_err(|error| unwritten(&error))?;
     let mut bytes: u64 = 0;
@@ -40,7 +53,11 @@ pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(),
         }
         error => of_no_use(&connection.url, &error),
     })?;
-    partial.finish(&target).map_err(|error| unwritten(&error))?;
+    partial.finish(&target).map_err(|error| match error {
+        BackupError::Exists(_) => taken(),
+        BackupError::Io { source, .. } => unwritten(&source),
+        other => Failure::usage(other.to_string()),
+    })?;
     if connection.out.is_json() {
         let file = target.to_string_lossy();
         return connection.out.json(&json!({ "file": file, "bytes": bytes, "records": records }));
@@ -86,12 +103,14 @@ impl Partial {
         Ok(Self { file, path })
     }
 
-    /// A link and not a renaming: it fails if the target exists by now.
-    fn finish(self, target: &Path) -> io::Result<()> {
-        self.file.sync_all()?;
-        fs::hard_link(&self.path, target)?;
-        let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    /// Fails if the target exists by now.
+    fn finish(self, target: &Path) -> Result<(), BackupError> {
+        self.file.sync_all().map_err(|source| BackupError::Io {
+            what: "syncing",
+            path: self.path.clone(),
+            source,
+        })?;
+        publish(&self.path, target)
     }
 }
 

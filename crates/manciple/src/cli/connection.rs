@@ -15,7 +15,7 @@ use super::output::{Output, arguments, quoted};
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 /// For one request, as platforms have it.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a server may say that it fails before it is believed.
 const FAILURES: u32 = 4;
@@ -35,13 +35,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Opens nothing yet: reads secrets and checks settings.
-    pub(crate) fn new(args: &RemoteArgs, ongoing: Ongoing) -> Result<Self, Failure> {
+    /// Opens nothing yet: reads secrets and checks settings. No request takes longer than `most`, whatever is
+    /// waited for.
+    pub(crate) fn new(
+        args: &RemoteArgs,
+        most: Duration,
+        ongoing: Ongoing,
+    ) -> Result<Self, Failure> {
         let url = args.url.clone().or_else(|| variable("MANCIPLE_URL"));
         let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
         let mut settings = ClientSettings::new(url.clone());
         settings.auth = auth(args)?;
-        settings.timeout = args.timeout.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT);
+        settings.timeout = limit(args.timeout, most);
         let ca_file = args.ca_file.clone().or_else(|| variable("MANCIPLE_CA_FILE").map(Into::into));
         if let Some(path) = ca_file {
             let pem = std::fs::read(&path).map_err(|error| {
@@ -226,6 +231,11 @@ fn auth(args: &RemoteArgs) -> Result<Auth, Failure> {
     }
 }
 
+/// How long a request may take, if so long is waited in all.
+fn limit(patience: Option<Duration>, most: Duration) -> Duration {
+    patience.unwrap_or(REQUEST_TIMEOUT).min(most)
+}
+
 /// An environment variable; an empty one is as good as none.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -242,6 +252,20 @@ fn leaves_the_machine(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_is_short_unless_it_is_all_that_is_waited_for() {
+        let seconds = Duration::from_secs;
+        for (case, patience, most, expected) in [
+            ("nobody says", None, REQUEST_TIMEOUT, 60),
+            ("an operation may take long", Some(600), REQUEST_TIMEOUT, 60),
+            ("in a hurry", Some(5), REQUEST_TIMEOUT, 5),
+            ("a backup", None, Duration::MAX, 60),
+            ("a large backup", Some(600), Duration::MAX, 600),
+        ] {
+            assert_eq!(limit(patience.map(seconds), most), seconds(expected), "{case}");
+        }
+    }
 
     #[test]
     fn only_plain_http_to_elsewhere_is_worth_a_warning() {

@@ -37,6 +37,7 @@ pub(crate) mod times;
 use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -44,7 +45,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use args::{Cli, Remote};
 pub(crate) use args::{Command, Format, RemoteArgs, Waiting};
-use connection::Connection;
+use connection::{Connection, REQUEST_TIMEOUT};
 pub(crate) use connection::{Ongoing, format};
 use exit::Exit;
 use failure::Failure;
@@ -103,7 +104,8 @@ fn run(cli: Cli) -> ExitCode {
         Command::Logs(with) => ask(before, with, logs::print),
         Command::Retry(with) => ask(before, with, repair::retry),
         Command::Purge(with) => ask(before, with, repair::purge),
-        Command::Backup(with) => ask(before, with, backup::save),
+        // Its only request is what is waited for.
+        Command::Backup(with) => ask_within(Duration::MAX, before, with, backup::save),
     }
 }
 
@@ -125,8 +127,22 @@ where
     T: clap::Args,
     F: Future<Output = Result<(), Failure>>,
 {
+    ask_within(REQUEST_TIMEOUT, before, with, command)
+}
+
+/// As [`ask`], with another limit of what a single request may take.
+fn ask_within<T, F>(
+    most: Duration,
+    before: RemoteArgs,
+    with: Remote<T>,
+    command: impl FnOnce(Connection, T) -> F,
+) -> ExitCode
+where
+    T: clap::Args,
+    F: Future<Output = Result<(), Failure>>,
+{
     let remote = before.overridden_by(with.remote);
-    let connect = |ongoing| Connection::new(&remote, ongoing);
+    let connect = |ongoing| Connection::new(&remote, most, ongoing);
     perform(
         &remote,
         NO_OPERATION,

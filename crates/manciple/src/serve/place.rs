@@ -1,5 +1,6 @@
 //! Where records are kept and runs are made: this machine, or a cluster.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -132,7 +133,7 @@ impl Place {
         store: Arc<EmbeddedStore>,
     ) -> anyhow::Result<Self> {
         let runner = open_runner(config, data_dir, &store).await?;
-        let copies = Copies { store: Arc::clone(&store), scratch: data_dir.to_owned() };
+        let copies = Copies(Arc::clone(&store));
         if let Err(error) = store.look_through() {
             tracing::warn!(%error, "the store is not looked through for damage");
         }
@@ -241,26 +242,15 @@ async fn open_runner(
     Ok(ProcessRunner::open(settings)?)
 }
 
-/// Copies of the store, made beside it.
-struct Copies {
-    store: Arc<EmbeddedStore>,
-    scratch: PathBuf,
-}
+/// Copies of the store.
+struct Copies(Arc<EmbeddedStore>);
 
 #[async_trait]
 impl Backup for Copies {
-    async fn backup(&self, path: PathBuf) -> Result<(), Error> {
-        match self.store.backup_to(path).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the backup could not be made: {error}"),
-            )),
-        }
-    }
-
-    fn scratch(&self) -> PathBuf {
-        self.scratch.clone()
+    async fn backup(&self) -> Result<File, Error> {
+        self.0.backup().await.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("the backup could not be made: {error}"))
+        })
     }
 }
 
@@ -269,14 +259,10 @@ struct NoCopies;
 
 #[async_trait]
 impl Backup for NoCopies {
-    async fn backup(&self, _: PathBuf) -> Result<(), Error> {
+    async fn backup(&self) -> Result<File, Error> {
         Err(Error::bad_request(
             "on a cluster the records are resources: back up etcd. Exported and created again, resources lose \
              their status, and Secrets whose owner has another uid are removed",
         ))
-    }
-
-    fn scratch(&self) -> PathBuf {
-        std::env::temp_dir()
     }
 }

@@ -265,6 +265,19 @@ fn a_backup_may_have_a_name_that_is_no_text() {
 }
 
 #[test]
+fn a_server_that_takes_long_to_copy_may_be_given_more_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("backup");
+    let stub = Stub::new(|_| {
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        None
+    });
+    let run = stub.run(&["backup", "--to", to.to_str().unwrap(), "--timeout", "1s"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stderr.contains("hint: a large store takes longer: --timeout"), "{run:?}");
+}
+
+#[test]
 fn half_a_backup_is_none() {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("backup");

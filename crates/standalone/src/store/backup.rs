@@ -43,17 +43,44 @@ impl EmbeddedStore {
     /// # Errors
     /// See [`BackupError`].
     pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<Backup, BackupError> {
-        let (reader, target) = (Arc::clone(&self.reader), path.into());
-        let one_at_a_time = Arc::clone(&self.backup);
-        let given = target.clone();
+        self.copied(path.into(), make).await
+    }
+
+    /// As [`Self::backup_to`], to a file that has no name any more: it is gone when it is closed, also if nobody
+    /// waits for it. What a crash leaves is removed by the next one, and by the next start.
+    ///
+    /// # Errors
+    /// See [`BackupError`].
+    pub async fn backup(&self) -> Result<File, BackupError> {
+        self.copied(unnamed(&self.path), |source, path| {
+            let file = fill(source, path)
+                .and_then(|_| File::open(path).map_err(BackupError::io("opening", path)));
+            let _ = std::fs::remove_file(path);
+            file
+        })
+        .await
+    }
+
+    async fn copied<T: Send + 'static>(
+        &self,
+        path: PathBuf,
+        copy: impl FnOnce(&Connection, &Path) -> Result<T, BackupError> + Send + 'static,
+    ) -> Result<T, BackupError> {
+        let (reader, given) = (Arc::clone(&self.reader), path.clone());
+        let one_at_a_time = Arc::clone(&self.one_backup);
         tokio::task::spawn_blocking(move || {
             let _one = one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
             // One that is open already: of files that were removed, this saves what they held.
-            reader.many.with(|source| make(source, &target))
+            reader.many.with(|source| copy(source, &path))
         })
         .await
         .map_err(|error| BackupError::Copy { path: given, why: error.to_string() })?
     }
+}
+
+/// Where a copy of a database is made that is to have no name.
+pub(super) fn unnamed(database: &Path) -> PathBuf {
+    database.with_extension("db.copy")
 }
 
 fn make(source: &Connection, target: &Path) -> Result<Backup, BackupError> {
@@ -121,11 +148,17 @@ fn fill(source: &Connection, partial: &Path) -> Result<u64, BackupError> {
     Ok(records.unsigned_abs())
 }
 
-/// Gives the file its name, unless somebody else has taken that in the meantime.
-fn publish(partial: &Path, target: &Path) -> Result<(), BackupError> {
+/// Gives a file its name, unless somebody else has taken that, and syncs the directory. Needs no hard links.
+///
+/// # Errors
+/// [`BackupError::Exists`], [`BackupError::Io`].
+pub fn publish(partial: &Path, target: &Path) -> Result<(), BackupError> {
     let renamed = match renameat_with(CWD, partial, CWD, target, RenameFlags::NOREPLACE) {
-        // Not every file system can; that the name was free was seen above.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => std::fs::rename(partial, target),
+        // Not every file system can; whoever takes the name just now loses it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match target.symlink_metadata() {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => std::fs::rename(partial, target),
+        },
         other => other.map_err(io::Error::from),
     };
     match renamed {

@@ -56,7 +56,7 @@ use osb::{PlanId, ServiceId};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-pub use backup::Backup;
+pub use backup::{Backup, publish};
 pub use error::{BackupError, OpenError, Tried};
 pub use restore::{Replace, Restored, restore};
 pub use status::{Rotation, Stats};
@@ -139,7 +139,7 @@ pub struct EmbeddedStore {
     status: Arc<Status>,
     path: PathBuf,
     /// One backup at a time.
-    backup: Arc<Mutex<()>>,
+    one_backup: Arc<Mutex<()>>,
     _lock: DirLock,
 }
 

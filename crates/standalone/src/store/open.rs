@@ -157,6 +157,7 @@ pub(super) fn open(
     let keys = settle_keys(&mut connection, unlocked, &operator)?;
     sync_dir(&layout.dir).map_err(OpenError::io("syncing the directory", &layout.dir))?;
     restrict(&layout);
+    let _ = std::fs::remove_file(super::backup::unnamed(&path));
 
     let last_version = connection
         .query_row("SELECT last_version FROM store", [], |row| row.get(0))
@@ -203,7 +204,7 @@ pub(super) fn open(
         ring,
         status,
         path,
-        backup: Arc::new(Mutex::new(())),
+        one_backup: Arc::new(Mutex::new(())),
         _lock: lock,
     })
 }

@@ -91,6 +91,42 @@ async fn two_backups_at_once_are_both_whole() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_without_a_name_leaves_nothing_whoever_waits_for_it_or_dies() {
+    let home = Home::new();
+    let store = home.open();
+    fill(&store, 50).await;
+    let names = || {
+        let entries = std::fs::read_dir(home.store()).unwrap().map(|entry| entry.unwrap());
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    // Begun, and not waited for: what comes next waits for its end.
+    let mut given_up = Box::pin(store.backup());
+    tokio::select! {
+        biased;
+        _ = &mut given_up => {}
+        () = std::future::ready(()) => {}
+    }
+    drop(given_up);
+    let mut copy = store.backup().await.unwrap();
+    assert_eq!(names(), before);
+    let path = home.dir.path().join("backup");
+    std::io::copy(&mut copy, &mut std::fs::File::create(&path).unwrap()).unwrap();
+    assert_eq!(verify_backup(&path, &home.key(1)).unwrap().records, 50);
+
+    drop(store);
+    let killed = home.store().join("manciple.db.copy");
+    std::fs::write(&killed, "half of a backup").unwrap();
+    let store = home.open();
+    assert!(!killed.exists(), "a start removes it");
+    std::fs::write(&killed, "half of a backup").unwrap();
+    store.backup().await.unwrap();
+    assert!(!killed.exists(), "the next one removes it");
+}
+
 /// A store with one instance `old`, and a backup of one with an instance `new`.
 async fn before_restore(home: &Home) -> PathBuf {
     let path = home.dir.path().join("backup");
