@@ -22,6 +22,7 @@ use osb::{BindingId, Error, ErrorKind, InstanceId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tracing::Instrument as _;
 
 use super::model::{Done, LogView, OperationsPage, Page, RecordView, Target};
 use super::refusal::{Refusal, explain_method, unwelcome};
@@ -219,13 +220,23 @@ async fn logs(
 }
 
 async fn retry(State(admin): State<Admin>, body: Sent) -> Result<Json<RecordView>, Refusal> {
-    let record = admin.engine.retry(&key(target_of_body(body)?)?).await?;
+    let key = key(target_of_body(body)?)?;
+    let record = to_the_end(async move { admin.engine.retry(&key).await }).await?;
     Ok(Json(RecordView::from(&*record)))
 }
 
 async fn purge(State(admin): State<Admin>, body: Sent) -> Result<Json<serde_json::Value>, Refusal> {
-    admin.engine.purge(&key(target_of_body(body)?)?).await?;
+    let key = key(target_of_body(body)?)?;
+    to_the_end(async move { admin.engine.purge(&key).await }).await?;
     Ok(Json(json!({})))
+}
+
+/// Goes on when its client hangs up: what is recorded by then has to be carried out, too.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let task = tokio::spawn(work.in_current_span());
+    task.await.unwrap_or_else(|error| Err(Error::internal(format!("it was broken off: {error}"))))
 }
 
 async fn refresh(State(admin): State<Admin>) -> Result<Json<serde_json::Value>, Refusal> {
@@ -289,3 +300,6 @@ impl axum::body::HttpBody for Chunks {
         chunk.map(|chunk| chunk.map(|chunk| chunk.map(http_body::Frame::data)))
     }
 }
+
+#[cfg(test)]
+mod tests;
