@@ -5,7 +5,7 @@ mod support;
 use serde_json::{Value, json};
 use support::brokers::{Brokers, delete, order_of, script, sells};
 use support::town::{Town, applied};
-use support::{http, order, within};
+use support::{Served, http, order, within};
 
 #[test]
 fn two_brokers_are_one_catalog_and_a_broken_one_harms_neither() {
@@ -370,4 +370,43 @@ fn a_catalog_is_asked_for_at_intervals_the_last_good_one_kept_and_no_plan_in_use
     offers(&["large", "new"]);
     plans(&["large", "new", "small"]);
     assert_eq!(town.said("one", "Serving", &server), "1 service can be ordered");
+}
+
+#[test]
+fn what_a_removed_broker_left_is_opened_as_soon_as_it_can_be() {
+    let town = Town::brokers("apart");
+    town.script("one", &script("s", &["small"], ""));
+    town.make(&town.broker("one"));
+    let mut server = town.serve();
+    sells(&server, "/brokers/one", &["s-name"]);
+    let path = "/brokers/one/v2/service_instances/i";
+    let ordered = http::send(
+        &server.address,
+        "PUT",
+        &format!("{path}?accepts_incomplete=true"),
+        Some(&order_of("s", "small")),
+    );
+    assert_eq!(ordered.unwrap().status, 202);
+    let last = format!("{path}/last_operation");
+    let ended = |server: &Served| {
+        within(30, || {
+            (http::get(&server.address, &last)?.body["state"] == "succeeded").then_some(())
+        })
+    };
+    assert!(ended(&server).is_some(), "{}", server.log());
+    town.kubectl(&["delete", "broker", "one"]);
+    server.kill();
+
+    // Its keys cannot be read when the next server begins.
+    let keys = town.kubectl(&["get", "secrets", "-o", "name"]);
+    let keys = keys.lines().find(|name| name.starts_with("secret/keys-")).expect("its keys");
+    let sound = town.get(keys);
+    let spoilt = r#"{"data": null}"#;
+    town.kubectl(&["patch", keys, "--type=merge", "-p", spoilt]);
+    let server = town.start();
+    server.says("it cannot be served yet");
+    assert_eq!(http::get(&server.address, path).unwrap().status, 404);
+    let sound = json!({"data": sound["data"]}).to_string();
+    town.kubectl(&["patch", keys, "--type=merge", "-p", &sound]);
+    assert!(ended(&server).is_some(), "{}", server.log());
 }

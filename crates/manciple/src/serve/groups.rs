@@ -5,8 +5,8 @@
 //! Broker goes  ──▶ nothing is sold ──▶ no record is left ──▶ the group goes
 //! ```
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -101,6 +101,8 @@ pub(crate) struct Groups {
     name: String,
     open: Box<Open>,
     table: RwLock<BTreeMap<String, Group>>,
+    /// Left records behind and are not open yet: no `Broker` may say their names again.
+    left: Mutex<BTreeSet<String>>,
 }
 
 struct Group {
@@ -119,7 +121,8 @@ impl Groups {
         open: Box<Open>,
     ) -> Arc<Self> {
         let name = name.to_owned();
-        Arc::new(Self { cluster, registry, name, open, table: RwLock::default() })
+        let (table, left) = (RwLock::default(), Mutex::default());
+        Arc::new(Self { cluster, registry, name, open, table, left })
     }
 
     fn engines(&self) -> Vec<Engine> {
@@ -146,20 +149,24 @@ impl Groups {
         let saved = own::saved(self.cluster.client.clone(), namespace).await?;
         let below = format!("{}/", self.name);
         let left = saved.iter().filter_map(|name| name.strip_prefix(&below));
-        for name in left {
-            self.open(name).await;
-        }
+        self.left().extend(left.map(str::to_owned));
         self.look().await;
         Ok(())
     }
 
+    fn left(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn look(&self) {
         let brokers = self.registry.all();
-        for name in brokers.keys() {
+        let left = self.left().clone();
+        for name in left.iter().chain(brokers.keys()) {
             self.open(name).await;
         }
         let names: Vec<String> = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            self.left().retain(|name| !table.contains_key(name));
             table.keys().filter(|name| !brokers.contains_key(*name)).cloned().collect()
         };
         for name in names {
