@@ -383,7 +383,7 @@ fn a_hangup_takes_up_passwords_and_the_catalog() {
     // What cannot be read leaves what was before in force.
     std::fs::remove_file(site.path().join("password")).unwrap();
     server.signal(Signal::HUP);
-    server.says("the secrets before stay in force");
+    server.says("the secret before stays in force");
     assert_eq!(catalog("second").status, 200);
 }
 

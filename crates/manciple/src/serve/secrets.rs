@@ -1,10 +1,11 @@
 //! Passwords, tokens and keys: read from files, made at the first start where none are configured.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
@@ -13,6 +14,7 @@ use osb::Error;
 use osb::server::{Authentication, Authenticator, Credentials, Presented, Principal};
 use rustls::crypto::ring::default_provider;
 use tokio::sync::watch::Receiver;
+use zeroize::Zeroizing;
 
 use super::access::Access;
 use super::config::{Auth, Role};
@@ -38,6 +40,8 @@ pub(crate) struct Known {
     auth: Auth,
     first: First,
     access: Access,
+    /// What each file held when it could last be read.
+    files: Mutex<BTreeMap<PathBuf, Zeroizing<String>>>,
     current: RwLock<Arc<Credentials>>,
 }
 
@@ -56,8 +60,8 @@ impl Known {
                 );
             }
         }
-        let known =
-            Arc::new(Self { auth: auth.clone(), first, access, current: RwLock::default() });
+        let (files, current) = (Mutex::default(), RwLock::default());
+        let known = Arc::new(Self { auth: auth.clone(), first, access, files, current });
         known.reload()?;
         if let Some(followed) = &known.access.followed {
             tokio::spawn(follow(Arc::downgrade(&known), followed.changed()));
@@ -65,16 +69,20 @@ impl Known {
         Ok(known)
     }
 
-    /// Reads the files again. The secrets before stay good if one of them cannot be read.
+    /// Reads the files and Secrets again. Of a file that cannot be read, what it held before stays good; whatever else
+    /// has changed, and may have been revoked, is taken up all the same.
+    ///
+    /// # Errors
+    /// If a file could never be read.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let mut credentials = Credentials::new();
         for user in &self.auth.users {
-            let password = read(&user.password_file)?;
+            let password = self.secret(&user.password_file)?;
             credentials = credentials.user(&user.name, &password, user.role.as_str());
         }
         for token in &self.auth.tokens {
-            credentials =
-                credentials.token(&token.name, &read(&token.token_file)?, token.role.as_str());
+            let secret = self.secret(&token.token_file)?;
+            credentials = credentials.token(&token.name, &secret, token.role.as_str());
         }
         if let Some(followed) = &self.access.followed {
             for secret in &self.auth.secrets {
@@ -86,8 +94,8 @@ impl Known {
             }
         }
         let first = match &self.first {
-            First::Folder(folder) => Some(read(&first_file(folder))?),
-            First::Password(password) => Some(password.clone()),
+            First::Folder(folder) => Some(self.secret(&first_file(folder))?),
+            First::Password(password) => Some(password.clone().into()),
             First::Nobody => None,
         };
         if let Some(password) = first {
@@ -95,6 +103,23 @@ impl Known {
         }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(credentials);
         Ok(())
+    }
+
+    /// What a file holds, or held before.
+    fn secret(&self, path: &Path) -> anyhow::Result<Zeroizing<String>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read(path), files.get(path)) {
+            (Ok(secret), _) => {
+                let secret = Zeroizing::new(secret);
+                files.insert(path.to_owned(), secret.clone());
+                Ok(secret)
+            }
+            (Err(error), Some(before)) => {
+                tracing::error!("the secret before stays in force: {error:#}");
+                Ok(before.clone())
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// For the server.
@@ -203,6 +228,32 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         let error = format!("{:#}", read(&path).unwrap_err());
         assert!(error.contains("chmod 600") && !error.contains("planted"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_keeps_no_other_secret_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let users = ["a", "b"].map(|name| {
+            make(&path(name), "before").unwrap();
+            format!("{{name: {name}, password_file: {}}}", path(name).display())
+        });
+        let auth: Auth = serde_saphyr::from_str(&format!("users: [{}]", users.join(", "))).unwrap();
+        let known = Known::open(&auth, First::Nobody, Access::default()).unwrap();
+        let knows = |user: &str, password: &str| {
+            let said = data_encoding::BASE64.encode(format!("{user}:{password}").as_bytes());
+            let said = HeaderValue::try_from(format!("Basic {said}")).unwrap();
+            known.current().find(&said).is_some()
+        };
+        assert!(knows("a", "before") && knows("b", "before"));
+        std::fs::remove_file(path("a")).unwrap();
+        std::fs::write(path("b"), "after").unwrap();
+        known.reload().unwrap();
+        assert!(knows("b", "after") && !knows("b", "before"), "a changed one is taken up");
+        assert!(knows("a", "before"), "one that cannot be read stays");
+        make(&path("a"), "after").unwrap();
+        known.reload().unwrap();
+        assert!(knows("a", "after") && !knows("a", "before"), "and is taken up when it can");
     }
 
     #[test]
