@@ -37,7 +37,7 @@ pub(crate) use secrets::random_text;
 pub(crate) use start::{LINGER, told_to_end};
 pub(crate) use tls::Certificate;
 
-use config::Config;
+use config::{Config, Encryption};
 
 /// Serves brokers through the Open Service Broker API.
 ///
@@ -102,8 +102,12 @@ impl ServeArgs {
         overlay(&mut config.broker.command, self.broker_command);
         overlay(&mut config.broker.config_dir, self.config_dir);
         overlay(&mut config.broker.secret_dir, self.secret_dir);
-        overlay(&mut config.encryption.key_file, self.encryption_key_file);
-        overlay(&mut config.encryption.previous_key_file, self.previous_encryption_key_file);
+        let key = |given, variable, configured: &mut Option<PathBuf>| {
+            *configured = keys::file(given, keys::is_held(variable), configured.take());
+        };
+        let Encryption { key_file, previous_key_file } = &mut config.encryption;
+        key(self.encryption_key_file, keys::KEY, key_file);
+        key(self.previous_encryption_key_file, keys::PREVIOUS, previous_key_file);
         config.listen = self.listen.or(config.listen);
         config.http.open_metrics = self.open_metrics.unwrap_or(config.http.open_metrics);
         config.log.format = self.log_format.or(config.log.format);
