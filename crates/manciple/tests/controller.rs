@@ -163,3 +163,30 @@ fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
         assert!(said.contains(words), "{name}: {said}");
     }
 }
+
+/// Nobody is asked: neither cluster is there.
+#[test]
+fn several_kubeconfigs_are_one_and_an_empty_variable_is_none() {
+    let home = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &Value| {
+        let path = home.path().join(name);
+        std::fs::write(&path, content.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let cluster = json!({"name": "c", "cluster": {"server": "http://127.0.0.1:1"}});
+    let context = json!({"name": "c", "context": {"cluster": "c", "user": ""}});
+    let first = file("first", &json!({"clusters": [cluster]}));
+    let second = file("second", &json!({"contexts": [context], "current-context": "c"}));
+    for (variable, words) in [
+        (format!("{first}:{second}"), "no answer from the API server"),
+        (String::new(), "no cluster is configured"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.args(["controller", "--apply-crd", "--namespace", "n"]).env_clear();
+        command.env("KUBECONFIG", &variable).env("HOME", home.path());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let (code, said) = Served::refused(&mut command);
+        assert_eq!(code, Some(2), "{variable:?}: {said}");
+        assert!(said.contains(words), "{variable:?}: {said}");
+    }
+}

@@ -48,8 +48,8 @@ pub(crate) struct ControllerArgs {
     translate: bool,
     #[command(flatten)]
     translation: Translate,
-    /// The cluster, where this does not run in a pod of it
-    #[arg(short = 'c', long, env = "KUBECONFIG", value_name = "FILE")]
+    /// The cluster, where this does not run in a pod of it [env: KUBECONFIG] [default: ~/.kube/config]
+    #[arg(short = 'c', long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Where the Lease and the keys of reports are [default: that of the pod]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
@@ -208,7 +208,7 @@ impl ControllerArgs {
     pub(crate) fn cluster(&self) -> Cluster {
         Cluster {
             namespace: self.namespace.clone(),
-            kubeconfig: self.kubeconfig.clone().filter(|path| !path.as_os_str().is_empty()),
+            kubeconfig: self.kubeconfig.clone(),
             agent_delivery: self.agent_delivery,
             agent_file: self.agent_file.clone(),
             agent_image: self.agent_image.clone(),
