@@ -133,6 +133,9 @@ struct Original {
     meltdown_duration: Option<String>,
     #[arg(long, env = "MELTDOWN_REQUEUE_AFTER", hide = true)]
     meltdown_requeue_after: Option<String>,
+    /// Of earlier releases only, and no word for it is left: refused.
+    #[arg(long, hide = true)]
+    watch_namespace: Option<String>,
 }
 
 /// What a controller looks after.
@@ -195,6 +198,13 @@ impl ControllerArgs {
             self.key_rotation.0 >= LEAST_KEY_ROTATION,
             "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"
         );
+        anyhow::ensure!(
+            self.original.watch_namespace.is_none(),
+            "--watch-namespace: leave it out, and label the namespace, for the controller is told of none: kubectl label \
+             namespace NAME quarks.cloudfoundry.org/monitored={} \
+             quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all",
+            self.monitored_id
+        );
         if let Some(fault) = drift_interval_fault(self.drift_interval.0) {
             anyhow::bail!("--drift-interval (MANCIPLE_DRIFT_INTERVAL): {fault}");
         }
@@ -243,6 +253,21 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: ControllerArgs,
+    }
+
+    #[test]
+    fn a_flag_of_earlier_releases_is_refused_with_what_has_taken_its_place() {
+        for words in
+            ["--watch-namespace shop --monitored-id a", "--watch-namespace= --monitored-id=a"]
+        {
+            let line = Line::try_parse_from(["controller"].into_iter().chain(words.split(' ')));
+            let said = line.unwrap().args.check().unwrap_err().to_string();
+            for word in
+                ["kubectl label", "/monitored=a", "/qjob-service-account=", "--monitored all"]
+            {
+                assert!(said.contains(word), "{words}: {word} is not in {said}");
+            }
+        }
     }
 
     #[test]
