@@ -95,9 +95,7 @@ impl Cluster {
     ) -> Result<T, Failure> {
         let limit = self.patience.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT);
         match tokio::time::timeout(limit, call).await {
-            Ok(answer) => {
-                answer.map_err(|error| Failure::cluster(what, &error, &right.to_string()))
-            }
+            Ok(answer) => answer.map_err(|error| Failure::cluster(what, &error, Some(right))),
             Err(_) => Err(Failure::no_answer(what, limit)),
         }
     }
@@ -120,6 +118,16 @@ impl Right<'_> {
     /// The same in all namespaces.
     pub(crate) fn everywhere(self) -> Self {
         Self { namespace: None, ..self }
+    }
+
+    /// As a hint, if the cluster does not know the resource.
+    pub(crate) fn unknown_kind(&self) -> String {
+        // Of templates the definitions are OpenShift's, and ours stand in for them only where there are none.
+        let of_templates = self.resource.ends_with(".template.openshift.io");
+        let crds = if of_templates { "manciple crds --templates" } else { "manciple crds" };
+        format!(
+            "the cluster does not know this kind; who administers it applies the definition: {crds} | kubectl apply -f -"
+        )
     }
 }
 
@@ -194,6 +202,23 @@ fn namespace(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_known_is_defined_by_the_command_that_has_it() {
+        for (resource, crds) in [
+            ("quarksjobs.quarks.cloudfoundry.org", ": manciple crds |"),
+            ("templateinstances.template.openshift.io", ": manciple crds --templates |"),
+        ] {
+            let right =
+                Right { verb: "get", resource: resource.to_owned(), namespace: Some("shop") };
+            let status = serde_json::json!({
+                "code": 404, "message": "the server could not find the requested resource",
+            });
+            let error = kube::Error::Api(serde_json::from_value(status).unwrap());
+            let hint = Failure::cluster("read it", &error, Some(&right)).hint.unwrap_or_default();
+            assert!(hint.contains(crds), "{resource}: {hint}");
+        }
+    }
 
     #[test]
     fn no_name_leads_elsewhere() {

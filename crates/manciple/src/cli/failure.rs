@@ -9,6 +9,7 @@ use osb::LastOperation;
 use osb::client::{ClientError, Refusal, WaitError};
 use serde_json::{Value, json};
 
+use super::cluster::Right;
 use super::exit::Exit;
 use super::output::one_line;
 use super::times;
@@ -112,9 +113,9 @@ impl Failure {
         }
     }
 
-    /// A call of a cluster's API server that brought no success. `what` completes "cannot …", `right` says which
-    /// right it takes.
-    pub(crate) fn cluster(what: &str, error: &kube::Error, right: &str) -> Self {
+    /// A call of a cluster's API server that brought no success. `what` completes "cannot …", `right` is the one that
+    /// it takes, where that can be what is wrong.
+    pub(crate) fn cluster(what: &str, error: &kube::Error, right: Option<&Right<'_>>) -> Self {
         match error {
             kube::Error::Api(status) => {
                 let said = match status.message.as_str() {
@@ -123,15 +124,14 @@ impl Failure {
                 };
                 // Of an object that is not there the answer has the name.
                 let named = status.details.as_ref().is_some_and(|it| !it.name.is_empty());
-                Self::new(Exit::of_status(status.code), format!("cannot {what}: {said}")).hint(
-                    match status.code {
-                        401 => "the credentials of the kubeconfig are missing, wrong or expired",
-                        403 => right,
-                        404 if !named => UNKNOWN_KIND,
-                        429 => "the API server has too much to do; come again later",
-                        _ => "",
-                    },
-                )
+                let hint = match (status.code, right) {
+                    (401, _) => "the credentials of the kubeconfig are missing, wrong or expired",
+                    (403, Some(right)) => &right.to_string(),
+                    (404, Some(right)) if !named => &right.unknown_kind(),
+                    (429, _) => "the API server has too much to do; come again later",
+                    _ => "",
+                };
+                Self::new(Exit::of_status(status.code), format!("cannot {what}: {said}")).hint(hint)
             }
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::misunderstood(what),
             error => match kubernetes::of_credentials(error) {
@@ -229,8 +229,6 @@ impl fmt::Display for Failure {
     }
 }
 
-const UNKNOWN_KIND: &str = "the cluster does not know this kind; who administers it applies the definition: \
-    manciple crds | kubectl apply -f -";
 const NO_CREDENTIALS: &str =
     "the kubeconfig says how credentials are made; kubectl with the same kubeconfig shows more";
 const OTHER_CLUSTER: &str =

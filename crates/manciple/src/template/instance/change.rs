@@ -112,7 +112,7 @@ async fn write(
 }
 
 fn refused(subject: &str, error: &kube::Error) -> Failure {
-    let failure = Failure::cluster(&format!("change {subject}"), error, "");
+    let failure = Failure::cluster(&format!("change {subject}"), error, None);
     match failure.message.contains("field is immutable") {
         true => failure.hint(
             "those may change an instance who may `assign` templateinstances; and, if the webhook is run with \
