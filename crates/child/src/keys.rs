@@ -22,23 +22,28 @@ const MAX_FILE_BYTES: usize = 1024 * 1024;
 pub struct KeyFiles {
     /// In the order of the keys' names.
     pub variables: Vec<(String, OsString)>,
-    /// Every value, whether or not it fits a variable.
+    /// Every value, whether or not it becomes a variable.
     pub values: Vec<Vec<u8>>,
     /// Which keys are offered as files only, and why.
     pub notes: Vec<String>,
 }
 
-/// Reads the keys of a directory. Hidden entries are not keys, nor are directories.
+/// Reads the keys of a directory. Directories are none, nor is what a mount keeps for itself. What is hidden, as
+/// `.pgpass`, is a file only, and as secret as any.
 pub fn read(directory: &Path) -> io::Result<KeyFiles> {
     let mut entries: Vec<_> = std::fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     let mut keys = KeyFiles::default();
     for entry in entries {
         let name = entry.file_name();
-        if name.as_encoded_bytes().starts_with(b".") {
+        if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }
         let Some(value) = files::read(&entry.path(), MAX_FILE_BYTES + 1)? else { continue };
+        if name.as_encoded_bytes().starts_with(b".") {
+            keys.values.push(value);
+            continue;
+        }
         let variable = match name.to_str() {
             _ if value.len() > MAX_FILE_BYTES => Err("it is over 1 MiB"),
             Some(key) => variable(key, &value),
@@ -114,10 +119,20 @@ mod tests {
     }
 
     #[test]
-    fn directories_hidden_entries_and_dangling_links_are_no_keys() {
+    fn what_is_hidden_is_no_variable_and_still_a_secret() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(".pgpass"), "db:5432:*:u:hunter2").unwrap();
+        let keys = read(directory.path()).unwrap();
+        let values = vec![b"db:5432:*:u:hunter2".to_vec()];
+        assert_eq!(keys, KeyFiles { values, ..KeyFiles::default() });
+    }
+
+    #[test]
+    fn directories_dangling_links_and_what_is_of_the_mount_are_no_keys() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("sub")).unwrap();
-        std::fs::write(directory.path().join(".hidden"), "x").unwrap();
+        std::fs::create_dir(directory.path().join(".sub")).unwrap();
+        std::fs::write(directory.path().join("..version"), "x").unwrap();
         symlink("nowhere", directory.path().join("dangling")).unwrap();
         assert_eq!(read(directory.path()).unwrap(), KeyFiles::default());
         assert!(read(&directory.path().join("missing")).is_err());
