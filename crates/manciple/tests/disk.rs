@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Served, Site, http, order};
+use support::{Served, Site, http, order, within};
 
 /// `wait` waits for the file `go`.
 const BROKER: &str = r#"#!/bin/sh
@@ -26,6 +26,40 @@ provision:*)
 *) echo '{}' ;;
 esac
 "#;
+
+/// In a user namespace root is somebody like others, whom permissions bind; `None` where that is not permitted.
+fn by_an_ordinary_user(site: &Site) -> Option<Served> {
+    let nobody = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-user=1000"]);
+        command
+    };
+    let permitted = nobody().arg("true").output();
+    if !permitted.as_ref().is_ok_and(|output| output.status.success()) {
+        testkit::skipped(&format!("a user namespace is not permitted: {permitted:?}"));
+        return None;
+    }
+    let (serve, mut command) = (site.command(), nobody());
+    command.arg(serve.get_program()).args(serve.get_args());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    Some(Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}")))
+}
+
+#[test]
+fn what_a_broker_has_closed_is_removed_with_all_else_that_it_worked_with() {
+    let site = Site::new(&BROKER.replace(
+        "provision:*)",
+        "provision:*)\n    pwd > \"$here/work\"; mkdir -p a/b/c; touch a/b/c/d; chmod 000 a/b/c; chmod 555 a/b a .",
+    ));
+    let Some(server) = by_an_ordinary_user(&site) else { return };
+    order::ready(&server);
+    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
+    let work = site.read("work");
+    let work = Path::new(work.trim());
+    assert!(work.is_absolute(), "{work:?}");
+    let gone = || (!work.parent().unwrap().exists()).then_some(());
+    assert!(within(10, gone).is_some(), "{work:?} stays\n{}", server.log());
+}
 
 /// A server whose data directory is a small disk of its own; `None`, with the reason, where that is not
 /// permitted.

@@ -1,8 +1,8 @@
 //! Files that survive a loss of power: written, synced, named, and the directory synced.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 pub(super) use child::files::read;
@@ -66,9 +66,27 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     absent_is_done(std::fs::remove_file(path))
 }
 
-/// Removes a directory and what is in it; it may be gone already.
+/// Removes a directory and what is in it; it may be gone already. A broker that is run by the same user may have
+/// left directories in it that nobody may write to.
 pub(super) fn remove_all(path: &Path) -> io::Result<()> {
-    absent_is_done(std::fs::remove_dir_all(path))
+    match absent_is_done(std::fs::remove_dir_all(path)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path);
+            absent_is_done(std::fs::remove_dir_all(path))
+        }
+        removed => removed,
+    }
+}
+
+/// Lets us into each directory that is ours; of what that fails for, the removal says so.
+fn open_up(path: &Path) {
+    let mut directories = vec![path.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let _ = std::fs::set_permissions(&directory, Permissions::from_mode(0o700));
+        let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        let further = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories.extend(further.map(|entry| entry.path()));
+    }
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {

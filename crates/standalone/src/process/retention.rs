@@ -49,7 +49,7 @@ impl Retention {
             if released.len() <= self.keep && age <= self.keep_for {
                 break;
             }
-            self.run(name).remove()?;
+            self.remove(name);
             released.pop_first();
         }
         Ok(())
@@ -60,37 +60,45 @@ impl Retention {
         let mut released = BTreeSet::new();
         for name in names(&self.runs)? {
             let run = self.run(&name);
-            match (run.standing()?, run.released_at()) {
+            let Ok(standing) = run.standing() else { continue };
+            match (standing, run.released_at()) {
                 (Standing::Released, Some(at)) => {
                     released.insert((at, name));
                 }
-                (Standing::Prepared, _) if is_old(run.path()) => run.remove()?,
+                (Standing::Prepared, _) if is_old(run.path()) => self.remove(&name),
                 // A catalog that nobody waited for.
                 (Standing::Ended | Standing::Lost, _)
                     if name.starts_with('.') && is_old(run.path()) =>
                 {
-                    run.remove()?;
+                    self.remove(&name);
                 }
                 _ => {}
             }
         }
-        let exchanges = match names(exchange) {
-            // Another user of it has ended, and nobody has needed it since.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            names => names?,
-        };
-        for name in exchanges {
-            if matches!(self.run(&name).standing()?, Standing::Absent | Standing::Released)
+        // Another user of it may have ended, and nobody have needed it since.
+        for name in names(exchange).unwrap_or_default() {
+            if matches!(self.run(&name).standing(), Ok(Standing::Absent | Standing::Released))
                 && is_old(&exchange.join(&name))
             {
-                durable::remove_all(&exchange.join(&name))?;
+                removed(&name, durable::remove_all(&exchange.join(&name)));
             }
         }
         Ok(released)
     }
 
+    fn remove(&self, name: &str) {
+        removed(name, self.run(name).remove());
+    }
+
     fn run(&self, name: &str) -> RunDirectory {
         RunDirectory::at(self.runs.join(name))
+    }
+}
+
+/// What cannot be removed keeps nothing else from going.
+fn removed(name: &str, removed: io::Result<()>) {
+    if let Err(error) = removed {
+        tracing::warn!(run = name, %error, "something that nobody needs stays");
     }
 }
 

@@ -103,3 +103,17 @@ async fn what_an_earlier_server_left_half_done_is_removed() {
     assert_eq!(runs(&fixture), ["any-1", "being-started-1"]);
     assert_eq!(fs::read_dir(fixture.path("exchange")).unwrap().count(), 0);
 }
+
+#[tokio::test]
+async fn what_cannot_be_removed_keeps_nothing_else_from_going() {
+    let fixture = Fixture::with_broker("echo '{}'");
+    let runner = fixture.runner_with(|settings| settings.keep_runs = 3);
+    // No directory, and so nothing that a directory is removed like.
+    let stray = fs::File::create(fixture.path("exchange/stray")).unwrap();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7 * 24 * 60 * 60);
+    stray.set_modified(long_ago).unwrap();
+    for n in 0..5 {
+        released(&runner, &format!("run-{n}")).await;
+    }
+    assert_eq!(runs(&fixture), ["run-2", "run-3", "run-4"]);
+}

@@ -121,8 +121,9 @@ impl Runner for ProcessRunner {
             let over = blocking(move || {
                 let name = released.as_str();
                 let over = shared.release(&shared.run(name), name)?;
-                if over {
-                    shared.retention.released(name, shared.exchange.path())?;
+                if over && let Err(error) = shared.retention.released(name, shared.exchange.path())
+                {
+                    tracing::warn!(%error, "what is left of former runs stays");
                 }
                 Ok(over)
             });
@@ -155,8 +156,8 @@ impl Runner for ProcessRunner {
         let offer = self.shared.clone().offer(&run, &name).await;
         let shared = self.shared.clone();
         let forgotten = blocking(move || {
-            shared.exchange(&name).remove()?;
-            run.remove()
+            let exchange = shared.exchange(&name).remove();
+            run.remove().and(exchange)
         });
         if let Err(error) = forgotten.await {
             tracing::warn!(%error, "the run of a catalog cannot be removed");

@@ -141,7 +141,10 @@ impl Shared {
         }
         self.said.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         run.release()?;
-        self.exchange(name).remove()?;
+        // Released it is all the same.
+        if let Err(error) = self.exchange(name).remove() {
+            tracing::warn!(run = name, %error, "something of what its broker worked with stays");
+        }
         Ok(true)
     }
 }
