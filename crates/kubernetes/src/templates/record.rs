@@ -186,6 +186,8 @@ pub(super) struct Kept {
     packed: Vec<u8>,
     /// Revisions before, each with its number: record, spec and seal as they are kept.
     older: Vec<(u64, [Vec<u8>; 3])>,
+    /// Its instance does not own it any more: whoever deleted that lets be what came of it (`--cascade=orphan`).
+    pub(super) is_orphaned: bool,
     /// For the write that follows from it; empty for what is not written yet.
     pub(super) version: String,
 }
@@ -193,8 +195,8 @@ pub(super) struct Kept {
 impl Kept {
     /// One that is to be written first.
     pub(super) fn new(record: Record, spec: &Value) -> Self {
-        let packed = pack(spec);
-        Self { record, packed, older: Vec::new(), version: String::new() }
+        let (packed, version) = (pack(spec), String::new());
+        Self { record, packed, older: Vec::new(), version, is_orphaned: false }
     }
 
     /// What was ordered; `None` where it was too large to be kept.
@@ -230,7 +232,13 @@ impl Kept {
         let [kept, seal] = sealed_record(of, &self.record, key);
         let mut older = self.older.clone();
         older.insert(0, (self.record.revision, [kept, self.packed.clone(), seal]));
-        Self { record, packed: pack(spec), older, version: self.version.clone() }
+        Self {
+            record,
+            packed: pack(spec),
+            older,
+            version: self.version.clone(),
+            is_orphaned: false,
+        }
     }
 
     /// The data of the Secret: what is in force, and of what was before as much as there is room for.
@@ -301,7 +309,13 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
         message: String::new(),
         before: Vec::new(),
     };
-    let kept = Kept { record, packed: Vec::new(), older: Vec::new(), version: String::new() };
+    let kept = Kept {
+        record,
+        packed: Vec::new(),
+        older: Vec::new(),
+        version: String::new(),
+        is_orphaned: false,
+    };
     let mut secret = secret(of, &kept, key);
     if let Some(metadata) = secret["metadata"].as_object_mut() {
         metadata.remove("finalizers");
@@ -334,7 +348,9 @@ pub(super) fn read(of: &Key, secret: &Secret, key: &hmac::Key) -> Result<Kept, S
         hmac::verify(key, &sealed(of, kept), &seal).is_ok()
     };
     let older = older(secret).into_iter().filter(is_ours).collect();
-    Ok(Kept { record, packed, older, version })
+    let mut owners = secret.metadata.owner_references.iter().flatten();
+    let is_orphaned = !owners.any(|owner| owner.uid == *of.uid);
+    Ok(Kept { record, packed, older, version, is_orphaned })
 }
 
 /// Revisions before, as they are kept, the newest first.

@@ -59,7 +59,9 @@ impl Controller {
             }
             Err(trouble) => return Err(trouble),
         };
-        if let Some(kept) = record.as_ref().filter(|kept| !kept.record.is_withdrawn()) {
+        let is_orphaned = is_orphaned(instance, record.as_deref());
+        let recorded = record.as_ref().filter(|kept| !kept.record.is_withdrawn());
+        if let Some(kept) = recorded.filter(|_| !is_orphaned) {
             let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
             let client = requester.client(&self.client, &key.namespace);
             let targets = self.targets(instance, &client, kept).await?;
@@ -67,13 +69,17 @@ impl Controller {
                 return Ok(Came::Later(self.pause(key)));
             }
         }
-        if record.as_ref().is_none_or(|kept| kept.record.is_withdrawn()) {
+        if recorded.is_none() && !is_orphaned {
             self.tell_what_is_left(instance);
         }
         self.release_record(key, record.as_deref()).await?;
         let instance = self.known(key)?;
         self.hold(&instance, false).await?;
-        tracing::info!(namespace = &*key.namespace, name = &*key.name, "its objects are gone");
+        let (namespace, name) = (&*key.namespace, &*key.name);
+        match is_orphaned {
+            true => tracing::info!(namespace, name, "it is gone, and its objects stay"),
+            false => tracing::info!(namespace, name, "its objects are gone"),
+        }
         Ok(Came::Idle)
     }
 
@@ -236,7 +242,7 @@ impl Controller {
                 let known = self.table().instance(&instance.key);
                 if !is_there {
                     self.undo(instance, made).await;
-                } else if known.is_some_and(|known| known.deleting) {
+                } else if known.is_some_and(|known| known.deleting && !known.is_orphaning()) {
                     self.take_back(instance, made).await;
                 }
                 return;
@@ -280,6 +286,12 @@ impl Controller {
         tracing::error!(name, "objects of an instance that is gone may be left: {left:?}");
     }
 }
+/// Whether the objects of an instance that goes are let be. Kubernetes takes away whom the record belongs to before it
+/// says no more that they are: so that is known to whoever comes later, and of what nothing owns, too.
+pub(super) fn is_orphaned(instance: &Instance, record: Option<&Kept>) -> bool {
+    instance.is_orphaning() || record.is_some_and(|kept| kept.is_orphaned)
+}
+
 
 /// How what an object has made goes. It is waited for, pods above all; but for what makes nothing that matters that
 /// would be a turn of the garbage collector for each, and it takes twenty a second.
@@ -318,7 +330,7 @@ async fn delete(
     let metadata = json!({"metadata": found.metadata});
     let is_it = found.metadata.uid.as_deref() == Some(&made.uid);
     let is_labelled = metadata["metadata"]["labels"][OWNER] == *key.uid;
-    // `kubectl delete --cascade=orphan` takes the owner away: it is to stay.
+    // Whoever takes the owner away means it to stay.
     if !is_it || !is_labelled || (in_place && !is_owned(key, &metadata)) {
         return Ok(Left::Nothing);
     }

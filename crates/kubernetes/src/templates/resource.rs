@@ -33,6 +33,9 @@ impl Key {
     }
 }
 
+/// The finalizer that Kubernetes sets by `--cascade=orphan`.
+const ORPHAN: &str = "orphan";
+
 /// How long objects may take to be ready, from the creation of their instance, unless it says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -107,6 +110,11 @@ impl Instance {
     /// Whether it is held until its objects are gone.
     pub(super) fn is_held(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
+    }
+
+    /// Whether whoever deleted it lets its objects be, and the garbage collector has not seen to that yet.
+    pub(super) fn is_orphaning(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == ORPHAN)
     }
 
     pub(super) fn is(&self, condition: &str) -> bool {

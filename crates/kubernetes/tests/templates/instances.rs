@@ -1,9 +1,11 @@
-use kube::api::{DeleteParams, PropagationPolicy};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::calls::Calls;
 use super::harness::{Town, condition, password, template};
+use super::withstands::{Wide, administrator};
 
 fn deployment(name: &str) -> Value {
     let container = json!({
@@ -145,25 +147,45 @@ async fn a_template_without_objects_is_ready() {
     town.remove().await;
 }
 
+/// What nothing owns, too; whether somebody is there to see that it was said, or comes later.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_orphaned_stays() {
     let mut town = Town::new("template-orphans").await;
-    town.order("i", "editor", password()).await;
-    town.ready("i").await;
-    // Nobody is there to see that it was said.
-    town.kill();
-    let orphan = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    town.instances().delete("i", &orphan).await.unwrap();
-    let orphaned =
-        |object: &Value| !object["metadata"]["finalizers"].to_string().contains("orphan");
-    town.until("i", "orphaned", orphaned).await;
-    town.start().await;
-    town.gone("i").await;
-    for kind in ["Secret", "ConfigMap", "Service"] {
-        assert!(town.object("v1", kind, "sample").await.is_some(), "{kind}");
+    let (user, _wide) = administrator(&town).await;
+    for name in ["seen", "unseen"] {
+        let role = format!("{}-{name}", town.cluster.namespace);
+        let _more = Wide::of(&[&["clusterrole", &role]]);
+        let mut template = password();
+        template["parameters"][0]["value"] = json!(name);
+        template["objects"].as_array_mut().unwrap().push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": role}, "rules": [],
+        }));
+        town.order(name, &user, template).await;
+        town.ready(name).await;
+        if name == "unseen" {
+            town.kill();
+        }
+        let orphan = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Orphan),
+            ..DeleteParams::default()
+        };
+        town.instances().delete(name, &orphan).await.unwrap();
+        if name == "unseen" {
+            let orphaned =
+                |object: &Value| !object["metadata"]["finalizers"].to_string().contains("orphan");
+            town.until(name, "orphaned", orphaned).await;
+            town.start().await;
+        }
+        town.gone(name).await;
+        // What is deleted may take a moment to go.
+        sleep(Duration::from_secs(1)).await;
+        for kind in ["Secret", "ConfigMap", "Service"] {
+            let object = town.object("v1", kind, name).await.expect(kind);
+            assert!(object["metadata"]["deletionTimestamp"].is_null(), "{kind} of {name}");
+        }
+        let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
+        assert!(roles.get_opt(&role).await.unwrap().is_some(), "{name}");
     }
     town.remove().await;
 }

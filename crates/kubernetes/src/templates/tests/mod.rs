@@ -1,13 +1,15 @@
 //! What is decided without a cluster.
 
-use k8s_openapi::api::core::v1::Secret;
+mod plans;
+mod records;
+
 use kube::discovery::ApiResource;
 use ring::hmac;
 use serde_json::{Value, json};
 
 use super::kinds::Place;
-use super::plan::{Planned, plan};
-use super::record::{self, Kept, Record};
+use super::record::{Kept, Record};
+use super::remove::is_orphaned;
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
 use super::status::{Made, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift};
@@ -38,11 +40,6 @@ fn place(group: &str, kind: &str, is_namespaced: bool) -> Place {
     }
 }
 
-fn planned(kind: &str, metadata: Value) -> Result<Planned, String> {
-    let object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
-    plan(&of(), 3, object, place("", kind, kind != "Namespace"), &key())
-}
-
 fn seen(version: &str, with: &Value) -> SeenInstance {
     let mut object = json!({
         "metadata": {
@@ -58,174 +55,6 @@ fn seen(version: &str, with: &Value) -> SeenInstance {
         }
     }
     serde_json::from_str(&object.to_string()).unwrap()
-}
-
-#[test]
-fn names_that_are_generated_are_the_same_whoever_comes_after() {
-    let first = planned("ConfigMap", json!({"generateName": "web-"})).unwrap();
-    let again = planned("ConfigMap", json!({"generateName": "web-"})).unwrap();
-    assert_eq!(first.name, again.name);
-    assert!(first.name.starts_with("web-") && first.name.len() == 12, "{}", first.name);
-    assert_eq!(first.object["metadata"].get("generateName"), None);
-}
-
-#[test]
-fn what_cannot_be_planned_says_why() {
-    for (name, kind, metadata, expected) in [
-        ("no name", "ConfigMap", json!({}), "metadata.name: Required value"),
-        ("a path", "ConfigMap", json!({"name": "../x"}), "metadata.name: Invalid value: \"../x\""),
-        ("a space", "ConfigMap", json!({"name": "My App"}), "metadata.name: Invalid value"),
-        (
-            "a namespace that is a path",
-            "ConfigMap",
-            json!({"name": "a", "namespace": "x/y"}),
-            "metadata.namespace: Invalid value",
-        ),
-        (
-            "labels that are none",
-            "ConfigMap",
-            json!({"name": "a", "labels": []}),
-            "metadata.labels: has to be a map",
-        ),
-    ] {
-        let why = planned(kind, metadata).unwrap_err();
-        assert!(why.starts_with(expected), "{name}: {why}");
-    }
-}
-
-#[test]
-fn what_is_taken_for_ours_cannot_be_copied() {
-    let near = planned("ConfigMap", json!({"name": "a"})).unwrap();
-    let far = planned("ConfigMap", json!({"name": "a", "namespace": "other"})).unwrap();
-    let wide = planned("Namespace", json!({"name": "a"})).unwrap();
-    assert_eq!(near.namespace.as_deref(), Some("shop"));
-    assert_eq!(wide.namespace, None);
-    for planned in [&near, &far, &wide] {
-        assert!(planned.is(&of(), &planned.object, &key()), "{}", planned.words());
-        let mut bare = planned.object.clone();
-        bare["metadata"]["ownerReferences"] = json!([]);
-        bare["metadata"]["annotations"] = json!({});
-        assert!(!planned.is(&of(), &bare, &key()), "a label alone anybody can write");
-        let other = Key { uid: "u-2".into(), ..of() };
-        assert!(!planned.is(&other, &planned.object, &key()), "it is another instance's");
-    }
-    let mut copied = wide.object.clone();
-    copied["metadata"]["annotations"] = far.object["metadata"]["annotations"].clone();
-    assert!(!wide.is(&of(), &copied, &key()), "a mark is of one object");
-    assert_eq!(near.object["metadata"].get("annotations"), None, "what is owned needs no mark");
-}
-
-#[test]
-fn what_was_made_under_a_former_group_is_ours() {
-    let of_group = |group: &str| {
-        let object = json!({"kind": "Ingress", "metadata": {"name": "a", "namespace": "other"}});
-        let resource = kube::discovery::ApiResource {
-            group: group.to_owned(),
-            version: "v1".to_owned(),
-            api_version: format!("{group}/v1"),
-            kind: "Ingress".to_owned(),
-            plural: "ingresses".to_owned(),
-        };
-        plan(&of(), 0, object, Place { resource, is_namespaced: true, is_kept: true }, &key())
-            .unwrap()
-    };
-    let [old, new, another] = ["extensions", "networking.k8s.io", "example.com"].map(of_group);
-    assert!(new.is(&of(), &old.object, &key()));
-    assert!(!another.is(&of(), &old.object, &key()), "this group has objects of its own");
-    assert!(!new.is(&of(), &another.object, &key()));
-}
-
-#[test]
-fn what_others_need_comes_first() {
-    let rank = |group: &str, kind: &str| {
-        let object = json!({"metadata": {"name": "a"}});
-        plan(&of(), 0, object, place(group, kind, true), &key()).unwrap().rank
-    };
-    let rbac = "rbac.authorization.k8s.io";
-    let ranks = [
-        rank("", "Namespace"),
-        rank("", "Secret"),
-        rank(rbac, "RoleBinding"),
-        rank("apps", "Deployment"),
-    ];
-    assert_eq!(ranks, [0, 1, 2, 3]);
-    assert_eq!(rank(rbac, "Role"), rank("", "ServiceAccount"));
-    assert_eq!(rank("example.org", "Thing"), rank("", "Pod"));
-}
-
-#[test]
-fn a_record_is_of_one_instance_and_of_nobody_else() {
-    let instance = Instance::of(&seen("1", &json!({}))).unwrap();
-    let record = Record::of(&instance, &[], "hello".to_owned(), String::new());
-    let secret = kept_as(&Kept::new(record.clone(), instance.spec()));
-    assert_eq!(record::read(&of(), &secret, &key()).unwrap().record, record);
-    assert!(record.is_of(&instance));
-    let other = Key { uid: "u-2".into(), ..of() };
-    let stranger = hmac::Key::new(hmac::HMAC_SHA256, &[8; 32]);
-    for (name, of, key) in [("another's", &other, &key()), ("another key", &of(), &stranger)] {
-        let why = record::read(of, &secret, key).err().unwrap();
-        assert!(why.contains("somebody else has written it"), "{name}: {why}");
-    }
-    let changed = json!({"spec": {"requester": {"username": "root"}}});
-    let changed = Instance::of(&seen("2", &changed)).unwrap();
-    assert!(!record.is_of(&changed), "what it was begun with is not what it says now");
-}
-
-fn kept_as(kept: &Kept) -> Secret {
-    serde_json::from_value(record::secret(&of(), kept, &key())).unwrap()
-}
-
-fn ordered(message: &str) -> Instance {
-    Instance::of(&seen("1", &json!({"spec": {"template": {"message": message}}}))).unwrap()
-}
-
-#[test]
-fn revisions_are_kept_as_long_as_there_is_room_and_ten_of_them() {
-    let record = |instance: &Instance| Record::of(instance, &[], String::new(), String::new());
-    let first = ordered("1");
-    let mut secret = kept_as(&Kept::new(record(&first), first.spec()));
-    for number in 2..=14 {
-        let instance = ordered(&number.to_string());
-        let before = record::read(&of(), &secret, &key()).unwrap();
-        secret = kept_as(&before.next(record(&instance), instance.spec(), &of(), &key()));
-    }
-    let numbers = |secret: &Secret| {
-        let said = record::revisions(secret).into_iter().map(|it| it.record.revision);
-        said.collect::<Vec<u64>>()
-    };
-    assert_eq!(numbers(&secret), (4..=14).rev().collect::<Vec<u64>>());
-    let revisions = record::revisions(&secret);
-    assert_eq!(revisions[0].spec.as_ref(), Some(ordered("14").spec()), "what is in force");
-    assert_eq!(revisions[2].spec.as_ref(), Some(ordered("12").spec()));
-    // What cannot be made small pushes out what is old, and at last itself.
-    let noise = |size: usize| {
-        let random = testkit::random::Random::new(size as u64);
-        let mut random = random;
-        (0..size).map(|_| char::from(33 + random.below(90) as u8)).collect::<String>()
-    };
-    for (size, kept, whole) in [(500_000, 11, true), (700_000, 1, true), (1_400_000, 2, false)] {
-        let instance = ordered(&noise(size));
-        let before = record::read(&of(), &secret, &key()).unwrap();
-        secret = kept_as(&before.next(record(&instance), instance.spec(), &of(), &key()));
-        let data: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();
-        assert!(data < 1 << 20, "{size}: {data} bytes");
-        let revisions = record::revisions(&secret);
-        assert_eq!((revisions.len(), revisions[0].spec.is_some()), (kept, whole), "{size}");
-    }
-}
-
-#[test]
-fn values_of_the_revision_before_are_known() {
-    let (first, second) = (ordered("1"), ordered("2"));
-    let mut record = Record::of(&first, &[], String::new(), String::new());
-    record.parameters.insert("PASSWORD".into(), "before".into());
-    let kept = Kept::new(record, first.spec());
-    assert!(kept.values_before().is_empty());
-    let record = Record::of(&second, &[], String::new(), String::new());
-    let next = kept.next(record, second.spec(), &of(), &key());
-    assert_eq!(next.values_before()["PASSWORD"], "before");
-    let read = record::read(&of(), &kept_as(&next), &key()).unwrap();
-    assert_eq!(read.values_before()["PASSWORD"], "before", "whoever comes after knows them");
 }
 
 #[test]
@@ -314,48 +143,6 @@ fn what_passes_is_told_from_what_does_not() {
     for (name, error, is) in cases {
         assert!(is(&Trouble::from(error)), "{name}");
     }
-}
-
-#[test]
-fn a_template_that_says_of_which_revision_it_is_is_that() {
-    let spec = |port: u64| json!({"template": {"objects": [{"port": port}]}});
-    let record = |spec: &Value, revision: u64| {
-        let with = json!({"spec": spec});
-        let instance = Instance::of(&seen("1", &with)).unwrap();
-        let mut record = Record::of(&instance, &[], String::new(), String::new());
-        record.revision = revision;
-        record
-    };
-    let first = Kept::new(record(&spec(1), 1), &spec(1));
-    let second = first.next(record(&spec(2), 2), &spec(2), &of(), &key());
-    let third = second.next(record(&spec(3), 3), &spec(3), &of(), &key());
-    let kept = |kept: &Kept| serde_json::from_value::<Secret>(record::secret(&of(), kept, &key()));
-    let mut secret = kept(&third).unwrap();
-    let read = |secret: &Secret| record::read(&of(), secret, &key()).unwrap();
-    let template = |port: u64| spec(port)["template"].clone();
-    let said = |port: u64, revision: u64| record::of_revision(template(port), revision);
-    for (name, template, is_it) in [
-        ("it says nothing", template(9), true),
-        ("the first again", said(1, 1), true),
-        ("what there is already", said(3, 2), true),
-        ("another than it says", said(1, 2), false),
-        ("of somebody else", said(9, 1), false),
-        ("of one that is not kept", said(1, 7), false),
-        ("nonsense", json!("a text"), true),
-        ("metadata that are nonsense", json!({"metadata": "a text"}), true),
-    ] {
-        assert_eq!(record::is_what_it_says(&template, &read(&secret)).is_ok(), is_it, "{name}");
-    }
-    // Whoever may write the Secret gives the first revision another template, and its digest with it.
-    let forged = Kept::new(record(&spec(9), 1), &spec(9));
-    let forged = kept(&forged).unwrap().data.unwrap();
-    let data = secret.data.as_mut().unwrap();
-    for name in ["record", "spec"] {
-        data.insert(format!("{name}.1"), forged[name].clone());
-    }
-    assert!(record::is_what_it_says(&said(9, 1), &read(&secret)).is_err());
-    assert!(record::is_what_it_says(&said(2, 2), &read(&secret)).is_ok(), "the others are kept");
-    assert_eq!(record::of_revision(json!([]), 1), json!([]), "what is no template stays");
 }
 
 #[test]
@@ -502,5 +289,29 @@ fn nothing_further_becomes_of_what_is_ready_or_has_failed() {
         let with = json!({"status": {"conditions": [{"type": kind, "status": status}]}});
         let instance = Instance::of(&seen("1", &with)).unwrap();
         assert_eq!(instance.has_ended(), expected, "{kind} is {status}");
+    }
+}
+
+#[test]
+fn objects_stay_where_whoever_deletes_says_so() {
+    let (with, without) = (json!(["orphan", "x"]), json!(["x"]));
+    let instance = |finalizers: &Value| {
+        Instance::of(&seen("1", &json!({"metadata": {"finalizers": finalizers}}))).unwrap()
+    };
+    let kept = |is_orphaned: bool| {
+        let of = instance(&without);
+        let record = Record::of(&of, &[], String::new(), String::new());
+        let mut kept = Kept::new(record, of.spec());
+        kept.is_orphaned = is_orphaned;
+        kept
+    };
+    for (name, finalizers, record, expected) in [
+        ("nobody says so", &without, Some(kept(false)), false),
+        ("it was said just now", &with, Some(kept(false)), true),
+        ("before anything was recorded", &with, None, true),
+        ("the garbage collector has seen to it", &without, Some(kept(true)), true),
+        ("nothing was recorded", &without, None, false),
+    ] {
+        assert_eq!(is_orphaned(&instance(finalizers), record.as_ref()), expected, "{name}");
     }
 }

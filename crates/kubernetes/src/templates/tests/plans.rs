@@ -1,0 +1,106 @@
+//! How objects are planned.
+
+use serde_json::{Value, json};
+
+use super::{key, of, place};
+use crate::templates::kinds::Place;
+use crate::templates::plan::{Planned, plan};
+use crate::templates::resource::Key;
+
+fn planned(kind: &str, metadata: Value) -> Result<Planned, String> {
+    let object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
+    plan(&of(), 3, object, place("", kind, kind != "Namespace"), &key())
+}
+
+#[test]
+fn names_that_are_generated_are_the_same_whoever_comes_after() {
+    let first = planned("ConfigMap", json!({"generateName": "web-"})).unwrap();
+    let again = planned("ConfigMap", json!({"generateName": "web-"})).unwrap();
+    assert_eq!(first.name, again.name);
+    assert!(first.name.starts_with("web-") && first.name.len() == 12, "{}", first.name);
+    assert_eq!(first.object["metadata"].get("generateName"), None);
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    for (name, kind, metadata, expected) in [
+        ("no name", "ConfigMap", json!({}), "metadata.name: Required value"),
+        ("a path", "ConfigMap", json!({"name": "../x"}), "metadata.name: Invalid value: \"../x\""),
+        ("a space", "ConfigMap", json!({"name": "My App"}), "metadata.name: Invalid value"),
+        (
+            "a namespace that is a path",
+            "ConfigMap",
+            json!({"name": "a", "namespace": "x/y"}),
+            "metadata.namespace: Invalid value",
+        ),
+        (
+            "labels that are none",
+            "ConfigMap",
+            json!({"name": "a", "labels": []}),
+            "metadata.labels: has to be a map",
+        ),
+    ] {
+        let why = planned(kind, metadata).unwrap_err();
+        assert!(why.starts_with(expected), "{name}: {why}");
+    }
+}
+
+#[test]
+fn what_is_taken_for_ours_cannot_be_copied() {
+    let near = planned("ConfigMap", json!({"name": "a"})).unwrap();
+    let far = planned("ConfigMap", json!({"name": "a", "namespace": "other"})).unwrap();
+    let wide = planned("Namespace", json!({"name": "a"})).unwrap();
+    assert_eq!(near.namespace.as_deref(), Some("shop"));
+    assert_eq!(wide.namespace, None);
+    for planned in [&near, &far, &wide] {
+        assert!(planned.is(&of(), &planned.object, &key()), "{}", planned.words());
+        let mut bare = planned.object.clone();
+        bare["metadata"]["ownerReferences"] = json!([]);
+        bare["metadata"]["annotations"] = json!({});
+        assert!(!planned.is(&of(), &bare, &key()), "a label alone anybody can write");
+        let other = Key { uid: "u-2".into(), ..of() };
+        assert!(!planned.is(&other, &planned.object, &key()), "it is another instance's");
+    }
+    let mut copied = wide.object.clone();
+    copied["metadata"]["annotations"] = far.object["metadata"]["annotations"].clone();
+    assert!(!wide.is(&of(), &copied, &key()), "a mark is of one object");
+    assert_eq!(near.object["metadata"].get("annotations"), None, "what is owned needs no mark");
+}
+
+#[test]
+fn what_was_made_under_a_former_group_is_ours() {
+    let of_group = |group: &str| {
+        let object = json!({"kind": "Ingress", "metadata": {"name": "a", "namespace": "other"}});
+        let resource = kube::discovery::ApiResource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            api_version: format!("{group}/v1"),
+            kind: "Ingress".to_owned(),
+            plural: "ingresses".to_owned(),
+        };
+        plan(&of(), 0, object, Place { resource, is_namespaced: true, is_kept: true }, &key())
+            .unwrap()
+    };
+    let [old, new, another] = ["extensions", "networking.k8s.io", "example.com"].map(of_group);
+    assert!(new.is(&of(), &old.object, &key()));
+    assert!(!another.is(&of(), &old.object, &key()), "this group has objects of its own");
+    assert!(!new.is(&of(), &another.object, &key()));
+}
+
+#[test]
+fn what_others_need_comes_first() {
+    let rank = |group: &str, kind: &str| {
+        let object = json!({"metadata": {"name": "a"}});
+        plan(&of(), 0, object, place(group, kind, true), &key()).unwrap().rank
+    };
+    let rbac = "rbac.authorization.k8s.io";
+    let ranks = [
+        rank("", "Namespace"),
+        rank("", "Secret"),
+        rank(rbac, "RoleBinding"),
+        rank("apps", "Deployment"),
+    ];
+    assert_eq!(ranks, [0, 1, 2, 3]);
+    assert_eq!(rank(rbac, "Role"), rank("", "ServiceAccount"));
+    assert_eq!(rank("example.org", "Thing"), rank("", "Pod"));
+}
