@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::jsonpath::{self, JsonPath};
+use crate::jsonpath::{self, FindError, JsonPath};
 
 /// Before the name of what is exposed.
 const PLAIN: &str = "template.openshift.io/expose-";
@@ -24,6 +24,10 @@ const KINDS: [(&str, &str); 6] = [
     ("route.openshift.io", "Route"),
     ("networking.k8s.io", "Ingress"),
 ];
+
+/// What is said where all that is exposed is more than is taken together.
+const TOO_MUCH: &str =
+    "up to here it takes too long to find what is exposed, or it is too long: expose less";
 
 /// Why something cannot be exposed. It never has what an object holds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,18 +55,37 @@ pub(crate) fn exposed(annotation: &str) -> Option<(&str, bool)> {
     plain.or_else(|| annotation.strip_prefix(ENCODED).map(|key| (key, true)))
 }
 
-/// Adds what an object exposes to what others do.
+/// What objects expose, all of them together.
 ///
 /// A path that leads nowhere gives nothing, as in the original: whoever reads an address that is not there yet gets
-/// an empty text.
+/// an empty text. All paths together take as many steps as one may that is alone, [`jsonpath::MAX_STEPS`], and what they
+/// give has no more than [`jsonpath::MAX_BYTES`] bytes: an object has room for thousands of annotations.
 ///
 /// # Errors
 ///
 /// The first of these: an annotation that is no JSONPath, or that finds several things or what is not text, a number
-/// or a boolean; data that is no UTF-8, but for base64; a key that something else exposes already.
-pub fn expose(
+/// or a boolean; data that is no UTF-8, but for base64; a key that something else exposes already; too much of it.
+pub fn expose<'a>(
+    objects: impl IntoIterator<Item = &'a Value>,
+) -> Result<BTreeMap<String, String>, NotExposed> {
+    let mut credentials = BTreeMap::new();
+    let mut left = Left { steps: jsonpath::MAX_STEPS, bytes: jsonpath::MAX_BYTES };
+    for object in objects {
+        add(object, &mut credentials, &mut left)?;
+    }
+    Ok(credentials)
+}
+
+/// What the paths that are still to be followed may cost.
+struct Left {
+    steps: usize,
+    bytes: usize,
+}
+
+fn add(
     object: &Value,
     credentials: &mut BTreeMap<String, String>,
+    left: &mut Left,
 ) -> Result<(), NotExposed> {
     let text = |of: &str| object[of].as_str().unwrap_or_default();
     if !may_expose(text("apiVersion"), text("kind")) {
@@ -80,7 +103,8 @@ pub fn expose(
         if credentials.contains_key(key) {
             return Err(refused(format!("credential with key {key:?} already exists")));
         }
-        let bytes = evaluate(object, path.as_str().unwrap_or_default()).map_err(refused)?;
+        let path = path.as_str().unwrap_or_default();
+        let bytes = evaluate(object, path, left).map_err(refused)?;
         let value = match encoded {
             true => BASE64.encode(&bytes),
             false => String::from_utf8(bytes).map_err(|_| {
@@ -94,21 +118,27 @@ pub fn expose(
 }
 
 /// What a template of paths and text says of an object.
-fn evaluate(object: &Value, path: &str) -> Result<Vec<u8>, String> {
+fn evaluate(object: &Value, path: &str, left: &mut Left) -> Result<Vec<u8>, String> {
     // What an error of syntax quotes may be what a parameter holds that is in the annotation.
     let path = JsonPath::parse(path).map_err(|_| {
         "it is no JSONPath template: `manciple template lint` of the template says why".to_owned()
     })?;
     // What an error of finding quotes may be what a Secret holds.
-    let none = |_| "the path cannot be followed in this object".to_owned();
-    let found = path.allow_missing_keys(true).find(object).map_err(none)?;
+    let none = |error: FindError| match error.is_limit() {
+        true => TOO_MUCH.to_owned(),
+        false => "the path cannot be followed in this object".to_owned(),
+    };
+    let path = path.allow_missing_keys(true);
+    let found = path.find_within(object, &mut left.steps).map_err(none)?;
     let mut bytes = Vec::new();
     for results in found {
-        match results.as_slice() {
-            [] => {}
-            [one] => bytes.extend(scalar(object, one)?),
+        let more = match results.as_slice() {
+            [] => continue,
+            [one] => scalar(object, one)?,
             [..] => return Err(format!("it finds {} things: one is text", results.len())),
-        }
+        };
+        left.bytes = left.bytes.checked_sub(more.len()).ok_or(TOO_MUCH)?;
+        bytes.extend(more);
     }
     Ok(bytes)
 }
@@ -135,16 +165,14 @@ fn is_secret_data(object: &Value, node: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use serde_json::json;
 
     use super::*;
 
     fn of(object: Value) -> Result<BTreeMap<String, String>, String> {
-        let mut credentials = BTreeMap::new();
-        match expose(&object, &mut credentials) {
-            Ok(()) => Ok(credentials),
-            Err(error) => Err(error.to_string()),
-        }
+        expose([&object]).map_err(|error| error.to_string())
     }
 
     fn secret(annotation: &str, path: &str) -> Value {
@@ -270,9 +298,35 @@ mod tests {
 
     #[test]
     fn a_key_is_exposed_once() {
-        let mut credentials = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-        let refused = expose(&service("{.spec.clusterIP}"), &mut credentials).unwrap_err();
+        let object = service("{.spec.clusterIP}");
+        let refused = expose([&object, &object]).unwrap_err();
         assert_eq!(refused.detail, r#"credential with key "k" already exists"#);
+    }
+
+    /// Each of these goes well alone.
+    #[test]
+    fn all_that_is_exposed_has_a_limit_together() {
+        let list = json!(vec![1; 10_000]);
+        let text = json!("x".repeat(100_000));
+        for (name, spec, path) in [
+            ("what is looked through", list, "{.spec[*].missing}"),
+            ("what is given", text, "{.spec}{.spec}{.spec}{.spec}{.spec}"),
+        ] {
+            let exposing = |keys: Range<usize>| {
+                let mut object = service("");
+                object["spec"] = spec.clone();
+                object["metadata"]["annotations"] = keys
+                    .map(|index| (format!("template.openshift.io/expose-{index:03}"), json!(path)))
+                    .collect();
+                object
+            };
+            assert!(expose([&exposing(0..1)]).is_ok(), "{name}");
+            let several = (0..40).map(|index| exposing(index * 3..index * 3 + 3));
+            for objects in [vec![exposing(0..100)], several.collect()] {
+                let refused = expose(&objects).unwrap_err();
+                assert_eq!(refused.detail, TOO_MUCH, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub fn templates(input: &[u8]) {
             assert_eq!(processed.objects.len(), template.objects.len());
             hides(&processed.warnings, holds);
             for object in &processed.objects {
-                let _ = expose(object, &mut Default::default());
+                let _ = expose([object]);
             }
         }
         Err(faults) => hides(&faults, holds),

@@ -54,7 +54,5 @@ fn exposes_the_same(objects: &[Value], translated: &[Value]) {
 }
 
 fn exposed(objects: &[Value]) -> Option<BTreeMap<String, String>> {
-    let mut credentials = BTreeMap::new();
-    objects.iter().try_for_each(|object| expose(object, &mut credentials)).ok()?;
-    Some(credentials)
+    expose(objects).ok()
 }

@@ -34,11 +34,7 @@ pub(super) async fn exposed(
         made.filter(|made| may_expose(&made.api_version, &made.kind)).collect();
     let reads: Vec<_> = exposing.iter().map(|made| read(client, kinds, made)).collect();
     let read: Vec<Value> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
-    let mut exposed = BTreeMap::new();
-    for object in &read {
-        expose(object, &mut exposed).map_err(|why| Unexposed::Wrong(why.to_string()))?;
-    }
-    Ok(exposed)
+    expose(&read).map_err(|why| Unexposed::Wrong(why.to_string()))
 }
 
 /// An object that was made, if it is still that one.

@@ -118,7 +118,7 @@ pub enum FindError {
 
 impl FindError {
     /// Whether it ends a filter too that takes other errors for an answer.
-    pub(super) fn is_limit(&self) -> bool {
+    pub(crate) fn is_limit(&self) -> bool {
         matches!(self, Self::TooManySteps)
     }
 }

@@ -82,8 +82,18 @@ impl JsonPath {
     /// # Errors
     /// [`FindError`]; of what was found before it nothing is given.
     pub fn find<'a>(&self, data: &'a Value) -> Result<Vec<Vec<Found<'a>>>, FindError> {
+        let mut steps = MAX_STEPS;
+        self.find_within(data, &mut steps)
+    }
+
+    /// As [`Self::find`], with what is left of steps that several have together.
+    pub(crate) fn find_within<'a>(
+        &self,
+        data: &'a Value,
+        steps: &mut usize,
+    ) -> Result<Vec<Vec<Found<'a>>>, FindError> {
         let mut bytes = MAX_BYTES;
-        let found = self.walk(data)?;
+        let found = self.walk(data, steps)?;
         let lists = found.into_iter().map(|items| {
             items.into_iter().map(|item| item.into_found(&mut bytes)).collect::<Result<Vec<_>, _>>()
         });
@@ -96,8 +106,8 @@ impl JsonPath {
     /// # Errors
     /// Those of [`Self::find`], and [`FindError::TooLong`].
     pub fn print(&self, data: &Value) -> Result<String, FindError> {
-        let mut output = Output::default();
-        for items in self.walk(data)? {
+        let (mut output, mut steps) = (Output::default(), MAX_STEPS);
+        for items in self.walk(data, &mut steps)? {
             for (position, item) in items.into_iter().enumerate() {
                 if position > 0 {
                     output.push(" ")?;
@@ -108,8 +118,15 @@ impl JsonPath {
         Ok(output.into_text())
     }
 
-    fn walk<'d>(&self, data: &'d Value) -> Result<Vec<Vec<item::Item<'d, '_>>>, FindError> {
-        Walk::new(&self.nodes, self.allow_missing_keys).results(data)
+    fn walk<'d>(
+        &self,
+        data: &'d Value,
+        steps: &mut usize,
+    ) -> Result<Vec<Vec<item::Item<'d, '_>>>, FindError> {
+        let mut walk = Walk::new(&self.nodes, self.allow_missing_keys, *steps);
+        let results = walk.results(data);
+        *steps = walk.steps_left;
+        results
     }
 }
 

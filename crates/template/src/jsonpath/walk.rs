@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
+use super::MAX_RANGES;
 use super::compare::holds;
 use super::error::FindError;
 use super::item::{Item, sorted};
 use super::print::excerpt;
 use super::syntax::{End, Node, Operator, Slice, Word};
-use super::{MAX_RANGES, MAX_STEPS};
 
 /// How many bytes of two strings are compared in a step.
 const BYTES_PER_STEP: usize = 64;
@@ -42,11 +42,11 @@ pub(super) struct Walk<'p> {
     ending: usize,
     /// Where the last range ended, for what goes on after it.
     last_end: Option<usize>,
-    steps_left: usize,
+    pub(super) steps_left: usize,
 }
 
 impl<'p> Walk<'p> {
-    pub(super) fn new(nodes: &'p [Node], allow_missing_keys: bool) -> Self {
+    pub(super) fn new(nodes: &'p [Node], allow_missing_keys: bool, steps_left: usize) -> Self {
         Self {
             nodes,
             allow_missing_keys,
@@ -54,11 +54,11 @@ impl<'p> Walk<'p> {
             inside: 0,
             ending: 0,
             last_end: None,
-            steps_left: MAX_STEPS,
+            steps_left,
         }
     }
 
-    pub(super) fn results<'d>(mut self, data: &'d Value) -> Result<Vec<Items<'d, 'p>>, FindError> {
+    pub(super) fn results<'d>(&mut self, data: &'d Value) -> Result<Vec<Items<'d, 'p>>, FindError> {
         let mut results = Vec::new();
         self.from(0, Item::root(data), &mut results)?;
         Ok(results)
@@ -122,8 +122,9 @@ impl<'p> Walk<'p> {
     }
 
     fn spend(&mut self, steps: usize) -> Result<(), FindError> {
-        self.steps_left = self.steps_left.checked_sub(steps).ok_or(FindError::TooManySteps)?;
-        Ok(())
+        let left = self.steps_left.checked_sub(steps);
+        self.steps_left = left.unwrap_or_default();
+        left.map(drop).ok_or(FindError::TooManySteps)
     }
 
     fn path<'d>(&mut self, input: Items<'d, 'p>, nodes: &'p [Node]) -> Walked<'d, 'p> {

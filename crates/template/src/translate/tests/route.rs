@@ -278,9 +278,7 @@ fn what_is_left_out_is_said() {
 
 /// What bindings are given by objects.
 fn exposed(objects: &[Value]) -> std::collections::BTreeMap<String, String> {
-    let mut credentials = Default::default();
-    objects.iter().for_each(|object| crate::expose(object, &mut credentials).unwrap());
-    credentials
+    crate::expose(objects).unwrap()
 }
 
 #[test]
