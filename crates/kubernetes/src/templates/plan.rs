@@ -107,19 +107,16 @@ pub(super) fn plan(
         Some(namespace) => metadata.insert("namespace".to_owned(), json!(namespace)),
         None => metadata.remove("namespace"),
     };
-    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
-    if labels.is_null() {
-        *labels = json!({});
-    }
+    let labels = member(metadata, "labels", json!({}));
     let labels = labels.as_object_mut().ok_or("metadata.labels: has to be a map")?;
     labels.insert(OWNER.to_owned(), json!(&*of.uid));
     // Nothing owns what is in another namespace, or in none.
     if namespace.as_deref() == Some(&*of.namespace) {
-        let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
+        let owners = member(metadata, "ownerReferences", json!([]));
         let owners = owners.as_array_mut().ok_or("metadata.ownerReferences: has to be a list")?;
         owners.push(owner(of));
     } else {
-        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        let annotations = member(metadata, "annotations", json!({}));
         let annotations =
             annotations.as_object_mut().ok_or("metadata.annotations: has to be a map")?;
         let resource = [place.resource.plural.as_str(), &place.resource.group];
@@ -129,6 +126,15 @@ pub(super) fn plan(
     let rank = rank(&place);
     Ok(Planned { place, name, namespace, rank, object })
 }
+/// A member, where it is not there what is empty: `null` is absent, as Go reads it.
+fn member<'a>(of: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a mut Value {
+    let member = of.entry(name).or_insert(Value::Null);
+    if member.is_null() {
+        *member = empty;
+    }
+    member
+}
+
 
 /// The reference by which Kubernetes removes what is left when the instance is gone.
 pub(super) fn owner(of: &Key) -> Value {

@@ -104,3 +104,18 @@ fn what_others_need_comes_first() {
     assert_eq!(rank(rbac, "Role"), rank("", "ServiceAccount"));
     assert_eq!(rank("example.org", "Thing"), rank("", "Pod"));
 }
+
+/// As Go reads it, and as who writes `annotations:` with nothing behind it means it.
+#[test]
+fn what_is_null_is_absent() {
+    let nulls = json!({"annotations": null, "ownerReferences": null, "labels": null});
+    for (name, namespace) in [("what is owned", "shop"), ("what nothing owns", "other")] {
+        let mut metadata = json!({"name": "a", "namespace": namespace});
+        let expected = planned("ConfigMap", metadata.clone()).unwrap().object;
+        metadata.as_object_mut().unwrap().extend(nulls.as_object().unwrap().clone());
+        let mut found = planned("ConfigMap", metadata).unwrap().object;
+        let members = found["metadata"].as_object_mut().unwrap();
+        members.retain(|_, value| !value.is_null());
+        assert_eq!(found, expected, "{name}");
+    }
+}
