@@ -60,7 +60,7 @@ impl Controller {
         }
         let mut template = template(spec).map_err(Trouble::Final)?;
         let public = defaults(&spec["template"]);
-        let given = given(instance, client, self.now().as_second()).await?;
+        let given = given(instance, &template, client, self.now().as_second()).await?;
         for (name, value) in &given {
             template.set(name, value);
         }

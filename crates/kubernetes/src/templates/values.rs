@@ -1,6 +1,9 @@
 //! The values of parameters: given, kept, or generated.
 
+use std::collections::HashSet;
+
 use engine::redact::Secrets;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
@@ -48,9 +51,10 @@ pub(super) fn unprocessed(name: &str, faults: &[Fault]) -> String {
     }
 }
 
-/// The values that the requester gives: what the Secret holds, read in the requester's name.
+/// The values that the requester gives: what the Secret holds of parameters that there are, read in the requester's name.
 pub(super) async fn given(
     instance: &Instance,
+    template: &Template,
     client: &Client,
     now: i64,
 ) -> Result<Values, Trouble> {
@@ -69,14 +73,22 @@ pub(super) async fn given(
         let is_early = now.saturating_sub(instance.begun_at().as_second()) < LATE;
         return Err(unable(if is_early { Trouble::Passing(why) } else { Trouble::Final(why) }));
     };
+    of_parameters(name, secret, template).map_err(|why| unable(Trouble::Final(why)))
+}
+
+/// What a Secret holds of the parameters of a template. It may hold whatever else.
+pub(super) fn of_parameters(
+    name: &str,
+    secret: Secret,
+    template: &Template,
+) -> Result<Values, String> {
+    let names: HashSet<&str> = template.parameters.iter().map(|it| it.name.as_str()).collect();
     let data = secret.data.unwrap_or_default().into_iter();
-    let text = |(key, value): (String, k8s_openapi::ByteString)| match String::from_utf8(value.0) {
+    let text = |(key, ByteString(value))| match String::from_utf8(value) {
         Ok(value) => Ok((key, value)),
-        Err(_) => Err(unable(Trouble::Final(format!(
-            "secrets {name:?}: data[{key:?}]: Invalid value: has to be UTF-8"
-        )))),
+        Err(_) => Err(format!("secrets {name:?}: data[{key:?}]: Invalid value: has to be UTF-8")),
     };
-    data.map(text).collect()
+    data.filter(|(key, _)| names.contains(key.as_str())).map(text).collect()
 }
 
 /// The values that a template says itself: they are everybody's business.
@@ -102,6 +114,36 @@ pub(super) fn stay(template: &mut Template, given: &Values, before: &Record) {
     for name in names.iter().filter(|name| !given.contains_key(*name)) {
         if let Some(value) = before.parameters.get(name).filter(|value| !value.is_empty()) {
             template.set(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_may_hold_what_no_parameter_names() {
+        let template = json!({
+            "apiVersion": template::API_VERSION, "kind": template::KIND, "objects": [],
+            "parameters": [{"name": "NAME"}, {"name": "OTHER"}],
+        });
+        let template = Template::read(template).unwrap();
+        let values = |data: Value| {
+            of_parameters("s", serde_json::from_value(json!({"data": data})).unwrap(), &template)
+        };
+        let expected = Ok(Values::from([("NAME".to_owned(), "web".to_owned())]));
+        for (name, data, expected) in [
+            ("what is named", json!({"NAME": "d2Vi"}), expected.clone()),
+            ("a text beside it", json!({"NAME": "d2Vi", "MORE": "d2Vi"}), expected.clone()),
+            ("a key store beside it", json!({"NAME": "d2Vi", "store.jks": "/u0="}), expected),
+            (
+                "what is named and no text",
+                json!({"NAME": "/u0="}),
+                Err("secrets \"s\": data[\"NAME\"]: Invalid value: has to be UTF-8".to_owned()),
+            ),
+        ] {
+            assert_eq!(values(data), expected, "{name}");
         }
     }
 }
