@@ -3,6 +3,8 @@
 //! By server-side apply: what the template does not say any more goes, and what others have added stays. An object was
 //! made by a plain POST, for only that leaves one alone that is somebody else's; what it wrote is made over to apply first.
 
+use std::collections::HashSet;
+
 use futures_util::{StreamExt, stream};
 use kube::Client;
 use kube::Resource as _;
@@ -86,7 +88,7 @@ impl Controller {
         let left = self.all_still(instance, client, prepared, made).await?;
         let words: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
         self.with(&instance.key, |work| {
-            work.gone.retain(|uid| left.iter().all(|it| it.uid != *uid));
+            left.iter().for_each(|it| drop(work.gone.remove(&it.uid)));
         });
         match words.is_empty() {
             true => Ok(()),
@@ -108,10 +110,11 @@ impl Controller {
         let formers = prepared.kept.record.before.iter();
         let looks: Vec<_> = formers.map(|it| self.still(instance, client, it)).collect();
         let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let made: HashSet<&str> = made.iter().map(|it| it.uid.as_str()).collect();
         let mut all = Vec::new();
         for found in found {
             // One object may have two names: of two versions of its kind, of two groups.
-            all.extend(found?.filter(|it| !made.iter().any(|made| made.uid == it.uid)));
+            all.extend(found?.filter(|it| !made.contains(it.uid.as_str())));
         }
         Ok(all)
     }

@@ -39,10 +39,9 @@ impl Planned {
         [self.name.as_str()].into_iter().chain(self.namespace.as_deref())
     }
 
-    /// Whether both are one object.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        let key = |it: &Self| (it.resource(), it.namespace.clone(), it.name.clone());
-        key(self) == key(other)
+    /// What it has in common with what is the same object, and with nothing else.
+    pub(super) fn identity(&self) -> (String, Option<String>, String) {
+        (self.resource(), self.namespace.clone(), self.name.clone())
     }
 
     /// Whether objects of its kind may expose something.
@@ -126,6 +125,7 @@ pub(super) fn plan(
     let rank = rank(&place);
     Ok(Planned { place, name, namespace, rank, object })
 }
+
 /// A member, where it is not there what is empty: `null` is absent, as Go reads it.
 fn member<'a>(of: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a mut Value {
     let member = of.entry(name).or_insert(Value::Null);
@@ -134,7 +134,6 @@ fn member<'a>(of: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a m
     }
     member
 }
-
 
 /// The reference by which Kubernetes removes what is left when the instance is gone.
 pub(super) fn owner(of: &Key) -> Value {

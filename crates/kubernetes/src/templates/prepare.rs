@@ -1,5 +1,6 @@
 //! What is to be made of an instance: its values, and its objects as they are to be.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use engine::redact::Redactor;
@@ -201,7 +202,7 @@ pub(super) async fn plan_all(
     objects: Vec<Value>,
     seal: &hmac::Key,
 ) -> Result<Vec<Planned>, Trouble> {
-    let mut plan: Vec<Planned> = Vec::new();
+    let (mut plan, mut planned_already) = (Vec::new(), HashSet::new());
     let (mut faults, mut ordinals) = (Vec::new(), Ordinals::default());
     let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
     for (index, object) in objects.into_iter().enumerate() {
@@ -223,7 +224,7 @@ pub(super) async fn plan_all(
             continue;
         }
         match plan::plan(of, ordinals.next(&object), object, place, seal) {
-            Ok(planned) if plan.iter().any(|it| it.is_same(&planned)) => {
+            Ok(planned) if !planned_already.insert(planned.identity()) => {
                 faults.push(format!("{path}: Duplicate value: {}", planned.words()));
             }
             Ok(planned) => plan.push(planned),
@@ -261,14 +262,11 @@ pub(super) async fn planned_of(
 
 /// Those that are not to be made now, each once.
 pub(super) fn unplanned(all: impl Iterator<Item = Former>, plan: &[Planned]) -> Vec<Former> {
-    let mut formers: Vec<Former> = Vec::new();
-    for former in all {
-        let is_now = plan.iter().any(|planned| former.is_of(planned));
-        if !is_now && !formers.contains(&former) {
-            formers.push(former);
-        }
-    }
-    formers
+    let plan: Vec<Former> = plan.iter().map(Former::from).collect();
+    let now: HashSet<_> = plan.iter().map(Former::identity).collect();
+    let mut known = HashSet::new();
+    let is_one = |it: &Former| !now.contains(&it.identity()) && known.insert(it.clone());
+    all.filter(is_one).collect()
 }
 
 /// Where an object of an earlier revision is; `None` if its kind is gone.

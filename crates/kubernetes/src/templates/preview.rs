@@ -7,6 +7,8 @@
 //! earlier revisions, status ──▶ what is not planned any more, and is there ──▶ it would go
 //! ```
 
+use std::collections::HashMap;
+
 use engine::redact::Redactor;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use kube::Client;
@@ -190,8 +192,9 @@ impl Look<'_> {
         let plan = plan_all(&self.kinds, &self.of, objects, &self.seal).await?;
         let before = self.before(instance, recorded).await?;
         let makes_room = plan.iter().any(|it| it.rank == 0);
+        let was: HashMap<_, &Planned> = before.iter().map(|it| (it.identity(), it)).collect();
         let looks = plan.iter().map(|planned| {
-            let was = before.iter().find(|it| it.is_same(planned));
+            let was = was.get(&planned.identity()).copied();
             self.planned(planned, was, makes_room)
         });
         let looks: Vec<_> = looks.collect();

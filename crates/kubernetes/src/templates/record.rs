@@ -100,7 +100,7 @@ fn first() -> u64 {
 }
 
 /// An object of a revision before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Former {
     pub(super) api_version: String,
     pub(super) kind: String,
@@ -111,12 +111,10 @@ pub(super) struct Former {
 }
 
 impl Former {
-    /// Whether it is what is planned.
-    pub(super) fn is_of(&self, planned: &Planned) -> bool {
-        let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
-        let now = Self::from(planned);
-        group(&self.api_version) == group(&now.api_version)
-            && (&self.kind, &self.namespace, &self.name) == (&now.kind, &now.namespace, &now.name)
+    /// What it has in common with what is the same object, of whatever version.
+    pub(super) fn identity(&self) -> [&str; 4] {
+        let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
+        [group, &self.kind, &self.namespace, &self.name]
     }
 }
 
@@ -186,10 +184,10 @@ pub(super) struct Kept {
     packed: Vec<u8>,
     /// Revisions before, each with its number: record, spec and seal as they are kept.
     older: Vec<(u64, [Vec<u8>; 3])>,
-    /// Its instance does not own it any more: whoever deleted that lets be what came of it (`--cascade=orphan`).
-    pub(super) is_orphaned: bool,
     /// For the write that follows from it; empty for what is not written yet.
     pub(super) version: String,
+    /// Its instance does not own it any more: whoever deleted that lets be what came of it (`--cascade=orphan`).
+    pub(super) is_orphaned: bool,
 }
 
 impl Kept {

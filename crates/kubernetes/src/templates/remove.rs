@@ -1,5 +1,6 @@
 //! Removes the objects of an instance: all of them, and only them, in the name in which they were made.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
@@ -160,13 +161,11 @@ impl Controller {
         kept: &Kept,
     ) -> Result<Vec<Made>, Trouble> {
         let mut targets: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
+        let mut uids: HashSet<String> = targets.iter().map(|it| it.uid.clone()).collect();
         let known =
             self.with(&instance.key, |work| work.made.values().cloned().collect::<Vec<_>>());
-        for made in known.unwrap_or_default() {
-            if !targets.iter().any(|it| it.uid == made.uid) {
-                targets.push(made);
-            }
-        }
+        let known = known.unwrap_or_default().into_iter();
+        targets.extend(known.filter(|made| uids.insert(made.uid.clone())));
         let mut planned = Vec::new();
         for former in &kept.record.before {
             planned.extend(self.former(former).await?);
@@ -192,7 +191,7 @@ impl Controller {
             let is_ours = |it: &Value| planned.is(&instance.key, it, &self.seal);
             let Some(found) = found.filter(is_ours) else { continue };
             let made = made(&planned, &found);
-            if !targets.iter().any(|it| it.uid == made.uid) {
+            if uids.insert(made.uid.clone()) {
                 targets.push(made);
             }
         }
@@ -286,12 +285,12 @@ impl Controller {
         tracing::error!(name, "objects of an instance that is gone may be left: {left:?}");
     }
 }
+
 /// Whether the objects of an instance that goes are let be. Kubernetes takes away whom the record belongs to before it
 /// says no more that they are: so that is known to whoever comes later, and of what nothing owns, too.
 pub(super) fn is_orphaned(instance: &Instance, record: Option<&Kept>) -> bool {
     instance.is_orphaning() || record.is_some_and(|kept| kept.is_orphaned)
 }
-
 
 /// How what an object has made goes. It is waited for, pods above all; but for what makes nothing that matters that
 /// would be a turn of the garbage collector for each, and it takes twenty a second.

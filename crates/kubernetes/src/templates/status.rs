@@ -166,10 +166,12 @@ impl State {
 impl Made {
     /// Whether both are in one place: one may be there instead of the other.
     pub(super) fn is_at(&self, other: &Self) -> bool {
-        let place = |it: &Self| {
-            (it.api_version.clone(), it.kind.clone(), it.namespace.clone(), it.name.clone())
-        };
-        place(self) == place(other)
+        self.place() == other.place()
+    }
+
+    /// Where it is: there is no other.
+    pub(super) fn place(&self) -> [&str; 4] {
+        [&self.api_version, &self.kind, &self.namespace, &self.name]
     }
 
     /// As `status.objects` has it; `None` for what names no object.

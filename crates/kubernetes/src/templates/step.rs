@@ -1,5 +1,6 @@
 //! One look at an instance, and what is to be done.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -139,9 +140,9 @@ impl Controller {
     fn made_so_far(&self, instance: &Instance) -> Vec<Made> {
         let made = self.with(&instance.key, |work| work.made.values().cloned().collect());
         let mut made: Vec<Made> = made.unwrap_or_default();
+        let places: HashSet<_> = made.iter().map(Made::place).collect();
         let said = instance.objects().iter().filter_map(Made::of);
-        let further: Vec<Made> =
-            said.filter(|it| !made.iter().any(|made| made.is_at(it))).collect();
+        let further: Vec<Made> = said.filter(|it| !places.contains(&it.place())).collect();
         made.extend(further);
         made
     }

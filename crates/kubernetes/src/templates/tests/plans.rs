@@ -1,11 +1,19 @@
 //! How objects are planned.
 
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::{key, of, place};
-use crate::templates::kinds::Place;
+use crate::templates::kinds::{Kinds, Place};
 use crate::templates::plan::{Planned, plan};
+use crate::templates::prepare::{plan_all, unplanned};
+use crate::templates::record::Former;
 use crate::templates::resource::Key;
+use crate::templates::trouble::Trouble;
 
 fn planned(kind: &str, metadata: Value) -> Result<Planned, String> {
     let object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
@@ -118,4 +126,36 @@ fn what_is_null_is_absent() {
         members.retain(|_, value| !value.is_null());
         assert_eq!(found, expected, "{name}");
     }
+}
+
+/// An API server that knows ConfigMaps.
+fn kinds() -> Kinds {
+    let service = tower::service_fn(async |_: Request<Body>| {
+        let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"];
+        let list = json!({"groupVersion": "v1", "resources": [{
+            "name": "configmaps", "singularName": "", "namespaced": true, "kind": "ConfigMap",
+            "verbs": verbs,
+        }]});
+        let response = Response::new(Body::from(list.to_string().into_bytes()));
+        Ok::<_, tower::BoxError>(response)
+    });
+    Kinds::of(Client::new(service, "n"))
+}
+
+/// A template has room for 20,000 of them: where each is compared with each that takes minutes.
+#[tokio::test]
+async fn many_objects_are_planned_in_no_time() {
+    let map =
+        |name: String| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let maps = |count: usize| (0..count).map(|index| map(format!("m-{index}"))).collect();
+    let begun = Instant::now();
+    let plan = plan_all(&kinds(), &of(), maps(20_000), &key()).await.unwrap();
+    let formers = plan.iter().chain(&plan).map(Former::from);
+    let left = unplanned(formers, &plan[1..]);
+    assert_eq!(left, [Former::from(&plan[0])], "the one that is not planned, once");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let mut twice: Vec<Value> = maps(3);
+    twice.push(map("m-1".to_owned()));
+    let Err(Trouble::Final(why)) = plan_all(&kinds(), &of(), twice, &key()).await else { panic!() };
+    assert_eq!(why, "template.objects[3]: Duplicate value: configmaps, Name=m-1");
 }
