@@ -27,8 +27,8 @@ pub enum Word {
     /// The webhook's, whom the API server tells. Whoever else reaches it can have one made: so the webhook replaces what
     /// it is shown, and believes none.
     Webhook,
-    /// The broker's, that has asked whether the requester may. It is told to nobody but the API server: so the webhook
-    /// believes it.
+    /// The broker's, that has asked whether the requester may. Nobody else can have one made: so the webhook believes it,
+    /// from whoever it names.
     Broker,
 }
 

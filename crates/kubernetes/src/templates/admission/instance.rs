@@ -19,7 +19,7 @@ const GENERATED_FROM: usize = 58;
 /// One that is to be made.
 ///
 /// A seal has the name in it, so where `generateName` is to be one it is generated here: the API server takes it
-/// from the patch.
+/// from the patch. What the broker has verified is let in as it is, from whoever it names.
 pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
     let mut patch = Vec::new();
     let metadata = &review.object["metadata"];
@@ -40,9 +40,8 @@ pub(super) fn create(review: &Review, means: &Means<'_>) -> Judged {
         wrongs.push(Wrong::required("spec"));
         return invalid(&name, &wrongs);
     }
-    let said = metadata["annotations"][VERIFIED].as_str().unwrap_or_default();
     let moment = (means.now, verified::FIRST);
-    if verified::is_ordered(said, &review.namespace, &name, &spec, moment, means.seal) {
+    if is_ordered(review, &name, moment, means) {
         wrongs.extend(validate::spec(&spec));
         return match wrongs.is_empty() {
             true => Judged::Answered(Answer::as_it_is()),
@@ -116,7 +115,7 @@ pub(super) fn update(review: &Review, means: &Means<'_>) -> Judged {
         }
         false => vec![Wrong::required("spec")],
     };
-    if is_ordered(review, &name, created, means) {
+    if is_ordered(review, &name, (created, next_generation(review)), means) {
         return match wrongs.is_empty() {
             true => Judged::Answered(Answer::as_it_is()),
             false => invalid(&name, &wrongs),
@@ -149,12 +148,11 @@ fn next_generation(review: &Review) -> i64 {
     review.old["metadata"]["generation"].as_i64().unwrap_or_default().saturating_add(1)
 }
 
-/// Whether it is a change that the broker has verified, and who asks is who it names. A seal can be read: somebody else
-/// who brings one back would have done again, in another's name, what that one ordered once.
-fn is_ordered(review: &Review, name: &str, created: Timestamp, means: &Means<'_>) -> bool {
+/// Whether the broker has verified what is made, or changed, and who asks is who it names. A seal can be read: somebody
+/// else who brings one back would have done again, in another's name, what that one ordered once.
+fn is_ordered(review: &Review, name: &str, moment: (Timestamp, i64), means: &Means<'_>) -> bool {
     let spec = &review.object["spec"];
     let said = review.object["metadata"]["annotations"][VERIFIED].as_str().unwrap_or_default();
-    let moment = (created, next_generation(review));
     verified::is_ordered(said, &review.namespace, name, spec, moment, means.seal)
         && Requester::of(&spec["requester"]).is_ok_and(|named| is_had(&named.identity, &review.who))
 }

@@ -9,8 +9,9 @@
 //! The API server does not say that it is the API server. Whoever reaches the port can have anything sealed for
 //! anybody. It gains them nothing as long as every write of a TemplateInstance comes through here: what they wrote
 //! into the annotation is replaced when an instance is made, and put back when one is changed, and a write of the
-//! status changes no annotation. The broker's seal stays, for nobody can have one made. So there must be no way around the webhook where instances are made by the
-//! controller: no namespace that is left out, no selector of objects, no condition, no `failurePolicy: Ignore`.
+//! status changes no annotation. The broker's seal stays where whoever it names brings it, for nobody can have one made.
+//! So there must be no way around the webhook where instances are made by the controller: no namespace that is left out,
+//! no selector of objects, no condition, no `failurePolicy: Ignore`.
 
 mod answer;
 mod decide;

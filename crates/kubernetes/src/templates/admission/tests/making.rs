@@ -203,24 +203,31 @@ fn what_the_broker_has_verified_is_let_in_as_it_is() {
         let at = at.parse().unwrap();
         verified::seal(word, NAMESPACE, name, &bare["spec"], (at, verified::FIRST), &key())
     };
-    for (name, seal, is_believed) in [
-        ("the broker's word", sealed(Word::Broker, "i", NOW), true),
-        ("of another instance", sealed(Word::Broker, "j", NOW), false),
-        ("of another time", sealed(Word::Broker, "i", LONG_AGO), false),
-        ("what anybody can have of the webhook", sealed(Word::Webhook, "i", NOW), false),
-        (
-            "that as the broker's",
-            sealed(Word::Webhook, "i", NOW).replace("webhook.", "broker."),
-            false,
-        ),
+    let ours = || sealed(Word::Broker, "i", NOW);
+    let webhooks = || sealed(Word::Webhook, "i", NOW);
+    // As the API server has whoever the broker acts for; older ones know no uid of them.
+    let acted_for = json!({"username": "bob", "groups": ["team", "system:authenticated"]});
+    let without_groups = json!({"username": "bob", "uid": "8", "groups": ["system:authenticated"]});
+    for (name, seal, who, is_believed) in [
+        ("the broker's word", ours(), &bob, true),
+        ("the broker's, who acts for somebody", ours(), &acted_for, true),
+        ("brought back by somebody else", ours(), &alice(), false),
+        ("brought back by one of that name", ours(), &without_groups, false),
+        ("of another instance", sealed(Word::Broker, "j", NOW), &acted_for, false),
+        ("of another time", sealed(Word::Broker, "i", LONG_AGO), &acted_for, false),
+        ("what anybody can have of the webhook", webhooks(), &acted_for, false),
+        ("that as the broker's", webhooks().replace("webhook.", "broker."), &acted_for, false),
     ] {
         let object = instance(&json!({"name": "i", "annotations": {VERIFIED: seal}}), &bob);
-        let came = came(&create(&object));
+        let mut request = create(&object);
+        request["userInfo"] = who.clone();
+        let came = came(&request);
         assert_eq!(came.asked.is_none(), is_believed, "{name}");
-        if is_believed {
-            let made = patched(&object, &came.allowed);
-            assert_eq!(made, object, "{name}");
-            assert_eq!(is_verified(&made, NOW), Ok(()), "{name}");
+        let made = patched(&object, &came.allowed);
+        assert_eq!(is_verified(&made, NOW), Ok(()), "{name}");
+        match is_believed {
+            true => assert_eq!(made, object, "{name}: as it is"),
+            false => assert_eq!(came.refused["allowed"], false, "{name}"),
         }
     }
 }
