@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Controller;
 use super::applied::applied;
 use super::await_ready::of_place;
-use super::make::{AT_ONCE, get, made};
+use super::make::{AT_ONCE, get, made, post};
 use super::names::{KEEPS, MANAGER, ON_CHANGE};
 use super::plan::Planned;
 use super::prepare::Prepared;
@@ -49,9 +49,11 @@ impl Controller {
         let object = match applied {
             Ok(object) => object,
             Err(error) if replaces(planned) && cannot_be(&error) => {
-                let why = error.to_string();
+                let anew = is_taken_anew(client, planned, &found).await;
+                let kept = format!("{error}; it is not replaced, for it would not be taken anew");
+                anew.map_err(|error| failed(Trouble::from(error).of(&kept)))?;
                 remove(client, planned, &found).await.map_err(|error| failed(error.into()))?;
-                return Err(failed(Trouble::Passing(format!("it is replaced, for {why}"))));
+                return Err(failed(Trouble::Passing(format!("it is replaced, for {error}"))));
             }
             Err(error) => return Err(failed(unapplied(error))),
         };
@@ -140,6 +142,44 @@ impl Controller {
 /// Whether an object that cannot become what it is to be is made anew.
 pub(super) fn replaces(planned: &Planned) -> bool {
     planned.object["metadata"]["annotations"][ON_CHANGE] == "replace"
+}
+
+/// Whether an object would be taken in the place of the one that is there. That this cannot be changed may be the fault of
+/// the new one alone, and then nothing would be left. The API server finds such faults before it sees that the name is
+/// taken; with any other answer the object that is there stays.
+pub(super) async fn is_taken_anew(
+    client: &Client,
+    planned: &Planned,
+    found: &Value,
+) -> Result<(), CallError> {
+    let anew = Planned { object: freed(&planned.object, found), ..planned.clone() };
+    match post(client, &anew, true).await {
+        Ok(_) | Err(CallError::Exists) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Without what the object that is there holds and sets free when it goes: the ports of nodes of a Service.
+fn freed(object: &Value, found: &Value) -> Value {
+    let mut freed = object.clone();
+    if (&object["apiVersion"], &object["kind"]) != (&json!("v1"), &json!("Service")) {
+        return freed;
+    }
+    let held = &found["spec"];
+    let ports = held["ports"].as_array().into_iter().flatten();
+    let ports: Vec<&Value> = ports.map(|port| &port["nodePort"]).collect();
+    let free = |of: &mut Value, member: &str, held: &[&Value]| {
+        let Some(of) = of.as_object_mut() else { return };
+        if of.get(member).is_some_and(|value| held.contains(&value)) {
+            of.remove(member);
+        }
+    };
+    if let Some(spec) = freed.get_mut("spec") {
+        free(spec, "healthCheckNodePort", &[&held["healthCheckNodePort"]]);
+        let entries = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+        entries.for_each(|port| free(port, "nodePort", &ports));
+    }
+    freed
 }
 
 /// An object as it is to be, or would be (`is_dry`): only if it is still this one.
@@ -234,4 +274,36 @@ pub(super) fn is_of_shape(said: &str) -> bool {
     ["typed patch object", "failed to convert new object", "duplicate entries for key"]
         .iter()
         .any(|words| said.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_with_an_object_is_in_nobodys_way() {
+        let service = |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "spec": ports});
+        let found = service(json!({
+            "healthCheckNodePort": 30001, "ports": [{"port": 80, "nodePort": 30080}, {"port": 81}],
+        }));
+        for (name, spec, expected) in [
+            (
+                "its own ports, wherever they are",
+                json!({"healthCheckNodePort": 30001, "ports": [{"port": 1}, {"port": 2, "nodePort": 30080}]}),
+                json!({"ports": [{"port": 1}, {"port": 2}]}),
+            ),
+            (
+                "those of another",
+                json!({"healthCheckNodePort": 30002, "ports": [{"nodePort": 30081}]}),
+                json!({"healthCheckNodePort": 30002, "ports": [{"nodePort": 30081}]}),
+            ),
+            ("nonsense", json!({"ports": ["nodePort"]}), json!({"ports": ["nodePort"]})),
+            ("none", json!(null), json!(null)),
+        ] {
+            assert_eq!(freed(&service(spec), &found), service(expected), "{name}");
+        }
+        let other =
+            json!({"apiVersion": "example.org/v1", "kind": "Service", "spec": found["spec"]});
+        assert_eq!(freed(&other, &found), other, "another kind of that name");
+    }
 }

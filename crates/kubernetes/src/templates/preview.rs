@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use template::Zeros;
 
 use super::applied::{ITS_OWN, applied};
-use super::change::{apply, cannot_be, is_of_post, replaces, unapplied};
+use super::change::{apply, cannot_be, is_of_post, is_taken_anew, replaces, unapplied};
 use super::kinds::Kinds;
 use super::make::{AT_ONCE, get, post};
 use super::names::{KEEPS, MARK, OWNER};
@@ -268,7 +268,10 @@ impl Look<'_> {
         let mut would_be = match apply(self.client, &planned, &found, true).await {
             Ok(would_be) => would_be,
             Err(error) if replaces(&planned) && cannot_be(&error) => {
-                return Ok(Fate::Replaced(error.to_string()));
+                return match is_taken_anew(self.client, &planned, &found).await {
+                    Ok(()) => Ok(Fate::Replaced(error.to_string())),
+                    Err(error) => refused(error),
+                };
             }
             Err(error) => return refused(error),
         };

@@ -235,6 +235,52 @@ async fn what_cannot_be_changed_fails_or_is_made_anew_if_it_says_so() {
     town.remove().await;
 }
 
+/// What is refused may be a slip: made anew it would be refused again, and nothing would be left of what works. Ports of
+/// nodes are no reason: they are free when the Service has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_not_be_taken_anew_is_not_removed() {
+    let town = Town::new("template-slip").await;
+    let replace = json!({"template.manciple.dev/on-change": "replace"});
+    let of = |image: &str, policy: &str, port: Value| {
+        let mut job = job(image, replace.clone());
+        job["spec"]["template"]["spec"]["restartPolicy"] = json!(policy);
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "once", "annotations": replace},
+            "spec": {"type": "NodePort", "ports": [{"port": port, "nodePort": "${{NODE_PORT}}"}]},
+        });
+        template(json!([job, service]), json!([{"name": "NODE_PORT", "value": "0"}]))
+    };
+    town.order("i", "editor", of("one", "Never", json!(80))).await;
+    let first = town.ready("i").await;
+    let service = town.object("v1", "Service", "once").await.unwrap();
+    let held = &service["spec"]["ports"][0]["nodePort"];
+    let mut slip = of("two", "Nevr", json!(0));
+    slip["parameters"][0]["value"] = json!(held.to_string());
+    town.change("i", "editor", slip.clone()).await;
+    let why = town.failed_again("i").await;
+    assert!(why.contains("it would not be taken anew"), "{why}");
+    assert!(why.contains("Nevr"), "{why}: what is wrong");
+    for (index, (version, kind)) in [("batch/v1", "Job"), ("v1", "Service")].into_iter().enumerate()
+    {
+        let there = town.object(version, kind, "once").await.expect(kind);
+        let made = &first["status"]["objects"][index]["ref"]["uid"];
+        assert_eq!(there["metadata"]["uid"], *made, "{kind}");
+        assert!(there["metadata"]["deletionTimestamp"].is_null(), "{kind}");
+    }
+    let mut good = of("two", "Never", json!(80));
+    good["objects"][1]["spec"]["clusterIP"] = json!("None");
+    good["objects"][1]["spec"]["type"] = json!("ClusterIP");
+    good["objects"][1]["spec"]["ports"][0].as_object_mut().unwrap().remove("nodePort");
+    town.change("i", "editor", good).await;
+    let second = town.ready_again("i").await;
+    for index in [0, 1] {
+        let uid = |it: &Value| it["status"]["objects"][index]["ref"]["uid"].clone();
+        assert_ne!(uid(&first), uid(&second), "{index}: it is another");
+    }
+    town.remove().await;
+}
+
 /// A kind's usual objects survive being made by POST and applied later: what the API server filled in stays as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_one_thing_changes_nothing_else() {
