@@ -129,7 +129,11 @@ impl Controller {
         }
         let has_failed = matches!(stand, Stand::Failed(..));
         let made = has_failed.then(|| self.made_so_far(instance));
-        let said = self.say(instance, &stand, made).await;
+        let mut said = self.say(instance, &stand, made).await;
+        // There is no room for what was made: when it goes that is found by what was recorded.
+        if has_failed && matches!(said, Err(Trouble::Final(_))) {
+            said = self.say(instance, &stand, None).await;
+        }
         match has_failed && said.is_ok() {
             true => Ok(None),
             false => Err(()),

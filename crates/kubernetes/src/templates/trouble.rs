@@ -69,16 +69,23 @@ impl From<CallError> for Trouble {
     }
 }
 
-/// What etcd or the API server itself says of that, as a failure of theirs.
+/// What etcd or the API server itself says of that, as a failure of theirs; and what the API server does not even send to
+/// etcd.
 fn is_too_large(said: &str) -> bool {
     let said = said.to_lowercase();
-    said.contains("request is too large") || said.contains("request entity too large")
+    ["request is too large", "request entity too large", "send message larger than max"]
+        .iter()
+        .any(|words| said.contains(words))
 }
 
 /// What comes of a write of the instance itself.
 pub(super) fn written<T>(result: Result<T, CallError>) -> Result<T, Trouble> {
     result.map_err(|error| match error {
         CallError::Conflict | CallError::NotFound => Trouble::Old,
+        CallError::Refused(said) if is_too_large(&said) => Trouble::Final(format!(
+            "with what is said of it the instance is larger than what is kept: {said}: let its template have fewer \
+             objects, or less in them"
+        )),
         error => Trouble::Passing(error.to_string()),
     })
 }

@@ -264,6 +264,26 @@ async fn a_thousand_objects_of_a_megabyte_are_made_and_removed() {
     town.remove().await;
 }
 
+/// etcd takes the instance, and not with what was made of it: it says so at once, and all of that goes with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_without_room_for_what_was_made_fails_and_goes() {
+    const LARGEST: usize = 1536 * 1024;
+    let town = Town::new("template-no-room").await;
+    let name = |index: usize| format!("{}-{index:03}", "m".repeat(200));
+    let maps: Vec<Value> = (0..100).map(|index| map(&name(index))).collect();
+    let mut template = template(Value::Array(maps), json!([]));
+    let filler = "x".repeat(LARGEST - 15_000 - template.to_string().len());
+    template["metadata"]["annotations"] = json!({"filler": filler});
+    town.order("i", "editor", template).await;
+    let why = town.failed("i").await;
+    assert!(why.contains("larger than what is kept"), "{why}");
+    assert!(town.object("v1", "ConfigMap", &name(99)).await.is_some(), "it was made");
+    town.delete("i").await;
+    town.gone("i").await;
+    assert!(town.object("v1", "ConfigMap", &name(99)).await.is_none());
+    town.remove().await;
+}
+
 /// What the requester gives and what is generated is in Secrets, and nowhere else, whatever goes wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_are_in_secrets_and_nowhere_else() {

@@ -14,7 +14,7 @@ use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
 use super::status::{Made, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift};
 use super::table::Table;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, written};
 use crate::calls::CallError;
 
 fn key() -> hmac::Key {
@@ -116,7 +116,7 @@ fn what_passes_is_told_from_what_does_not() {
     let last = |trouble: &Trouble| matches!(trouble, Trouble::Final(_));
     let impersonate = r#"users "a" is forbidden: User "m" cannot impersonate resource "users""#;
     type Is<'a> = &'a dyn Fn(&Trouble) -> bool;
-    let cases: [(&str, CallError, Is<'_>); 10] = [
+    let cases: [(&str, CallError, Is<'_>); 11] = [
         ("we may not impersonate", forbidden(impersonate), &passing),
         ("a quota", forbidden("pods \"a\" is forbidden: exceeded quota: q"), &passing),
         (
@@ -137,11 +137,37 @@ fn what_passes_is_told_from_what_does_not() {
             refused("Request entity too large: limit is 3145728"),
             &last,
         ),
+        (
+            "too large to be sent to etcd",
+            refused(
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max \
+                 (2097258 vs. 2097152)",
+            ),
+            &last,
+        ),
         ("a fault of the API server", refused("Internal error occurred"), &passing),
         ("no answer", CallError::NoAnswer("connection reset".to_owned()), &passing),
     ];
     for (name, error, is) in cases {
         assert!(is(&Trouble::from(error)), "{name}");
+    }
+}
+
+#[test]
+fn a_write_of_the_instance_that_never_goes_is_told_from_one_that_may() {
+    let refused = |said: &str| CallError::Refused(said.to_owned());
+    let old = |trouble: &Trouble| *trouble == Trouble::Old;
+    let passing = |trouble: &Trouble| matches!(trouble, Trouble::Passing(_));
+    let last = |trouble: &Trouble| matches!(trouble, Trouble::Final(_));
+    type Is<'a> = &'a dyn Fn(&Trouble) -> bool;
+    let cases: [(&str, CallError, Is<'_>); 4] = [
+        ("somebody wrote it", CallError::Conflict, &old),
+        ("it is gone", CallError::NotFound, &old),
+        ("a fault of the API server", refused("Internal error occurred"), &passing),
+        ("no room for more", refused("etcdserver: request is too large"), &last),
+    ];
+    for (name, error, is) in cases {
+        assert!(is(&written::<()>(Err(error)).unwrap_err()), "{name}");
     }
 }
 
