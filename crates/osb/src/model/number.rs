@@ -4,11 +4,11 @@ use serde_json::Value;
 pub const INTEGER_BITS: &str =
     "must be an integer of at most 64 bits; send a larger one as a string";
 
-/// The longest path that is named, in bytes: the rest is left out. Whoever wrote the document chose the names.
+/// The longest path that is named, in characters: the rest is left out. Whoever wrote the document chose the names.
 const MAX_PATH: usize = 256;
 
 /// The paths of the integers in a JSON document that are beyond 64 bits, given the document as it was
-/// written and as it was read: one by one, since there may be many, each 256 bytes at most.
+/// written and as it was read: one by one, since there may be many, each 256 characters at most.
 ///
 /// They are read as the nearest double: two different orders would count as the same, and a broker
 /// would see a number that nobody sent. What is written with a fraction or an exponent is a double
@@ -118,14 +118,11 @@ impl<'t> Scan<'t> {
                     if !path.is_empty() {
                         path.push('.');
                     }
-                    let name = name.as_deref().unwrap_or_default();
-                    path.push_str(&name[..name.floor_char_boundary(MAX_PATH)]);
+                    path.extend(name.iter().flat_map(|name| name.chars()).take(MAX_PATH));
                 }
             }
-            if path.len() > MAX_PATH {
-                path.truncate(path.floor_char_boundary(MAX_PATH - '…'.len_utf8()));
-                path.push('…');
-                break;
+            if path.chars().nth(MAX_PATH - 1).is_some() {
+                return path.chars().take(MAX_PATH - 1).chain(['…']).collect();
             }
         }
         path
@@ -178,12 +175,12 @@ mod tests {
     fn a_path_is_no_longer_than_who_reads_it_has_patience() {
         let name = "ü".repeat(500_000);
         let text = format!(r#"{{"{name}": [{{"b": 99999999999999999999}}]}}"#);
-        let expected = format!("{}…", "ü".repeat(126));
+        let expected = format!("{}…", "ü".repeat(255));
         assert_eq!(rounded(&text), [expected]);
         // As many as there is room for in a body, one by one.
         let text = format!(r#"{{"{name}": [{}0]}}"#, "99999999999999999999,".repeat(25_000));
         assert_eq!(rounded(&text).len(), 25_000);
-        assert!(rounded(&text).iter().all(|path| path.len() <= MAX_PATH));
+        assert!(rounded(&text).iter().all(|path| path.chars().count() == MAX_PATH));
     }
 
     proptest::proptest! {
