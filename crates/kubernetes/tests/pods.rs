@@ -532,8 +532,14 @@ impl Silent {
         let nodes: Api<Node> = Api::all(jobs.cluster.client.clone());
         let name = format!("silent-{}", jobs.cluster.namespace);
         let now = now_as_text();
+        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        // The last two are a kubelet's: those that have none take no runs.
+        let labels = json!({
+            "manciple.test/silent": name,
+            "kubernetes.io/arch": architecture, "kubernetes.io/os": "linux",
+        });
         let node = json!({
-            "metadata": {"name": name, "labels": {"manciple.test/silent": name}},
+            "metadata": {"name": name, "labels": labels},
             "spec": {"taints": [{"key": "manciple.test/silent", "effect": "NoSchedule"}]},
             "status": {
                 "capacity": {"cpu": "1", "memory": "1Gi", "pods": "9", "ephemeral-storage": "1Gi"},
