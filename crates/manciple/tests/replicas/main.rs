@@ -1,11 +1,12 @@
 //! The real server before an API server of the test's own: killed by SIGKILL at its n-th call, with a clock
 //! that is up to an hour wrong, and upgraded while operations are in flight.
 //!
-//! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one; `MANCIPLE_IDLE=3600` lets what is settled rest
-//! for an hour.
+//! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one; `MANCIPLE_IDLE=3600` lets what is settled rest for an hour.
 
-#[path = "support/clock.rs"]
+#[path = "../support/clock.rs"]
 mod clock;
+mod killed;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::process::{Command, Stdio};
@@ -122,8 +123,18 @@ impl Town {
         });
     }
 
-    /// What should not be there once everything was deleted.
+    /// What should not be there once everything was deleted, and names of Jobs are not taken any more.
     fn left(&self) -> Vec<String> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        let jobs = self.runtime.block_on(jobs.list(&Default::default())).unwrap();
+        // A question for the catalog is kept as long as somebody may wait for its answer.
+        let runs = jobs.into_iter().filter_map(|job| job.metadata.name);
+        let runs = runs.filter(|name| !name.starts_with("catalog-"));
+        runs.chain(self.kept()).collect()
+    }
+
+    /// What should not be there as soon as everything was deleted.
+    fn kept(&self) -> Vec<String> {
         self.runtime.block_on(async {
             let mut left = Vec::new();
             for kind in Kind::ALL {
@@ -132,11 +143,6 @@ impl Town {
                 let names = api.list(&Default::default()).await.unwrap();
                 left.extend(names.into_iter().filter_map(|found| found.metadata.name));
             }
-            let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
-            let jobs = jobs.list(&Default::default()).await.unwrap();
-            // A question for the catalog is kept as long as somebody may wait for its answer.
-            let runs = jobs.into_iter().filter_map(|job| job.metadata.name);
-            left.extend(runs.filter(|name| !name.starts_with("catalog-")));
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
             let secrets = secrets.list(&Default::default()).await.unwrap();
             let secrets = secrets.into_iter().filter_map(|secret| secret.metadata.name);

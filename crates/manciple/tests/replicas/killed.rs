@@ -1,0 +1,124 @@
+//! The server is killed by SIGKILL at its n-th call, before that takes effect and after it: whoever is started then ends
+//! each operation, and begins none again.
+//!
+//! `MANCIPLE_CALLS=1` has it die at each call of an instance's life; otherwise it is every sixth.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::plane::ControlPlane;
+use testkit::proxy::Plan;
+use tokio::runtime::Runtime;
+
+use super::support::{http, order, within};
+use super::{Town, number, plane, runtime};
+
+/// At every how manieth call it dies when nobody says otherwise.
+const EVERY: u64 = 6;
+/// So many lives go on beside each other.
+const LIVES_AT_ONCE: usize = 6;
+
+/// An instance's life, by a platform that repeats each request until somebody answers as it wants.
+fn lives(address: &Mutex<String>) {
+    const IDS: &str = "service_id=s&plan_id=p&accepts_incomplete=true";
+    let asks = |method: &str, path: &str, body: Option<&Value>, wanted: &[u16]| {
+        let answers = || {
+            let address = address.lock().unwrap().clone();
+            let answer = http::send(&address, method, path, body)?;
+            wanted.contains(&answer.status).then_some(answer.body)
+        };
+        within(90, answers).unwrap_or_else(|| panic!("{method} {path}"))
+    };
+    let path = order::path("i");
+    let bound = format!("{path}/service_bindings/b");
+    let of_binding = json!({"service_id": "s", "plan_id": "p"});
+    for (of, body) in [(&path, order::body("p")), (&bound, of_binding)] {
+        let ordered = format!("{of}?accepts_incomplete=true");
+        asks("PUT", &ordered, Some(&body), &[200, 201, 202]);
+        let ended = || {
+            let last = asks("GET", &format!("{of}/last_operation"), None, &[200]);
+            (last["state"] != "in progress").then_some(last)
+        };
+        let last = within(90, ended).expect("an end");
+        assert_eq!(last["state"], "succeeded", "{of}: {last}");
+    }
+    for of in [&bound, &path] {
+        asks("DELETE", &format!("{of}?{IDS}"), None, &[410]);
+    }
+}
+
+/// A life in which the first server is killed there, or never; how many calls it made, and whether it was killed.
+fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>) -> (u64, bool) {
+    let when = match death {
+        None => "never".to_owned(),
+        Some((call, effect)) => format!("{call}-{}", if effect { "after" } else { "before" }),
+    };
+    let town = Town::new(plane, runtime, &format!("killed-{when}"), Duration::from_millis(50));
+    let (call, effect) = death.unzip();
+    let address = Mutex::new("127.0.0.1:1".to_owned());
+    let counted = std::thread::scope(|scope| {
+        let life = scope.spawn(|| lives(&address));
+        let plan = Plan { death: call, effect, ..Plan::calm() };
+        let first = town.mortal(plan, 0);
+        let mut counted = (call.unwrap_or_default(), true);
+        if let Some((mut server, proxy)) = first {
+            address.lock().unwrap().clone_from(&server.address);
+            let is_dead = || {
+                runtime.block_on(async {
+                    tokio::time::timeout(Duration::from_millis(20), proxy.died()).await.is_ok()
+                })
+            };
+            let died = loop {
+                if is_dead() || life.is_finished() {
+                    break !life.is_finished();
+                }
+            };
+            server.kill();
+            counted = (proxy.calls(), died);
+        }
+        town.free_lease();
+        let (second, _proxy) = town.mortal(Plan::calm(), 0).expect("a server");
+        address.lock().unwrap().clone_from(&second.address);
+        assert!(life.join().is_ok(), "{when}:\n{}", second.log());
+        // The name of a Job stays taken for a minute, which one life is to wait for.
+        let left = || if death.is_none() { town.left() } else { town.kept() };
+        let clean = within(90, || left().is_empty().then_some(()));
+        assert!(clean.is_some(), "{when}: left behind: {:?}\n{}", left(), second.log());
+        counted
+    });
+    let ledger = town.kubelet.ledger();
+    for action in ["provision", "bind", "unbind", "deprovision"] {
+        let runs: Vec<_> =
+            ledger.iter().filter(|(run, _)| run.starts_with(&format!("{action}-"))).collect();
+        assert!(runs.len() == 1 && runs[0].1.begun.len() == 1, "{when}: {action}: {runs:?}");
+        assert!(runs[0].0.ends_with("-1"), "{when}: by its first attempt: {runs:?}");
+    }
+    counted
+}
+
+#[test]
+fn a_server_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_operation_and_begins_none_again()
+ {
+    let (plane, runtime) = (plane(), runtime());
+    let (calls, _) = live(&plane, &runtime, None);
+    let step = usize::try_from(number("MANCIPLE_CALLS").unwrap_or(EVERY)).unwrap();
+    let points: Vec<(u64, bool)> =
+        (1..=calls).step_by(step).flat_map(|call| [(call, false), (call, true)]).collect();
+    let next = Mutex::new(points.iter());
+    let killed = std::thread::scope(|scope| {
+        let lives = [(); LIVES_AT_ONCE].map(|()| {
+            scope.spawn(|| {
+                let mut killed = 0;
+                loop {
+                    let Some(point) = next.lock().unwrap().next() else { return killed };
+                    killed += usize::from(live(&plane, &runtime, Some(*point)).1);
+                }
+            })
+        });
+        lives.map(|life| life.join().unwrap()).iter().sum::<usize>()
+    });
+    println!("{calls} calls, {killed} deaths in {} lives", points.len());
+    // No two lives are of as many calls, for Leases are kept meanwhile.
+    assert!(killed * 10 >= points.len() * 8, "only {killed} deaths in {} lives", points.len());
+}
