@@ -88,9 +88,10 @@ impl Controller {
         }
         // The instance stays: what somebody has written in the meantime, or may not be removed, does not go with it.
         let left = self.all_still(instance, client, prepared, made).await?;
+        let left: HashSet<&str> = left.iter().map(|it| it.uid.as_str()).collect();
         let words: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
         self.with(&instance.key, |work| {
-            left.iter().for_each(|it| drop(work.gone.remove(&it.uid)));
+            work.gone.retain(|uid| !left.contains(uid.as_str()));
         });
         match words.is_empty() {
             true => Ok(()),
