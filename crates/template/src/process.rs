@@ -28,6 +28,8 @@ pub struct Processed {
     pub labels: Option<BTreeMap<String, String>>,
     /// What was passed over, as in the original: labels of objects that are not text, for there are none.
     pub warnings: Vec<Fault>,
+    /// How many bytes of memory all that parameters came to takes, about: 4 MiB at most.
+    pub spent: usize,
 }
 
 impl Template {
@@ -60,12 +62,13 @@ impl Template {
         for (index, object) in self.objects.iter_mut().enumerate() {
             walk.object(&Place::Index(&place, index), object, labels.as_ref());
         }
-        let Walk { faults, warnings, .. } = walk;
+        let Walk { faults, warnings, substitution } = walk;
+        let spent = substitution.spent();
         if !faults.is_empty() {
             return Err(faults);
         }
         let Self { message, objects, parameters, .. } = self;
-        Ok(Processed { objects, message, parameters, labels, warnings })
+        Ok(Processed { objects, message, parameters, labels, warnings, spent })
     }
 
     /// A value for each parameter that has none.
@@ -111,7 +114,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn too_much(&mut self, place: &Place<'_>) {
         let detail = format!(
-            "up to here parameters come to more than {} MiB: refer to large ones less often",
+            "up to here parameters take more than {} MiB of memory: refer to large ones less often",
             MOST / (1024 * 1024)
         );
         // Whatever comes after it is no better: it is said once.

@@ -21,13 +21,13 @@ impl<'a> Held<'a> {
     }
 }
 
-/// So many bytes all substitutions of a template may come to: what is written, and what is looked through for it.
-/// An object is 1.5 MiB at most, or etcd takes none of it.
-pub(crate) const MOST: usize = 64 * 1024 * 1024;
-/// What the memory of a value is to its text, about, at the worst: `[0,0,…]`.
-const SPREAD: usize = 16;
+/// So many bytes of memory all that parameters come to in a template may take. An API server takes objects of 3 MiB, and
+/// etcd 1.5 MiB; who instantiates templates of others has many at once.
+pub(crate) const MOST: usize = 4 * 1024 * 1024;
+/// So many bytes may be looked through for it.
+const LOOKED_THROUGH: usize = 64 * 1024 * 1024;
 
-/// They come to more than [`MOST`].
+/// They come to more than [`MOST`], or to more work than that is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
@@ -44,7 +44,10 @@ pub(crate) enum Text {
 /// Substitutes, and keeps count of what that costs.
 pub(crate) struct Substitution<'a> {
     values: Values<'a>,
+    /// Of [`MOST`].
     left: usize,
+    /// Of [`LOOKED_THROUGH`].
+    looks_left: usize,
 }
 
 /// A reference in a text, from its `$` to its `}`.
@@ -56,27 +59,28 @@ struct Match<'a> {
 
 impl<'a> Substitution<'a> {
     pub(crate) fn new(values: Values<'a>) -> Self {
-        Self { values, left: MOST }
+        Self { values, left: MOST, looks_left: LOOKED_THROUGH }
+    }
+
+    /// How much it came to.
+    pub(crate) fn spent(&self) -> usize {
+        MOST - self.left
     }
 
     /// What is too much once is so for all that follows.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), TooMuch> {
-        let left = self.left.checked_sub(bytes);
-        self.left = left.unwrap_or_default();
-        left.map(drop).ok_or(TooMuch)
+        take(&mut self.left, bytes)
     }
 
     /// Of a member's value: text, or what `${{NAME}}` holds.
     pub(crate) fn value(&mut self, text: &str) -> Result<Text, TooMuch> {
         let Some(value) = self.whole(text) else { return self.part(text) };
-        self.spend(value.len())?;
-        let Ok(json) = serde_json::from_str::<Value>(value) else {
-            return Ok(Text::Other(value.to_owned()));
-        };
-        if json.is_array() || json.is_object() {
-            self.spend(value.len().saturating_mul(SPREAD))?;
+        // Before it is read: it may be many times as large then.
+        self.spend(memory(value))?;
+        match serde_json::from_str::<Value>(value) {
+            Ok(json) => Ok(Text::Json(json)),
+            Err(_) => Ok(Text::Other(value.to_owned())),
         }
-        Ok(Text::Json(json))
     }
 
     /// Of what can only be text: labels, the message.
@@ -115,7 +119,8 @@ impl<'a> Substitution<'a> {
     fn in_one_pass(&mut self, text: &str, matches: &[Match<'_>]) -> Result<String, TooMuch> {
         let values =
             matches.iter().filter_map(|it| it.value).map(|it| it.text.len()).sum::<usize>();
-        self.spend(text.len() + values)?;
+        take(&mut self.looks_left, text.len() + values)?;
+        self.spend(values)?;
         let mut replaced = String::with_capacity(text.len() + values);
         let mut from = 0;
         for (of, value) in matches.iter().filter_map(|it| Some((it, it.value?))) {
@@ -131,13 +136,35 @@ impl<'a> Substitution<'a> {
         let mut replaced = text.to_owned();
         for (of, value) in matches.iter().filter_map(|it| Some((it, it.value?))) {
             let reference = &text[of.begin..of.end];
-            self.spend(replaced.len() + value.text.len())?;
+            take(&mut self.looks_left, replaced.len() + value.text.len())?;
+            self.spend(value.text.len())?;
             if let Some(at) = memchr::memmem::find(replaced.as_bytes(), reference.as_bytes()) {
                 replaced.replace_range(at..at + reference.len(), value.text);
             }
         }
         Ok(replaced)
     }
+}
+
+fn take(left: &mut usize, bytes: usize) -> Result<(), TooMuch> {
+    let rest = left.checked_sub(bytes);
+    *left = rest.unwrap_or_default();
+    rest.map(drop).ok_or(TooMuch)
+}
+
+/// What a text takes as JSON, at the most: a map has room for eleven members from the first on, and is half empty at the
+/// worst. What is no list and no map takes what it says.
+fn memory(text: &str) -> usize {
+    const MAP: usize = 640;
+    const ENTRY: usize = 112;
+    let is_of_parts = text.trim_start().starts_with(['[', '{']);
+    let cost = |byte: u8| match byte {
+        b'{' => MAP,
+        b'[' | b',' => ENTRY,
+        _ => 0,
+    };
+    let parts = text.bytes().filter(|_| is_of_parts).map(cost).sum::<usize>();
+    text.len() + parts
 }
 
 /// The names that a text refers to, whether there are such parameters or not.
@@ -287,10 +314,26 @@ mod tests {
     fn it_costs_what_it_writes_and_ends() {
         let value = "x".repeat(1024);
         let values = || Values::from([("V", Held::new(&value)), ("D", Held::new("$"))]);
-        assert_eq!(Substitution::new(values()).value(&"${V}".repeat(70_000)), Err(TooMuch));
+        assert_eq!(Substitution::new(values()).value(&"${V}".repeat(5000)), Err(TooMuch));
         assert_eq!(Substitution::new(values()).value(&"${D}".repeat(100_000)), Err(TooMuch));
-        assert!(Substitution::new(values()).value(&"${V}".repeat(10_000)).is_ok());
+        assert!(Substitution::new(values()).value(&"${V}".repeat(4000)).is_ok());
         assert_eq!(Substitution::new(values()).value(&"${".repeat(500_000)), Ok(Text::Same));
+    }
+
+    #[test]
+    fn what_json_takes_is_told_before_it_is_read() {
+        let list = |of: &str, count: usize| format!("[{}]", vec![of; count].join(","));
+        for (name, text, is_much) in [
+            ("a certificate", "x".repeat(1 << 20), false),
+            ("a text of commas", ",".repeat(1 << 20), false),
+            ("numbers", list("0", 100_000), true),
+            ("maps", list(r#"{"a":1}"#, 10_000), true),
+            ("a usual list", list(r#"{"name":"A","value":"1"}"#, 1000), false),
+        ] {
+            let values = Values::from([("V", Held::new(&text))]);
+            let substituted = Substitution::new(values).value("${{V}}");
+            assert_eq!(substituted.is_err(), is_much, "{name}");
+        }
     }
 
     /// As the original has it, word for word.

@@ -91,7 +91,8 @@ impl Controller {
         if Arc::ptr_eq(&kept, &prepared.kept) {
             return Ok(Some(prepared));
         }
-        // Somebody came first: theirs is to be made, if it is of this.
+        // Somebody came first: theirs is to be made, if it is of this. It may have to wait for ours to be gone.
+        drop(prepared);
         match kept.record.is_of(instance) {
             true => self.prepare(instance, kept).await.map(Some),
             false => Err(Trouble::Old),

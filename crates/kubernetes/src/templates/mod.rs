@@ -110,6 +110,12 @@ const PART_OF_LOOKS: usize = 4;
 const WATCHES: usize = 500;
 
 /// Whose word it is that a requester is who ordered an instance.
+/// What the parameters of an instance come to is much from here on, in bytes.
+const MUCH: usize = 512 * 1024;
+/// Of those in which that is much so many are made, or looked at, at a time: several times that is there while objects are
+/// sent and answered.
+const LARGE_AT_ONCE: usize = 4;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requesters {
     /// That of whoever verified it: [`verified`].
@@ -187,6 +193,8 @@ pub struct Controller {
     /// One for each look whether something has drifted.
     looks: Semaphore,
     /// Whether this is the one that acts.
+    /// One for each whose parameters come to much.
+    large: Arc<Semaphore>,
     leads: AtomicBool,
 }
 
@@ -214,6 +222,7 @@ impl Controller {
             counters: Counters::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
             leads: AtomicBool::new(false),
+            large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         }))
     }
 

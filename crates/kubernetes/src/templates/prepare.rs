@@ -11,8 +11,8 @@ use ring::hmac;
 use serde_json::Value;
 use template::Processed;
 use template::translate::{Translation, translate};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::Controller;
 use super::kinds::{Kinds, Place};
 use super::make::{AT_ONCE, get};
 use super::plan::{self, Ordinals, Planned};
@@ -22,6 +22,7 @@ use super::status::Made;
 use super::trouble::Trouble;
 use super::values::{defaults, given, processed, secrets, stay, template};
 use crate::calls::CallError;
+use super::{Controller, MUCH};
 
 /// For how long a call that was not answered may take effect.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
@@ -34,6 +35,8 @@ pub(super) struct Prepared {
     pub(super) redactor: Redactor,
 }
 
+    /// Held as long as this is there, where it is large.
+    _turn: Option<OwnedSemaphorePermit>,
 impl Controller {
     /// What was recorded, as it is to be made.
     pub(super) async fn prepare(
@@ -45,7 +48,8 @@ impl Controller {
         let public = defaults(&instance.spec()["template"]);
         let processed = with_values(template, &kept.record)?;
         let (plan, redactor) = self.plan(instance, &kept, processed.objects, &public).await?;
-        Ok(Prepared { plan, kept, redactor })
+        Ok(Prepared { plan, kept, redactor, _turn: turn })
+        let turn = self.turn(processed.spent).await;
     }
 
     /// What is ordered and was not recorded. `before` is what was recorded before it.
@@ -68,10 +72,11 @@ impl Controller {
         if let Some(before) = before {
             stay(&mut template, &given, &before.record);
         }
-        let Processed { objects, message, parameters, .. } =
+        let Processed { objects, message, parameters, spent, .. } =
             processed(template).map_err(Trouble::Final)?;
         let mut record = Record::of(instance, &parameters, message, self.now().to_string());
         record.translation = self.settings.translation.clone().map(Into::into);
+        let turn = self.turn(spent).await;
         let mut kept = match before {
             None => Kept::new(record, spec),
             Some(before) => before.next(record, spec, &instance.key, &self.seal),
@@ -80,7 +85,15 @@ impl Controller {
         if let Some(before) = before {
             kept.record.before = self.formers(instance, client, before, &plan).await?;
         }
-        Ok(Prepared { plan, kept: Arc::new(kept), redactor })
+        Ok(Prepared { plan, kept: Arc::new(kept), redactor, _turn: turn })
+    }
+
+    /// Waits until one whose parameters come to so much may go on: whoever waits holds no other.
+    async fn turn(&self, spent: usize) -> Option<OwnedSemaphorePermit> {
+        match spent < MUCH {
+            true => None,
+            false => Arc::clone(&self.large).acquire_owned().await.ok(),
+        }
     }
 
     /// The objects as they are to be, and what hides values: those of the revision before too, for what is there has
