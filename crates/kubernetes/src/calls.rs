@@ -72,7 +72,12 @@ pub(crate) async fn call<T>(
 pub(crate) async fn find<T>(
     made: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Option<T>, CallError> {
-    match call(made).await {
+    there(call(made).await)
+}
+
+/// What was read, if it is there.
+pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match read {
         Ok(found) => Ok(Some(found)),
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),

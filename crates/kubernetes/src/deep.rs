@@ -31,8 +31,44 @@ pub(crate) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta,
     ObjectMeta::deserialize(Value::Object(members)).map_err(D::Error::custom)
 }
 
+/// An object of whatever kind, without what of it is nested too deep: a part, or one of its metadata.
+///
+/// # Errors
+/// If it is none.
+pub(crate) fn object(text: &str) -> serde_json::Result<Value> {
+    // Nearly all are flat.
+    if let Ok(whole) = serde_json::from_str(text) {
+        return Ok(whole);
+    }
+    let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
+    let read = |(name, raw): (String, Box<RawValue>)| match (part(Some(&raw)), name.as_str()) {
+        (None, "metadata") => Some((name, Value::Object(flat(&raw)))),
+        (part, _) => Some((name, part?)),
+    };
+    Ok(Value::Object(parts.into_iter().filter_map(read).collect()))
+}
+
+/// The members of a map that are not nested too deep.
+fn flat(raw: &RawValue) -> Map<String, Value> {
+    let members: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_str(raw.get()).unwrap_or_default();
+    members.into_iter().filter_map(|(name, raw)| Some((name, part(Some(&raw))?))).collect()
+}
+
+/// Whether a document has more levels than that.
+pub(crate) fn is_deeper(document: &Value, levels: usize) -> bool {
+    let Some(levels) = levels.checked_sub(1) else { return true };
+    match document {
+        Value::Object(map) => map.values().any(|value| is_deeper(value, levels)),
+        Value::Array(list) => list.iter().any(|value| is_deeper(value, levels)),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[derive(Deserialize)]
@@ -42,9 +78,42 @@ mod tests {
         spec: Box<RawValue>,
     }
 
+    fn deep(levels: usize) -> String {
+        format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels))
+    }
+
+    #[test]
+    fn of_an_object_is_read_what_is_not_nested_too_deep() {
+        for (name, fields, spec, expected) in [
+            ("flat", 2, 2, json!(["metadata.name", "metadata.managedFields", "spec", "kind"])),
+            ("its fields", 500, 2, json!(["metadata.name", "spec", "kind"])),
+            ("a part", 2, 100_000, json!(["metadata.name", "metadata.managedFields", "kind"])),
+            ("both", 500, 500, json!(["metadata.name", "kind"])),
+        ] {
+            let metadata = format!(r#"{{"name":"a","managedFields":[{}]}}"#, deep(fields));
+            let text = format!(r#"{{"kind":"K","metadata":{metadata},"spec":{}}}"#, deep(spec));
+            let read = object(&text).unwrap();
+            let of = |path: &str| read.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
+            let paths = ["metadata.name", "metadata.managedFields", "spec", "kind"];
+            let found: Vec<&str> = paths.into_iter().filter(|path| of(path)).collect();
+            assert_eq!(json!(found), expected, "{name}");
+        }
+        assert!(object("[1").is_err() && object("{").is_err());
+    }
+
+    #[test]
+    fn levels_are_counted() {
+        for (levels, expected) in [(1, false), (3, false), (4, true)] {
+            let text = deep(levels - 1);
+            for document in [text.replace("{\"a\":", "[").replace('}', "]"), text] {
+                let document: Value = serde_json::from_str(&document).unwrap();
+                assert_eq!(is_deeper(&document, 3), expected, "{document}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_nested_too_deep_is_no_part_and_hides_nothing_else() {
-        let deep = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
         for (levels, is_read) in [(1, true), (120, true), (500, false), (100_000, false)] {
             let fields = format!(r#"[{{"fieldsV1":{}}}]"#, deep(levels));
             let metadata = format!(r#"{{"name":"a","managedFields":{fields}}}"#);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use engine::redact::Redactor;
 use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
 use kube::Client;
-use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
+use kube::api::{Api, DynamicObject, GetParams, WatchEvent, WatchParams};
 use serde_json::Value;
 use template::ready::{Readiness, readiness};
 use tokio::task::JoinSet;
@@ -19,6 +19,7 @@ use super::Controller;
 use super::kinds::{Kinds, Place};
 use super::make::AT_ONCE;
 use super::names::OWNER;
+use super::objects::{answered, requests};
 use super::record::Record;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
@@ -27,7 +28,7 @@ use super::step::Came;
 use super::table::{Work, is_newer};
 use super::trouble::Trouble;
 use super::values::{defaults, secrets};
-use crate::calls::{Again, CallError, call, find};
+use crate::calls::{Again, CallError, call, there};
 
 /// How often what is waited for is asked for, beside the watch.
 const LOOK: Duration = Duration::from_secs(20);
@@ -196,7 +197,7 @@ impl Controller {
         let looks = waiting.map(|made| async move {
             let found = get_made(&self.kinds, client, made).await?;
             let gone = || Readiness::Failed("it was removed".to_owned());
-            let readiness = found.map_or_else(gone, |found| readiness(&whole(&found)));
+            let readiness = found.map_or_else(gone, |found| readiness(&found));
             Ok::<_, Trouble>((made.uid.clone(), Some(readiness)))
         });
         let looks: Vec<_> = looks.collect();
@@ -209,16 +210,17 @@ pub(super) async fn get_made(
     kinds: &Kinds,
     client: &Client,
     made: &Made,
-) -> Result<Option<DynamicObject>, CallError> {
+) -> Result<Option<Value>, CallError> {
     let place = kinds.find_any(&made.api_version, &made.kind).await?;
     let Some(place) = place else { return Ok(None) };
-    let found = find(of_place(client, &place, &made.namespace).get(&made.name)).await;
+    let request = requests(&place, Some(&made.namespace)).get(&made.name, &GetParams::default());
+    let found = there(answered(client, request).await);
     let found = kinds.seen(&place.resource.api_version, found)?;
-    Ok(found.filter(|it| it.metadata.uid.as_deref() == Some(&made.uid)))
+    Ok(found.filter(|it| it["metadata"]["uid"] == *made.uid))
 }
 
 /// Where objects of a kind are.
-pub(super) fn of_place(client: &Client, place: &Place, namespace: &str) -> Api<DynamicObject> {
+fn of_place(client: &Client, place: &Place, namespace: &str) -> Api<DynamicObject> {
     match place.is_namespaced {
         true => Api::namespaced_with(client.clone(), namespace, &place.resource),
         false => Api::all_with(client.clone(), &place.resource),

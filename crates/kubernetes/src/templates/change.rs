@@ -7,22 +7,21 @@ use std::collections::HashSet;
 
 use futures_util::{StreamExt, stream};
 use kube::Client;
-use kube::Resource as _;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams, PropagationPolicy};
 use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::Controller;
 use super::applied::applied;
-use super::await_ready::of_place;
 use super::make::{AT_ONCE, get, made, post};
 use super::names::{KEEPS, MANAGER, ON_CHANGE};
+use super::objects::{Removal, answered, delete, requests};
 use super::plan::Planned;
 use super::prepare::Prepared;
 use super::resource::Instance;
 use super::status::Made;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call};
+use crate::calls::CallError;
 
 impl Controller {
     /// Makes an object, or has it become what it is to be.
@@ -88,8 +87,8 @@ impl Controller {
         }
         // The instance stays: what somebody has written in the meantime, or may not be removed, does not go with it.
         let left = self.all_still(instance, client, prepared, made).await?;
-        let left: HashSet<&str> = left.iter().map(|it| it.uid.as_str()).collect();
         let words: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
+        let left: HashSet<&str> = left.iter().map(|it| it.uid.as_str()).collect();
         self.with(&instance.key, |work| {
             work.gone.retain(|uid| !left.contains(uid.as_str()));
         });
@@ -197,14 +196,11 @@ pub(super) async fn apply(
         ..PatchParams::default()
     };
     let body = applied(&planned.object, &found["metadata"]["uid"]);
-    let request = requests(planned).patch(&planned.name, &params, &Patch::Apply(&body));
-    let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
-    call(client.request::<Value>(request)).await
+    answered(client, at(planned).patch(&planned.name, &params, &Patch::Apply(&body))).await
 }
 
-fn requests(planned: &Planned) -> Request {
-    let resource = &planned.place.resource;
-    Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()))
+fn at(planned: &Planned) -> Request {
+    requests(&planned.place, planned.namespace.as_deref())
 }
 
 /// What the POST wrote is from now on what was applied: else nothing of it would ever go.
@@ -222,9 +218,8 @@ async fn take_over(client: &Client, planned: &Planned, found: &Value) -> Result<
         "resourceVersion": metadata["resourceVersion"],
         "managedFields": fields,
     }}));
-    let request = requests(planned).patch(&planned.name, &PatchParams::default(), &patch);
-    let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
-    call(client.request::<Value>(request)).await.map(drop)
+    let request = at(planned).patch(&planned.name, &PatchParams::default(), &patch);
+    answered(client, request).await.map(drop)
 }
 
 /// Whether an entry of `managedFields` is what the POST wrote.
@@ -234,16 +229,13 @@ pub(super) fn is_of_post(entry: &Value) -> bool {
 
 /// Removes an object that is to be made anew.
 async fn remove(client: &Client, planned: &Planned, found: &Value) -> Result<(), CallError> {
-    let namespace = planned.namespace.as_deref().unwrap_or_default();
-    let api = of_place(client, &planned.place, namespace);
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: found["metadata"]["uid"].as_str().map(str::to_owned),
-            resource_version: None,
-        }),
-        ..DeleteParams::background()
+    let removal = Removal {
+        name: &planned.name,
+        uid: found["metadata"]["uid"].as_str().unwrap_or_default(),
+        version: None,
+        propagation: PropagationPolicy::Background,
     };
-    match call(api.delete(&planned.name, &params)).await {
+    match delete(client, &at(planned), removal).await {
         Ok(_) | Err(CallError::NotFound | CallError::Conflict) => Ok(()),
         Err(error) => Err(error),
     }

@@ -43,7 +43,7 @@ async fn read(client: &Client, kinds: &Kinds, made: &Made) -> Result<Value, Unex
     let unread = |error| Unexposed::Unread(words.clone(), error);
     let gone = || Unexposed::Gone(words.clone());
     let found = get_made(kinds, client, made).await.map_err(unread)?;
-    let mut found = serde_json::to_value(found.ok_or_else(gone)?).unwrap_or_default();
+    let mut found = found.ok_or_else(gone)?;
     // Of one that was read alone the server may leave it out.
     found["apiVersion"] = json!(made.api_version);
     found["kind"] = json!(made.kind);

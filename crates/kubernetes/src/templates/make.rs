@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use kube::Client;
-use kube::Resource as _;
-use kube::api::{DynamicObject, PostParams};
-use kube::core::Request;
+use kube::api::PostParams;
 use serde_json::Value;
 use template::ready;
 
 use super::Controller;
 use super::kinds::Kinds;
 use super::names::MANAGER;
+use super::objects::{answered, requests};
 use super::plan::Planned;
 use super::prepare::Prepared;
 use super::record::Kept;
@@ -27,7 +26,7 @@ use super::review::{needed, review};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, there};
 
 /// How many calls for one instance are under way at once.
 pub(super) const AT_ONCE: usize = 8;
@@ -280,13 +279,10 @@ pub(super) async fn post(
     planned: &Planned,
     is_dry: bool,
 ) -> Result<Value, CallError> {
-    let resource = &planned.place.resource;
-    let requests = Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()));
     let params = PostParams { dry_run: is_dry, field_manager: Some(MANAGER.to_owned()) };
-    let request = requests
-        .create(&params, planned.object.to_string().into_bytes())
-        .map_err(|error| CallError::Invalid(error.to_string()))?;
-    call(client.request::<Value>(request)).await
+    let body = planned.object.to_string().into_bytes();
+    let requests = requests(&planned.place, planned.namespace.as_deref());
+    answered(client, requests.create(&params, body)).await
 }
 
 /// Reads an object, as whoever the client is of.
@@ -295,11 +291,7 @@ pub(super) async fn get(
     kinds: &Kinds,
     planned: &Planned,
 ) -> Result<Option<Value>, CallError> {
-    let resource = &planned.place.resource;
-    let requests = Request::new(DynamicObject::url_path(resource, planned.namespace.as_deref()));
-    let request = requests
-        .get(&planned.name, &Default::default())
-        .map_err(|error| CallError::Invalid(error.to_string()))?;
-    let found = find(client.request::<Value>(request)).await;
-    kinds.seen(&resource.api_version, found)
+    let requests = requests(&planned.place, planned.namespace.as_deref());
+    let found = answered(client, requests.get(&planned.name, &Default::default())).await;
+    kinds.seen(&planned.place.resource.api_version, there(found))
 }

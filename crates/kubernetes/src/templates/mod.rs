@@ -24,6 +24,7 @@ mod keep;
 mod kinds;
 mod make;
 pub mod names;
+mod objects;
 mod packed;
 mod plan;
 mod prepare;
@@ -109,13 +110,13 @@ const PART_OF_LOOKS: usize = 4;
 /// How many watches of what is waited for there are at once, each a connection; further ones are asked for instead.
 const WATCHES: usize = 500;
 
-/// Whose word it is that a requester is who ordered an instance.
 /// What the parameters of an instance come to is much from here on, in bytes.
 const MUCH: usize = 512 * 1024;
 /// Of those in which that is much so many are made, or looked at, at a time: several times that is there while objects are
 /// sent and answered.
 const LARGE_AT_ONCE: usize = 4;
 
+/// Whose word it is that a requester is who ordered an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requesters {
     /// That of whoever verified it: [`verified`].
@@ -192,9 +193,9 @@ pub struct Controller {
     watches: Arc<Semaphore>,
     /// One for each look whether something has drifted.
     looks: Semaphore,
-    /// Whether this is the one that acts.
     /// One for each whose parameters come to much.
     large: Arc<Semaphore>,
+    /// Whether this is the one that acts.
     leads: AtomicBool,
 }
 
@@ -221,8 +222,8 @@ impl Controller {
             queue: Arc::default(),
             counters: Counters::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
-            leads: AtomicBool::new(false),
             large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            leads: AtomicBool::new(false),
         }))
     }
 

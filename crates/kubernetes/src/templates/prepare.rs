@@ -15,14 +15,16 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::kinds::{Kinds, Place};
 use super::make::{AT_ONCE, get};
+use super::objects::DEEPEST;
 use super::plan::{self, Ordinals, Planned};
 use super::record::{Former, Kept, Record, is_what_it_says};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
 use super::values::{defaults, given, processed, secrets, stay, template};
-use crate::calls::CallError;
 use super::{Controller, MUCH};
+use crate::calls::CallError;
+use crate::deep::is_deeper;
 
 /// For how long a call that was not answered may take effect.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
@@ -33,10 +35,10 @@ pub(super) struct Prepared {
     pub(super) kept: Arc<Kept>,
     /// What of the values is nobody's business.
     pub(super) redactor: Redactor,
-}
-
     /// Held as long as this is there, where it is large.
     _turn: Option<OwnedSemaphorePermit>,
+}
+
 impl Controller {
     /// What was recorded, as it is to be made.
     pub(super) async fn prepare(
@@ -47,9 +49,9 @@ impl Controller {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
         let public = defaults(&instance.spec()["template"]);
         let processed = with_values(template, &kept.record)?;
+        let turn = self.turn(processed.spent).await;
         let (plan, redactor) = self.plan(instance, &kept, processed.objects, &public).await?;
         Ok(Prepared { plan, kept, redactor, _turn: turn })
-        let turn = self.turn(processed.spent).await;
     }
 
     /// What is ordered and was not recorded. `before` is what was recorded before it.
@@ -74,9 +76,9 @@ impl Controller {
         }
         let Processed { objects, message, parameters, spent, .. } =
             processed(template).map_err(Trouble::Final)?;
+        let turn = self.turn(spent).await;
         let mut record = Record::of(instance, &parameters, message, self.now().to_string());
         record.translation = self.settings.translation.clone().map(Into::into);
-        let turn = self.turn(spent).await;
         let mut kept = match before {
             None => Kept::new(record, spec),
             Some(before) => before.next(record, spec, &instance.key, &self.seal),
@@ -220,6 +222,12 @@ pub(super) async fn plan_all(
     let defined: Vec<Place> = objects.iter().flat_map(defined).collect();
     for (index, object) in objects.into_iter().enumerate() {
         let path = format!("template.objects[{index}]");
+        if is_deeper(&object, DEEPEST) {
+            faults.push(format!(
+                "{path}: Invalid value: it is nested more than {DEEPEST} levels deep: make it flatter"
+            ));
+            continue;
+        }
         let (api_version, kind) = plan::kind(&object);
         let found = kinds.find(api_version, kind).await;
         let found = found.map_err(|error| Trouble::from(error).of(api_version))?;

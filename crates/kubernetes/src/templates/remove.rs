@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use kube::Client;
-use kube::api::PropagationPolicy;
-use kube::api::{Api, DeleteParams, DynamicObject, Preconditions};
-use serde_json::{Value, json};
+use kube::api::{GetParams, PropagationPolicy};
+use serde_json::Value;
 
 use super::Controller;
-use super::await_ready::of_place;
 use super::kinds::Place;
 use super::make::{AT_ONCE, get, made};
 use super::names::{OWNER, VERIFIED};
+use super::objects::{Removal, answered, delete, requests};
 use super::plan::{Planned, is_owned};
 use super::record::Kept;
 use super::requester::Requester;
@@ -21,7 +20,7 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::step::Came;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, there};
 
 /// How soon objects that are going are looked at again; doubled up to the longest.
 const LOOK: Duration = Duration::from_millis(500);
@@ -221,9 +220,8 @@ impl Controller {
         if !place.is_kept {
             return Ok(Left::Nothing);
         }
-        let api = of_place(client, &place, &made.namespace);
         let in_place = made.namespace == *key.namespace;
-        let left = delete(key, &api, made, in_place, propagation(&place)).await;
+        let left = remove_from(key, client, &place, made).await;
         match self.kinds.seen(&place.resource.api_version, left) {
             Ok(left) => Ok(left),
             Err(CallError::Unserved) => Ok(Left::Going),
@@ -317,38 +315,36 @@ fn propagation(place: &Place) -> PropagationPolicy {
 }
 
 /// Deletes an object, if it is the one that was made, and nobody has made it something else since.
-async fn delete(
+pub(super) async fn remove_from(
     key: &Key,
-    api: &Api<DynamicObject>,
+    client: &Client,
+    place: &Place,
     made: &Made,
-    in_place: bool,
-    propagation: PropagationPolicy,
 ) -> Result<Left, CallError> {
-    let found = find(api.get_metadata(&made.name)).await?;
-    let Some(found) = found else { return Ok(Left::Nothing) };
-    let metadata = json!({"metadata": found.metadata});
-    let is_it = found.metadata.uid.as_deref() == Some(&made.uid);
-    let is_labelled = metadata["metadata"]["labels"][OWNER] == *key.uid;
+    let requests = requests(place, Some(&made.namespace));
+    let found = requests.get_metadata(&made.name, &GetParams::default());
+    let Some(found) = there(answered(client, found).await)? else { return Ok(Left::Nothing) };
+    let metadata = &found["metadata"];
+    let is_it = metadata["uid"] == *made.uid;
+    let is_labelled = metadata["labels"][OWNER] == *key.uid;
+    let in_place = made.namespace == *key.namespace;
     // Whoever takes the owner away means it to stay.
-    if !is_it || !is_labelled || (in_place && !is_owned(key, &metadata)) {
+    if !is_it || !is_labelled || (in_place && !is_owned(key, &found)) {
         return Ok(Left::Nothing);
     }
-    if found.metadata.deletion_timestamp.is_some() {
+    if !metadata["deletionTimestamp"].is_null() {
         return Ok(Left::Going);
     }
-    let params = DeleteParams {
-        propagation_policy: Some(propagation),
-        preconditions: Some(Preconditions {
-            uid: Some(made.uid.clone()),
-            resource_version: found.metadata.resource_version,
-        }),
-        ..DeleteParams::default()
+    let removal = Removal {
+        name: &made.name,
+        uid: &made.uid,
+        version: metadata["resourceVersion"].as_str(),
+        propagation: propagation(place),
     };
-    match call(api.delete(&made.name, &params)).await {
-        // Marked, or gone at once.
-        Ok(either) if either.is_right() => Ok(Left::Nothing),
+    match delete(client, &requests, removal).await {
+        Ok(true) => Ok(Left::Nothing),
         // Written in the meantime, or gone, with its version or without: it is looked at again.
-        Ok(_) | Err(CallError::Conflict | CallError::NotFound) => Ok(Left::Going),
+        Ok(false) | Err(CallError::Conflict | CallError::NotFound) => Ok(Left::Going),
         Err(error) => Err(error),
     }
 }

@@ -1,5 +1,6 @@
 //! What is decided without a cluster.
 
+mod objects;
 mod plans;
 mod records;
 

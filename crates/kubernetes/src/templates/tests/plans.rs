@@ -159,3 +159,21 @@ async fn many_objects_are_planned_in_no_time() {
     let Err(Trouble::Final(why)) = plan_all(&kinds(), &of(), twice, &key()).await else { panic!() };
     assert_eq!(why, "template.objects[3]: Duplicate value: configmaps, Name=m-1");
 }
+
+/// What is read of it later has a few levels more, and nobody reads more than 127.
+#[tokio::test]
+async fn what_is_nested_too_deep_is_not_made() {
+    for (levels, is_planned) in [(98, true), (99, false), (120, false)] {
+        let mut object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
+        object["data"] = (0..levels).fold(json!("secret"), |within, _| json!([within]));
+        match plan_all(&kinds(), &of(), vec![object], &key()).await {
+            Ok(_) => assert!(is_planned, "{levels}"),
+            Err(trouble) => {
+                assert!(!is_planned, "{levels}: {trouble:?}");
+                let why = "template.objects[0]: Invalid value: it is nested more than 100 levels deep: make it flatter";
+                assert_eq!(trouble, Trouble::Final(why.to_owned()));
+            }
+        }
+    }
+}

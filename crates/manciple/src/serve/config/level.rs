@@ -3,9 +3,10 @@
 
 const WORDS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What says more than it may when everything is said: the API server's answers as they are, with pieces of what was
-/// refused.
-const QUIET: [&str; 2] = ["kube_client::client=info", "kube_client::client::builder=debug"];
+/// What says more than it may: the API server's answers as they are, whole as a warning where one cannot be read.
+const QUIET: [&str; 2] = ["kube_client::client=error", "kube_client::client::tls=warn"];
+/// What it may say when everything is said: which requests there are.
+const REQUESTS: &str = "kube_client::client::builder=debug";
 
 /// A level as a filter of the log: a word, or a comma list of `target=word` with at most one bare
 /// word. Words are written as one likes, `INFO` too.
@@ -36,9 +37,12 @@ pub(crate) fn filter(level: &str) -> Result<String, String> {
         return Err(refused(level));
     }
     let is_named = directives.iter().any(|it| it.starts_with("kube_client"));
-    if !is_named && directives.iter().any(|it| it == "debug" || it == "trace") {
-        directives.splice(0..0, QUIET.map(str::to_owned));
-    }
+    let is = |words: &[&str]| directives.iter().any(|it| words.contains(&it.as_str()));
+    let (is_shown, is_all) = (is(&["warn", "info", "debug", "trace"]), is(&["debug", "trace"]));
+    let quiet =
+        QUIET.into_iter().filter(|_| is_shown).chain([REQUESTS].into_iter().filter(|_| is_all));
+    let quiet = quiet.filter(|_| !is_named).map(str::to_owned);
+    directives.splice(0..0, quiet.collect::<Vec<_>>());
     Ok(directives.join(","))
 }
 
@@ -62,24 +66,28 @@ mod tests {
 
     #[test]
     fn levels_are_words_or_lists_of_targets() {
-        for (level, expected) in [
-            ("off", "off"),
-            ("error", "error"),
-            ("warn", "warn"),
-            ("info", "info"),
-            ("debug", "kube_client::client=info,kube_client::client::builder=debug,debug"),
-            ("trace", "kube_client::client=info,kube_client::client::builder=debug,trace"),
-            ("info,kube_client=debug", "info,kube_client=debug"),
-            ("debug,kube_client=trace", "debug,kube_client=trace"),
-            ("INFO", "info"),
-            ("Warn", "warn"),
-            (" info ", "info"),
-            ("engine=debug", "engine=debug"),
-            ("info,hyper=WARN", "info,hyper=warn"),
-            ("hyper = warn, osb::server=trace, error", "hyper=warn,osb::server=trace,error"),
+        let quiet = QUIET.join(",");
+        for (level, is_quiet, expected) in [
+            ("off", false, "off"),
+            ("error", false, "error"),
+            ("warn", true, "warn"),
+            ("info", true, "info"),
+            ("debug", true, "kube_client::client::builder=debug,debug"),
+            ("trace", true, "kube_client::client::builder=debug,trace"),
+            ("info,kube_client=debug", false, "info,kube_client=debug"),
+            ("debug,kube_client=trace", false, "debug,kube_client=trace"),
+            ("INFO", true, "info"),
+            ("Warn", true, "warn"),
+            (" info ", true, "info"),
+            ("engine=debug", false, "engine=debug"),
+            ("info,hyper=WARN", true, "info,hyper=warn"),
+            ("hyper = warn, osb::server=trace, error", false, "hyper=warn,osb::server=trace,error"),
         ] {
-            assert_eq!(filter(level).as_deref(), Ok(expected), "{level:?}");
-            assert!(tracing_subscriber::EnvFilter::try_new(expected).is_ok(), "{level:?}");
+            let said = filter(level).unwrap();
+            let rest = said.strip_prefix(&quiet).map(|rest| rest.trim_start_matches(','));
+            assert_eq!(rest.is_some(), is_quiet, "{level:?}: {said}");
+            assert_eq!(rest.unwrap_or(&said), expected, "{level:?}");
+            assert!(tracing_subscriber::EnvFilter::try_new(&said).is_ok(), "{level:?}");
         }
     }
 

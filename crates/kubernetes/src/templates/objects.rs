@@ -1,0 +1,63 @@
+//! Calls for objects of any kind.
+//!
+//! What is answered is read in parts. One may be nested deeper than our decoder goes, by those who wrote it or by
+//! `managedFields`: kube would refuse all of it, and write it to the log.
+
+use kube::Client;
+use kube::Resource as _;
+use kube::api::{DeleteParams, DynamicObject, Preconditions, PropagationPolicy};
+use kube::core::Request;
+use kube::core::request::Error;
+use serde_json::Value;
+
+use super::kinds::Place;
+use crate::calls::{CallError, call};
+use crate::deep;
+
+/// An object of a template has so many levels at most: what is read of it later has a few more.
+pub(super) const DEEPEST: usize = 100;
+
+/// Requests for objects of a kind, in a namespace, or in none.
+pub(super) fn requests(place: &Place, namespace: Option<&str>) -> Request {
+    let namespace = namespace.filter(|_| place.is_namespaced);
+    Request::new(DynamicObject::url_path(&place.resource, namespace))
+}
+
+/// The object that is answered, without what of it is nested too deep.
+pub(super) async fn answered(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, Error>,
+) -> Result<Value, CallError> {
+    let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
+    let text = call(client.request_text(request)).await?;
+    deep::object(&text)
+        .map_err(|_| CallError::NoAnswer("what was answered is no object".to_owned()))
+}
+
+/// Which one is to be removed.
+pub(super) struct Removal<'a> {
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    /// `None`: whatever was written since.
+    pub(super) version: Option<&'a str>,
+    pub(super) propagation: PropagationPolicy,
+}
+
+/// Removes an object; whether it is gone at once.
+pub(super) async fn delete(
+    client: &Client,
+    requests: &Request,
+    removal: Removal<'_>,
+) -> Result<bool, CallError> {
+    let params = DeleteParams {
+        propagation_policy: Some(removal.propagation),
+        preconditions: Some(Preconditions {
+            uid: Some(removal.uid.to_owned()),
+            resource_version: removal.version.map(str::to_owned),
+        }),
+        ..DeleteParams::default()
+    };
+    let answer = answered(client, requests.delete(removal.name, &params)).await?;
+    // Otherwise it is the object, which is marked.
+    Ok(answer["kind"] == "Status")
+}
