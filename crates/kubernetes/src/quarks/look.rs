@@ -123,8 +123,8 @@ impl Table {
         let newest = resource.status.history.first().map(|run| run.id);
         if resource.is_recalled && newest.max(entry.jobs.keys().max().copied()) > Some(record.last)
         {
-            // What has run since then has seen more.
-            record.references = None;
+            // What has run since then has seen more, and later times.
+            (record.references, record.schedule) = (None, None);
         }
         let entry = self.entries.get_mut(key)?;
         let now = Instant::now();

@@ -1,6 +1,5 @@
 //! One look at a QuarksJob, and what is to be done: thin, for what is decided is decided elsewhere.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
     /// nothing happens; `Err`: when it may go better.
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
-        let mut undone = BTreeMap::new();
+        let mut undone = Vec::new();
         for _ in 0..LOOKS {
             // Another may lead by now.
             if !self.leads() {
@@ -48,7 +47,7 @@ impl Controller {
             }
             let error = match self.act(key, &resource, decision.actions, &mut undone).await {
                 Ok(true) => continue,
-                Ok(false) => undone.into_values().next(),
+                Ok(false) => undone.pop().map(|(_, error)| error),
                 Err(error) => Some(error),
             };
             return match error {
@@ -66,7 +65,7 @@ impl Controller {
         key: &Key,
         resource: &Resource,
         actions: Vec<Action>,
-        undone: &mut BTreeMap<u64, CallError>,
+        undone: &mut Vec<(Action, CallError)>,
     ) -> Result<bool, CallError> {
         let mut acted = false;
         for action in actions {
@@ -77,32 +76,32 @@ impl Controller {
                 action,
                 Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
             );
-            let over = self.is_for_one_that_is_over(key, &action);
-            if over.is_some_and(|run| undone.contains_key(&run)) {
+            if undone.iter().any(|(known, _)| *known == action) {
                 continue;
             }
-            match (self.execute(key, resource, action).await, over) {
-                (Ok(()), _) if writes_it => return Ok(true),
-                (Ok(()), _) => acted = true,
+            let may_stay = self.is_for_one_that_is_over(key, &action);
+            match self.execute(key, resource, action.clone()).await {
+                Ok(()) if writes_it => return Ok(true),
+                Ok(()) => acted = true,
                 // Somebody else wrote: what is known of it is old.
-                (Err(CallError::Conflict), _) => {
+                Err(CallError::Conflict) => {
                     self.refresh(key).await?;
                     return Ok(true);
                 }
-                (Err(error), Some(run)) => drop(undone.insert(run, error)),
-                (Err(error), None) => return Err(error),
+                Err(error) if may_stay => undone.push((action, error)),
+                Err(error) => return Err(error),
             }
         }
         Ok(acted)
     }
 
-    /// The run that this is for, if its work is over: what it left and cannot be kept, and what is to go and stays, keep
+    /// Whether this is for a run whose work is over: what it left and cannot be kept, and what is to go and stays, keep
     /// nothing else from being run or looked after.
-    fn is_for_one_that_is_over(&self, key: &Key, action: &Action) -> Option<u64> {
+    fn is_for_one_that_is_over(&self, key: &Key, action: &Action) -> bool {
         match action {
-            Action::Keep(run) => Some(run.id),
-            Action::Remove(run) => Some(*run).filter(|run| self.has_ended(key, *run)),
-            _ => None,
+            Action::Keep(_) => true,
+            Action::Remove(run) => self.has_ended(key, *run),
+            _ => false,
         }
     }
 

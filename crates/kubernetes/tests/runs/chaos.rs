@@ -16,7 +16,7 @@ use crate::shape::output_of;
 use crate::thief::thief;
 use crate::town::{Place, Town, controller_whose_clock_is};
 use crate::truth::{Conditions, Tally, check};
-use crate::users::{EXTENDED, HANGING, User};
+use crate::users::{EXTENDED, HANGING, User, leads_twice};
 
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
@@ -65,7 +65,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     });
     let stage = watch::Sender::new(Stage::Wrong);
     let mut slots = JoinSet::new();
-    let two_lead = seed % 5 == 4;
+    let two_lead = leads_twice(seed);
     for number in 0..REPLICAS {
         let mut part = random.part(100 + number as u64);
         let skew = match seed % 6 == 1 {

@@ -73,6 +73,11 @@ const SOON: i64 = 20;
 /// How near to a full minute nothing is judged by it, in seconds: it is just looked at.
 const NEAR: i64 = 1;
 
+/// Whether two lead all the time, each with a Lease of its own.
+pub(crate) fn leads_twice(seed: u64) -> bool {
+    seed % 5 == 4
+}
+
 impl User {
     pub(crate) fn all(town: &Arc<Town>, random: &Random, seed: u64) -> Vec<Self> {
         let second = match seed % 3 {
@@ -87,9 +92,11 @@ impl User {
             _ => Manner::Dependent { follows: true },
         };
         let third = match seed / 5 % 4 {
-            0 | 1 => Manner::Follower,
             2 => Manner::OfVersions,
-            _ => Manner::OfPods,
+            // Of two that lead all the time one may be behind what the other has recorded of pods: as it sees them they
+            // come to be ready anew.
+            3 if !leads_twice(seed) => Manner::OfPods,
+            _ => Manner::Follower,
         };
         let manners = [Manner::Errand, second, third, fourth];
         let of = |(number, manner)| {

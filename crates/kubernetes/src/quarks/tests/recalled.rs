@@ -16,6 +16,7 @@ use crate::quarks::status;
 use crate::quarks::table::Table;
 
 const AT: &str = "2026-01-01T00:00:00Z";
+const HOURLY: &str = "0 * * * *";
 
 /// One of this uid that follows a ConfigMap, with this record and this status, and `once` in its spec again.
 fn object(uid: &str, record: Option<&Value>, status: &Value) -> DynamicObject {
@@ -28,7 +29,7 @@ fn object(uid: &str, record: Option<&Value>, status: &Value) -> DynamicObject {
             "annotations": annotations,
         },
         "spec": {
-            "trigger": {"strategy": "once"}, "updateOnConfigChange": true,
+            "trigger": {"strategy": "once", "schedule": HOURLY}, "updateOnConfigChange": true,
             "template": {"spec": {"template": {"spec": pod}}},
         },
         "status": status,
@@ -52,15 +53,20 @@ fn digest(table: &mut Table, value: &str, version: u64) -> Value {
     serde_json::to_value(held.1).unwrap()
 }
 
-/// What is triggered next of one whose twelfth run has found `before`, where there is `now`; with what was settled then
-/// as its status, or this one, and the Job of this run.
-fn next(before: &str, now: &str, status: Option<Value>, job: Option<u64>) -> Option<Trigger> {
+/// What is triggered at this hour of one whose twelfth run has found `before`, where there is `now`; with what was
+/// settled then as its status, or this one, and the Job of this run.
+fn next(
+    (before, now): (&str, &str),
+    hour: &str,
+    status: Option<Value>,
+    job: Option<u64>,
+) -> Option<Trigger> {
     let mut table = Table::new(2, b"key");
     let before = digest(&mut table, before, 1);
     digest(&mut table, now, 2);
     let run = json!({"id": 12, "trigger": "config-change", "at": AT});
-    let record =
-        json!({"last": 12, "once": true, "open": [run], "references": {"configmap/m": before}});
+    let since = json!({"of": HOURLY, "since": AT});
+    let record = json!({"last": 12, "once": true, "open": [run], "references": {"configmap/m": before}, "schedule": since});
     let ended = resource(&object("u", Some(&record), &json!({})));
     let run = ended.record.open[0].clone();
     let settled = status::settled(&ended, &run, "a-12", &Outcome::completed(), 0);
@@ -73,7 +79,7 @@ fn next(before: &str, now: &str, status: Option<Value>, job: Option<u64>) -> Opt
         let job: Job = serde_json::from_value(job).unwrap();
         table.learn_job(SeenJob::of(&job).unwrap());
     }
-    let look = table.look(&key, Duration::ZERO, jiff::Timestamp::UNIX_EPOCH).unwrap();
+    let look = table.look(&key, Duration::ZERO, hour.parse().unwrap()).unwrap();
     let actions = decide(&look.state, AT).actions;
     actions.iter().find_map(|action| match action {
         Action::Record { record, .. } => {
@@ -93,13 +99,16 @@ fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
     let anothers = json!({
         "record": json!({"uid": "other", "last": 12, "once": true}).to_string(),
     });
-    for (name, (before, now), status, job, expected) in [
-        ("nothing has changed", ("1", "1"), None, None, None),
-        ("a change", ("1", "2"), None, None, Some(Trigger::ConfigChange)),
-        ("a run has begun since, and has seen it", ("1", "2"), None, Some(13), None),
-        ("nobody said", ("1", "1"), Some(without), None, Some(Trigger::Once)),
-        ("it is of another", ("1", "1"), Some(anothers), None, Some(Trigger::Once)),
+    let soon = "2026-01-01T00:30:00Z";
+    let later = "2026-01-01T01:30:00Z";
+    for (name, held, at, status, job, expected) in [
+        ("nothing has changed", ("1", "1"), soon, None, None, None),
+        ("a change", ("1", "2"), soon, None, None, Some(Trigger::ConfigChange)),
+        ("a time has come", ("1", "1"), later, None, None, Some(Trigger::Schedule)),
+        ("a run has begun since, and has seen both", ("1", "2"), later, None, Some(13), None),
+        ("nobody said", ("1", "1"), soon, Some(without), None, Some(Trigger::Once)),
+        ("it is of another", ("1", "1"), soon, Some(anothers), None, Some(Trigger::Once)),
     ] {
-        assert_eq!(next(before, now, status, job), expected, "{name}");
+        assert_eq!(next(held, at, status, job), expected, "{name}");
     }
 }
