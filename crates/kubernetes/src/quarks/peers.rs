@@ -11,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource as _;
 use kube::api::Api;
 use kube::core::{Selector, SelectorExt as _};
-use kube::runtime::watcher;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
@@ -19,6 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::Controller;
 use super::resource::Resource;
 use super::table::{Key, Table};
+use crate::calls::watching;
 
 /// Which pods are followed, and what they are to come to.
 #[derive(Debug, Clone)]
@@ -251,7 +251,7 @@ impl Controller {
             };
             for namespace in wanted {
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-                let (scope, all) = (Some(Arc::clone(&namespace)), watcher::Config::default());
+                let (scope, all) = (Some(Arc::clone(&namespace)), watching());
                 let task = Arc::clone(&self).follow(super::watch::OfPeers, scope, api, all);
                 // One that was left and is followed again has another by now.
                 if let Some(before) = watched.insert(namespace, tasks.spawn(task)) {

@@ -24,7 +24,7 @@ use super::peers::Peer;
 use super::reference::Kind;
 use super::seen::SeenPod;
 use super::table::{Key, Table, Watched};
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 use crate::names;
 use crate::warnings::Warned;
 
@@ -276,7 +276,7 @@ impl Controller {
     pub(super) fn watch(self: &Arc<Self>, scope: &Scope) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         self.table().watches(scope);
-        let all = || watcher::Config::default().page_size(PAGE);
+        let all = || watching().page_size(PAGE);
         let ours = || all().labels(TRIGGERED);
         for dialect in Dialect::ALL {
             let resources: Api<Document> = match scope {
@@ -395,7 +395,7 @@ impl Controller {
     /// Follows which namespaces are monitored, for as long as it is polled.
     pub(super) async fn follow_namespaces(self: Arc<Self>, selector: String) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let config = watcher::Config::default().labels(&selector);
+        let config = watching().labels(&selector);
         let events = watcher(namespaces, config).backoff(Again::default());
         pin_mut!(events);
         let mut watched: std::collections::HashMap<Arc<str>, JoinSet<()>> = Default::default();

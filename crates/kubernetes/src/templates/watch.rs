@@ -6,13 +6,13 @@ use std::sync::Arc;
 use futures_util::{StreamExt, pin_mut};
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 
 use super::Controller;
 use super::resource::Key;
 use super::seen::SeenInstance;
 use super::table::Scope;
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 
 /// An instance may be as large as anything that etcd takes.
 const PAGE: u32 = 50;
@@ -24,7 +24,7 @@ impl Controller {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };
-        let config = Config { page_size: Some(PAGE), ..Config::default() };
+        let config = watching().page_size(PAGE);
         let events = watcher(api, config).backoff(Again::default());
         pin_mut!(events);
         let mut listed = HashSet::new();

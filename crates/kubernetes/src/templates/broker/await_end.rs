@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures_util::{StreamExt, pin_mut};
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use osb::{Failure, Output, Progress};
 use serde_json::{Value, json};
 use template::ready;
 
 use super::{TemplateBroker, transient};
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 
 /// How long a template's objects may take, unless it says otherwise; and how much later that is noticed here.
 const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -74,7 +74,7 @@ impl TemplateBroker {
     }
 
     async fn ended(&self, of: &Awaited<'_>, progress: &Progress) -> Result<Output, Failure> {
-        let only = Config::default().fields(&format!("metadata.name={}", of.name));
+        let only = watching().fields(&format!("metadata.name={}", of.name));
         let events =
             watcher(self.instances(&self.client, of.namespace), only).backoff(Again::default());
         pin_mut!(events);

@@ -13,12 +13,12 @@ use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
 };
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use osb::Failure;
 use serde_json::{Value, json};
 
 use super::{TemplateBroker, failed, transient};
-use crate::calls::{Again, CallError, call, find};
+use crate::calls::{Again, CallError, call, find, watching};
 use crate::names::MANAGED_BY;
 use crate::templates::names::{GROUP, Kind, VERSION};
 
@@ -183,7 +183,7 @@ impl TemplateBroker {
     /// Removes the claims of namespaces that are gone, for ever, while it leads.
     pub(super) async fn keep_claims(&self, engine: Engine) {
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.client.clone());
-        let events = watcher(namespaces, Config::default()).backoff(Again::default());
+        let events = watcher(namespaces, watching()).backoff(Again::default());
         pin_mut!(events);
         let (mut listed, mut there) = (HashSet::new(), HashSet::new());
         let mut is_first = true;

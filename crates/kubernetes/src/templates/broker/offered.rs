@@ -10,7 +10,7 @@ use futures_util::{StreamExt, pin_mut};
 use kube::Client;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use osb::jobs::contract::Capability;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use super::catalog;
 use super::ids::Ids;
 use super::stock::{Known, Stock};
 use super::strict::StatusCodes;
-use crate::calls::Again;
+use crate::calls::{Again, watching};
 use crate::templates::seen::SeenTemplate;
 
 const PAGE: u32 = 50;
@@ -117,7 +117,7 @@ impl Templates {
 
     async fn follow(self: Arc<Self>, namespace: String) {
         let api: Api<SeenTemplate> = Api::namespaced(self.client.clone(), &namespace);
-        let config = Config { page_size: Some(PAGE), ..Config::default() };
+        let config = watching().page_size(PAGE);
         let events = watcher(api, config).backoff(Again::default());
         pin_mut!(events);
         let (mut listed, mut is_first) = (Vec::new(), true);
