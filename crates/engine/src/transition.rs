@@ -50,7 +50,7 @@ pub(crate) fn create(
     now: Timestamp,
 ) -> Record {
     // Not from one: a tombstone may be gone by now, or not be known of, and names are not to come back.
-    let sequence = tombstone.map_or(now.0, |record| record.sequence).saturating_add(1);
+    let sequence = following(tombstone, now);
     Record {
         key: key.clone(),
         lifecycle: Lifecycle::Creating,
@@ -64,11 +64,17 @@ pub(crate) fn create(
     }
 }
 
+/// The number of an operation after those of a record. Never one that was given before, though the record was restored as
+/// it once was: its runs would have the names of runs that are over.
+fn following(record: Option<&Record>, now: Timestamp) -> u64 {
+    record.map_or(now.0, |record| record.sequence.max(now.0)).saturating_add(1)
+}
+
 /// The record with a further operation in progress. One that is in progress now is halted: it goes
 /// to the past as failed, and its run is ended before the new operation's starts.
 pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Timestamp) -> Record {
     let mut next = record.clone();
-    next.sequence = record.sequence.saturating_add(1);
+    next.sequence = following(Some(record), now);
     let halts = record.is_busy().then(|| Halt {
         run: current_run(&record.operation),
         first: record.operation.attempt == 1

@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::ports::RunFailure;
+use engine::ports::{RunFailure, Store};
 use engine::record::{Key, Lifecycle, Reason};
 use engine::testing::scripted_runner::{Act, fitting_output};
 use osb::{
@@ -101,4 +102,25 @@ async fn an_order_that_is_repeated_is_made_as_it_is_sent_then() {
     let again = serde_json::from_value(json!({"new": true})).unwrap();
     let second = operation(in_context(again).await.unwrap());
     assert_eq!(platform.wait(&second).await.state, OperationState::Succeeded);
+}
+
+/// As after a restore, where the runs that were made since are remembered.
+#[tokio::test(start_paused = true)]
+async fn a_record_as_it_once_was_gives_no_name_again() {
+    let world = World::default();
+    let platform = Platform(world.engine().await);
+    let ordered = operation(platform.provision(json!({})).await.unwrap());
+    platform.wait(&ordered).await;
+    let key = Key::Instance(id("i"));
+    let saved = world.record(&key).await.unwrap();
+    let mut removals = Vec::new();
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let removed = operation(platform.deprovision().await.unwrap());
+        platform.wait(&removed).await;
+        removals.push(removed);
+        let now = world.store.read(&key).await.unwrap().unwrap();
+        world.store.write(Arc::clone(&saved), Some(&now.version)).await.unwrap();
+    }
+    assert_ne!(removals[0], removals[1]);
 }
