@@ -71,7 +71,7 @@ async fn a_run_whose_output_is_refused_keeps_no_other_from_beginning_and_ending(
         let pods = sure(|| pods.list(&all)).await.items;
         let phase = |pod: &Pod| pod.status.as_ref()?.phase.clone();
         let over = pods.iter().filter(|pod| phase(pod).as_deref() == Some("Succeeded")).count();
-        // One of the first, and two of each: a run that was replaced has none, once its Job has gone with it.
+        // One of the first, two of the one and one of the other, whose run that was replaced may have taken its own along.
         (over >= 4 && over == pods.len()).then_some(())
     };
     until("over", over).await;
