@@ -5,6 +5,7 @@ mod calls;
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,9 +28,9 @@ const BROKER: &str = r#"#!/bin/sh
 case $1 in
 catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
     "instances_retrievable":true,"bindings_retrievable":true,
-    "plans":[{"id":"p","name":"small","description":"d"}]}]}' ;;
+    "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}]}' ;;
 bind) echo '{"credentials":{"password":"planted"}}' ;;
-*) echo '{}' ;;
+*) case "$*" in *slow*) sleep 2 ;; esac; echo '{}' ;;
 esac
 "#;
 
@@ -44,13 +45,13 @@ esac
 "#;
 
 /// On a busy machine a run takes longer than the two seconds after which its start is recorded, by one more
-/// write: here no time passes.
-struct Still(Timestamp);
+/// write: here no time passes but what a test lets pass, in milliseconds since 1970.
+struct Still(AtomicU64);
 
 #[async_trait]
 impl Clock for Still {
     fn now(&self) -> Timestamp {
-        self.0
+        Timestamp(self.0.load(Ordering::Relaxed))
     }
 
     async fn sleep(&self, duration: Duration) {
@@ -62,6 +63,7 @@ struct Counted {
     engine: Engine,
     store: Arc<KubernetesStore>,
     calls: Calls,
+    clock: Arc<Still>,
     cluster: Cluster,
 }
 
@@ -92,10 +94,11 @@ impl Counted {
         .unwrap();
         let runner = JobRunner::open(client, jobs).await.unwrap();
         runner.belongs_to(&store);
+        let clock = Arc::new(Still(AtomicU64::new(SystemClock.now().0)));
         let ports = Ports {
             store: Arc::clone(&store) as _,
             runner: Arc::new(runner),
-            clock: Arc::new(Still(SystemClock.now())),
+            clock: Arc::clone(&clock) as _,
             observer: Arc::new(()),
         };
         let engine =
@@ -108,7 +111,7 @@ impl Counted {
                 told.heard_of(&key, busy);
             }
         });
-        Self { engine, store, calls, cluster }
+        Self { engine, store, calls, clock, cluster }
     }
 
     /// What was called since, in the order of names: calls that go at once come in any order.
@@ -223,11 +226,37 @@ async fn calls_are_as_promised() {
     let unbind = UnbindRequest { service_id: service_id.clone(), plan_id: plan_id.clone() };
     let begun = engine.unbind(&call(), &instance, &binding, unbind).await.unwrap();
     settled_binding(engine, &instance, &binding, &token(begun)).await;
-    counted.spent().await;
+    assert_eq!(
+        counted.spent().await,
+        [
+            "DELETE jobs",
+            "DELETE secrets",
+            "GET servicebindings",
+            "GET serviceinstances",
+            "GET serviceinstances",
+            "PATCH servicebindings/status",
+            "PATCH servicebindings/status",
+            "POST jobs",
+            "POST secrets",
+        ],
+        "unbind"
+    );
     let request = DeprovisionRequest { service_id, plan_id };
     let begun = engine.deprovision(&call(), &instance, request).await.unwrap();
     settled(engine, &instance, &token(begun)).await;
-    counted.spent().await;
+    assert_eq!(
+        counted.spent().await,
+        [
+            "DELETE jobs",
+            "GET servicebindings",
+            "GET servicebindings",
+            "GET serviceinstances",
+            "PATCH serviceinstances/status",
+            "PATCH serviceinstances/status",
+            "POST jobs",
+        ],
+        "deprovision: it looks for bindings before it is recorded, and after"
+    );
 
     // Nothing is settled at the cost of calls.
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -255,6 +284,31 @@ async fn a_file_of_parameters_costs_a_secret_more() {
             "POST serviceinstances",
         ],
         "provision: five writes until it is seen, two to clean up, no read"
+    );
+    drop(counted.store);
+    counted.cluster.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_lasts_for_more_than_two_seconds_costs_a_write_more() {
+    let counted = Counted::new(BROKER).await;
+    counted.spent().await;
+    let instance = InstanceId::new("i").unwrap();
+    let request = ProvisionRequest { plan_id: PlanId::new("slow").unwrap(), ..request() };
+    let begun = counted.engine.provision(&call(), &instance, request).await.unwrap();
+    counted.clock.0.fetch_add(3000, Ordering::Relaxed);
+    settled(&counted.engine, &instance, &token(begun)).await;
+    assert_eq!(
+        counted.spent().await,
+        [
+            "DELETE jobs",
+            "PATCH serviceinstances/status",
+            "PATCH serviceinstances/status",
+            "POST jobs",
+            "POST secrets",
+            "POST serviceinstances",
+        ],
+        "provision: five writes until it is seen, one to clean up, no read"
     );
     drop(counted.store);
     counted.cluster.remove().await;

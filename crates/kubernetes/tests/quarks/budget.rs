@@ -78,6 +78,22 @@ async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing
             assert_eq!(calls.take(), expected);
         }
     }
+    // Again, with other output: the most that a run with one output costs.
+    let other = &pod(r#"sleep 2; echo '{"k": "w"}' > /mnt/quarks/o.json"#);
+    let other = json!({"spec": {"template": super::harness::spec("once", other)["template"]}});
+    town.patch("second", other).await;
+    calls.take();
+    town.trigger("second", "now").await;
+    let expected = [
+        "PATCH quarksjobs/status",
+        "PATCH quarksjobs",
+        "POST jobs",
+        "PATCH pods",
+        "PUT secrets",
+        "PATCH quarksjobs/status",
+        "DELETE jobs",
+    ];
+    assert_eq!(cost(&town, &calls, "second", 2).await, expected);
 }
 
 /// What a run of this costs that begins by itself, in the order of its calls.

@@ -340,6 +340,25 @@ fn a_rolling_upgrade_loses_nothing_and_fails_no_request() {
     assert!(provisions.iter().all(|(_, entry)| entry.begun.len() == 1), "{provisions:?}");
 }
 
+#[test]
+fn the_loss_of_who_leads_costs_the_time_of_its_lease_and_no_more() {
+    let (plane, runtime) = (plane(), runtime());
+    let town = Town::new(&plane, &runtime, "lost", Duration::from_millis(50));
+    let kubeconfig = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let mut first = Served::start(&mut town.command(&kubeconfig)).unwrap();
+    order::ready(&first);
+    let second = Served::start(&mut town.command(&kubeconfig)).unwrap();
+    order::ready(&second);
+    assert_eq!(order::provisioned(&second, "before", &order::body("p"))["state"], "succeeded");
+    first.kill();
+    let lost = Instant::now();
+    assert_eq!(order::provisioned(&second, "after", &order::body("p"))["state"], "succeeded");
+    let lasted = lost.elapsed();
+    println!("it took {lasted:?}, where a Lease is for 15 s");
+    // Its holder may just have renewed it; others look every two seconds.
+    assert!(lasted < Duration::from_secs(25), "it took {lasted:?}");
+}
+
 /// Than a Lease, a call and a run may last; `MANCIPLE_OUTAGE=60` keeps it away for so many seconds.
 #[test]
 fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_replicas_anything() {
