@@ -9,6 +9,8 @@ pub const LOST: &str = "Lost";
 
 /// After so many times what a change has to be quiet for, it counts though more come.
 const SETTLES: u32 = 10;
+/// So many runs that are over may wait to be kept before others wait for them, too: each stands in the record.
+const BEHIND: usize = 3;
 
 /// One thing to do: one call, but for outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +62,17 @@ pub struct Decision {
 pub fn decide(state: &State, now: &str) -> Decision {
     let mut decision = Decision::default();
     let open = open(state);
+    // One at a time, the oldest first: what is kept last is what is there, and another failure may keep one waiting.
+    let mut keeps = false;
     for run in &open {
         decision.actions.extend(match state.runs.get(&run.id) {
             None => Some(Action::Start(run.clone())),
             Some(Work::Going) => None,
-            Some(Work::Ended | Work::Unkept) => Some(Action::Keep(run.clone())),
+            Some(Work::Ended | Work::Unkept) if keeps => None,
+            Some(Work::Ended | Work::Unkept) => {
+                keeps = true;
+                Some(Action::Keep(run.clone()))
+            }
             Some(Work::Kept(outcome)) => Some(Action::Settle(run.clone(), outcome.clone())),
             Some(Work::Gone) => {
                 let why = "its Job was deleted by somebody else before it ended";
@@ -203,6 +211,10 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
             into.actions.push(Action::Record { record, strategy, passed_over });
             return;
         }
+        (Concurrency::Allow, false) if is_behind(state, open) => {
+            into.wait = Some(Wait::Run);
+            return;
+        }
         (Concurrency::Queue, false) => {
             into.wait = Some(Wait::Run);
             return;
@@ -234,6 +246,12 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
     open.push(Run { id: last, trigger, at: now.to_owned(), inputs, pod });
     let record = record(state, open, last, Some(trigger), now);
     into.actions.push(Action::Record { record, strategy, passed_over: None });
+}
+
+/// Whether so many runs are over and not kept that another has to wait.
+fn is_behind(state: &State, open: &[Run]) -> bool {
+    let is_over = |run: &&Run| matches!(state.runs.get(&run.id), Some(Work::Ended | Work::Unkept));
+    open.iter().filter(is_over).count() >= BEHIND
 }
 
 /// What the spec says with the next write: somebody who says `once` again, of one that has run, finds it done.

@@ -77,7 +77,7 @@ impl Trigger {
 /// What happens to a trigger while a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Concurrency {
-    /// Another run, beside it.
+    /// Another run, beside it; after it, where some are over that cannot be kept.
     #[default]
     Allow,
     /// Nothing: the trigger is passed over. A change of configuration is no word that was said, but a difference that
@@ -170,7 +170,7 @@ pub enum Work {
     Going,
     /// It is over; what it left is not kept yet.
     Ended,
-    /// The same, and it could not be kept when that was tried last.
+    /// The same, and for a while it has not been let in.
     Unkept,
     /// What it left is kept, or will never be.
     Kept(Outcome),

@@ -166,6 +166,50 @@ fn what_cannot_be_kept_is_tried_again_and_takes_no_place_from_another_run() {
 }
 
 #[test]
+fn what_runs_have_left_is_kept_in_the_order_in_which_they_were_recorded() {
+    let outcome = Outcome::completed();
+    let (second, third) = (|| run(2, Trigger::Now), || run(3, Trigger::Now));
+    let kept = || Work::Kept(outcome.clone());
+    let settled = |run| Action::Settle(run, outcome.clone());
+    for (name, works, expected) in [
+        ("both are over", [Work::Ended, Work::Ended], vec![Action::Keep(second())]),
+        ("the older is not let in", [Work::Unkept, Work::Ended], vec![Action::Keep(second())]),
+        ("the older goes on", [Work::Going, Work::Ended], vec![Action::Keep(third())]),
+        ("it is kept", [kept(), Work::Ended], vec![settled(second()), Action::Keep(third())]),
+        (
+            "the newer was over first",
+            [Work::Ended, kept()],
+            vec![Action::Keep(second()), settled(third())],
+        ),
+    ] {
+        let mut state = busy(Strategy::Manual, Concurrency::Allow);
+        state.record = Record { last: 3, open: vec![second(), third()], ..Record::default() };
+        state.runs = [2, 3].into_iter().zip(works).collect();
+        assert_eq!(decide(&state, NOW).actions, expected, "{name}");
+    }
+}
+
+#[test]
+fn where_some_cannot_be_kept_another_waits_though_runs_may_be_beside_each_other() {
+    use Work::{Ended, Going, Unkept};
+    for (name, works, waits) in [
+        ("they go on", vec![Going, Going, Going, Going], false),
+        ("two are over", vec![Unkept, Ended, Going, Going], false),
+        ("three are over", vec![Unkept, Ended, Ended], true),
+        ("three are over, and nobody has said why yet", vec![Ended, Ended, Going, Ended], true),
+    ] {
+        let mut state = busy(Strategy::Now, Concurrency::Allow);
+        let ids = 2..2 + u64::try_from(works.len()).unwrap();
+        let open: Vec<Run> = ids.clone().map(|id| run(id, Trigger::Now)).collect();
+        state.record = Record { last: ids.end - 1, open, ..Record::default() };
+        state.runs = ids.zip(works).collect();
+        let Decision { actions, wait } = decide(&state, NOW);
+        let begins = actions.iter().any(|action| matches!(action, Action::Record { .. }));
+        assert_eq!((begins, wait), (!waits, waits.then_some(Wait::Run)), "{name}");
+    }
+}
+
+#[test]
 fn completed_is_taken_back_before_the_trigger_is_consumed() {
     let state = State { strategy: Strategy::Now, completed: true, ..State::default() };
     let first = recorded(1, vec![run(1, Trigger::Now)], Strategy::Manual);
