@@ -1,6 +1,8 @@
 //! What we have done, as far as it is known before anybody is told of it: plain state. Each is noted of the one that it was
 //! done for, and not of another of its name: while a call was on its way that one may have been deleted, and made anew.
 
+use std::time::Instant;
+
 use engine::trigger::Outcome;
 
 use super::resource::Resource;
@@ -39,10 +41,17 @@ impl Table {
         self.change_own(of, |entry| drop(entry.kept.insert(run, outcome)));
     }
 
-    /// The API server does not let what a run has left be kept.
-    pub(super) fn not_kept(&mut self, of: &Resource, run: u64) {
+    /// What a run has left was not let in now.
+    pub(super) fn not_let_in(&mut self, of: &Resource, run: u64, now: Instant) {
         self.change_own(of, |entry| {
-            entry.unkept.insert(run);
+            entry.unkept.entry(run).or_insert(now);
+        });
+    }
+
+    /// What a run has left may be let in: what failed is another thing, and may go better at once.
+    pub(super) fn may_be_let_in(&mut self, of: &Resource, run: u64) {
+        self.change_own(of, |entry| {
+            entry.unkept.remove(&run);
         });
     }
 
@@ -80,12 +89,16 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use engine::trigger::Work;
     use k8s_openapi::api::batch::v1::Job;
     use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
     use super::super::dialect::Dialect;
     use super::super::retention::Disposal;
+    use super::super::seen::JobEnd;
     use super::super::tests::{self, pod};
     use super::*;
 
@@ -128,6 +141,32 @@ mod tests {
                 table.was_recorded_here(&first, 1),
             ];
             assert_eq!(noted, [is_noted; 5], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_let_in_for_a_while_gives_its_place_to_another() {
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        for (name, refused, fails_else, expected) in [
+            ("never tried", None, false, Work::Ended),
+            ("just now", ago(1), false, Work::Ended),
+            ("for a while", ago(31), false, Work::Unkept),
+            ("and then it failed in another way", ago(31), true, Work::Ended),
+        ] {
+            let mut table = Table::new(2, b"key");
+            let (first, mut job) = (resource("u", 1, &json!([])), job("u", "j"));
+            job.end = Some(JobEnd::Complete);
+            table.learn(resource("u", 1, &json!([])));
+            table.learn_job(job);
+            for at in refused.into_iter().chain(refused.map(|_| Instant::now())) {
+                table.not_let_in(&first, 1, at);
+            }
+            if fails_else {
+                table.may_be_let_in(&first, 1);
+            }
+            let look = table.look(&first.key(), Duration::ZERO, now).unwrap();
+            assert_eq!(look.state.runs[&1], expected, "{name}");
         }
     }
 

@@ -16,6 +16,10 @@ use super::table::{Key, Table};
 use super::{ending, inputs};
 use crate::deep::TOO_DEEP;
 
+/// How long what a run has left is not let in before another may take the run's place: a right that is about to be
+/// given, or a webhook that is, is no reason to lose it.
+const REFUSED: Duration = Duration::from_secs(30);
+
 /// Everything that is decided by, and what may be said beside it.
 pub(super) struct Look {
     pub(super) state: State,
@@ -96,10 +100,14 @@ impl Table {
         let entry = self.entries.get(key)?;
         let resource = Arc::clone(entry.resource.as_ref()?);
         let Found { references, versions, missing } = self.find(&resource);
+        let now = Instant::now();
+        let is_refused = |run: &u64| {
+            entry.unkept.get(run).is_some_and(|since| now.duration_since(*since) > REFUSED)
+        };
         let work = |job: &SeenJob| match self.awaited(&resource, job, at) {
             Some(_) => Work::Going,
             None => match self.work(job) {
-                Work::Ended if entry.unkept.contains(&job.run) => Work::Unkept,
+                Work::Ended if is_refused(&job.run) => Work::Unkept,
                 work => work,
             },
         };
@@ -127,7 +135,6 @@ impl Table {
             (record.references, record.schedule) = (None, None);
         }
         let entry = self.entries.get_mut(key)?;
-        let now = Instant::now();
         let since = match &entry.references {
             Some((known, since)) if *known == references => *since,
             _ => {

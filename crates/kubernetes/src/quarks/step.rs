@@ -1,7 +1,7 @@
 //! One look at a QuarksJob, and what is to be done: thin, for what is decided is decided elsewhere.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait, decide};
 use jiff::Timestamp;
@@ -279,10 +279,10 @@ impl Controller {
                 let kept = self.keep(resource, &job).await;
                 match &kept {
                     Ok(outcome) => self.table().kept(resource, run.id, outcome.clone()),
-                    Err(CallError::Forbidden(_) | CallError::Refused(_)) => {
-                        self.table().not_kept(resource, run.id);
+                    Err(CallError::Forbidden(_)) => {
+                        self.table().not_let_in(resource, run.id, Instant::now());
                     }
-                    Err(_) => {}
+                    Err(_) => self.table().may_be_let_in(resource, run.id),
                 }
                 kept.map(drop)
             }

@@ -85,8 +85,8 @@ pub(super) struct Entry {
     pub(super) gone: BTreeSet<u64>,
     /// Runs whose output is kept.
     pub(super) kept: BTreeMap<u64, Outcome>,
-    /// Runs whose output could not be kept when that was tried last.
-    pub(super) unkept: BTreeSet<u64>,
+    /// Runs whose output was not let in when that was tried last, and since when.
+    pub(super) unkept: BTreeMap<u64, Instant>,
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
     pub(super) warnings: BTreeMap<u64, (String, String)>,
     /// Whether it is known what the original operator has left of it.
@@ -217,7 +217,7 @@ impl Table {
         let over = |id: &u64| resource.is_over(*id);
         entry.gone.retain(|id| !over(id));
         entry.kept.retain(|id, _| !over(id));
-        entry.unkept.retain(|id| !over(id));
+        entry.unkept.retain(|id, _| !over(id));
         entry.recorded.retain(|id| !over(id));
         entry.warnings.retain(|id, _| !over(id));
         // For as long as the history has it: it would grow for ever.

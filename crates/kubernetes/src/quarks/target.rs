@@ -44,7 +44,11 @@ impl Controller {
                 }
                 Step::Take(_) if takes => {
                     let why = "is deleted, and does not go: has it finalizers?";
-                    return Err(CallError::Refused(format!("{}/{name} {why}", wanted.kind.word())));
+                    // As where it is not let in: that may last.
+                    return Err(CallError::Forbidden(format!(
+                        "{}/{name} {why}",
+                        wanted.kind.word()
+                    )));
                 }
                 Step::Take(left) => {
                     // Or it is this one that is gone, and that of the one after it.
