@@ -158,13 +158,6 @@ impl Resource {
             false => Arc::clone(&makes),
         };
         let times = Times::of(&spec["trigger"]);
-        // As long as nobody has changed it, its schedule is as old as itself.
-        if let (Some(times), Some(1), None, Some(created)) =
-            (&times, metadata.generation, &record.schedule, &metadata.creation_timestamp)
-        {
-            let (of, since) = (times.of.to_string(), created.0.to_string());
-            record.schedule = Some(Passed { of, since });
-        }
         let of_pod = references(dialect.pod_spec(spec)).into_iter();
         let mut status: Status =
             serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
@@ -172,6 +165,15 @@ impl Resource {
         status.waits = waits(&object.data["status"]);
         status.succeeded = Said::of(&object.data["status"], SUCCEEDED);
         status.waiting = Said::of(&object.data["status"], WAITING);
+        // As long as nobody has changed it, its schedule is as old as itself. Of one that has run, whose record
+        // somebody has removed, times are behind it.
+        let has_run = record.last > 0 || !status.history.is_empty();
+        if let (Some(times), Some(1), None, Some(created), false) =
+            (&times, metadata.generation, &record.schedule, &metadata.creation_timestamp, has_run)
+        {
+            let (of, since) = (times.of.to_string(), created.0.to_string());
+            record.schedule = Some(Passed { of, since });
+        }
         // It writes one of these before it makes a Job.
         let has = |name: &str| object.data["status"].get(name).is_some();
         let was_anothers = dialect == Dialect::QuarksJob

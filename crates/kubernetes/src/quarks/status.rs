@@ -113,9 +113,10 @@ pub(super) fn settled(
 }
 
 /// What is recorded, for where somebody removes that: `kubectl replace` does. Without the pods that are followed: of many
-/// there is no room for it twice.
+/// there is no room for it twice; and without the schedule: one that is put back may have been away for long, and its
+/// times count from when it is first seen.
 fn recalled(resource: &Resource, settled: &Run) -> Option<String> {
-    let mut record = Record { pods: None, ..resource.record.clone() };
+    let mut record = Record { pods: None, schedule: None, ..resource.record.clone() };
     record.open.retain(|run| run.id != settled.id && resource.is_open(run.id));
     serde_json::to_string(&Written { uid: Some(resource.uid.to_string()), record }).ok()
 }

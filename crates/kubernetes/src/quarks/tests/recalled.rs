@@ -26,6 +26,7 @@ fn object(uid: &str, record: Option<&Value>, status: &Value) -> DynamicObject {
         "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
         "metadata": {
             "name": "a", "namespace": "n", "uid": uid, "resourceVersion": "9",
+            "generation": 1, "creationTimestamp": AT,
             "annotations": annotations,
         },
         "spec": {
@@ -104,7 +105,7 @@ fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
     for (name, held, at, status, job, expected) in [
         ("nothing has changed", ("1", "1"), soon, None, None, None),
         ("a change", ("1", "2"), soon, None, None, Some(Trigger::ConfigChange)),
-        ("a time has come", ("1", "1"), later, None, None, Some(Trigger::Schedule)),
+        ("times count from now", ("1", "1"), later, None, None, None),
         ("a run has begun since, and has seen both", ("1", "2"), later, None, Some(13), None),
         ("nobody said", ("1", "1"), soon, Some(without), None, Some(Trigger::Once)),
         ("it is of another", ("1", "1"), soon, Some(anothers), None, Some(Trigger::Once)),
