@@ -15,6 +15,10 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The longest such pause.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// How a look ended: when to look again though nothing happens, or that it failed; then it is after a pause, and after
+/// so long at the latest.
+pub(crate) type Looked = Result<Option<Duration>, Option<Duration>>;
+
 /// A queue of those who may have something to do.
 pub(crate) struct Queue<K> {
     turns: Mutex<Turns<K>>,
@@ -96,8 +100,8 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// It was looked at: `Ok` with when to look again though nothing happens, or it failed.
-    pub(crate) fn done(&self, key: K, looked: Result<Option<Duration>, ()>) {
+    /// It was looked at.
+    pub(crate) fn done(&self, key: K, looked: Looked) {
         let mut turns = self.lock();
         let turn = turns.of.entry(key.clone()).or_default();
         turn.busy = false;
@@ -106,9 +110,10 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         let pause = match looked {
             _ if again => Some(Duration::ZERO),
             Ok(pause) => pause,
-            Err(()) => Some(
-                AGAIN.saturating_mul(1 << turn.failures.min(10).saturating_sub(1)).min(LONGEST),
-            ),
+            Err(latest) => {
+                let pause = AGAIN.saturating_mul(1 << turn.failures.min(10).saturating_sub(1));
+                latest.into_iter().chain([pause, LONGEST]).min()
+            }
         };
         match pause {
             Some(pause) => {
@@ -129,7 +134,7 @@ pub(crate) async fn take_turns<K, F>(
     step: impl Fn(K) -> F,
 ) where
     K: Clone + Ord + Hash + Send + 'static,
-    F: Future<Output = Result<Option<Duration>, ()>> + Send + 'static,
+    F: Future<Output = Looked> + Send + 'static,
 {
     let workers = Arc::new(Semaphore::new(workers.max(1)));
     let mut steps = JoinSet::new();
@@ -145,7 +150,7 @@ pub(crate) async fn take_turns<K, F>(
         let step = AssertUnwindSafe(step(key.clone())).catch_unwind();
         let queue = Arc::clone(&queue);
         steps.spawn(async move {
-            queue.done(key, step.await.unwrap_or(Err(())));
+            queue.done(key, step.await.unwrap_or(Err(None)));
             drop(permit);
         });
     }
@@ -163,5 +168,33 @@ impl<K: Clone + Ord + Hash> Turns<K> {
             self.due.remove(&(before, key.clone()));
         }
         self.due.insert((at, key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_failed_waits_longer_each_time_but_for_no_longer_than_it_may() {
+        let queue = Queue::default();
+        let seconds = Duration::from_secs;
+        for (failures, latest, expected) in [
+            (0, None, AGAIN),
+            (3, None, AGAIN * 8),
+            (9, None, LONGEST),
+            (9, Some(seconds(10)), seconds(10)),
+            (0, Some(seconds(10)), AGAIN),
+        ] {
+            queue.lock().of.insert("a", Turn { busy: true, failures, ..Turn::default() });
+            let before = Instant::now();
+            queue.done("a", Err(latest));
+            let mut turns = queue.lock();
+            let (due, _) = turns.due.pop_first().unwrap();
+            turns.of.clear();
+            let pause = due.duration_since(before);
+            let is_as_expected = pause >= expected && pause < expected + seconds(1);
+            assert!(is_as_expected, "{failures} failures, {latest:?}: {pause:?}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use super::table::Key;
 use super::trouble::Trouble;
 use super::{Controller, lint, naming, status};
 use crate::calls::{CallError, call, find};
+use crate::queue::Looked;
 use crate::resources::time;
 
 /// How many looks follow one another at once; what is left then waits for the next turn.
@@ -26,8 +27,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
-    /// nothing happens; `Err`: when it may go better.
-    pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
+    /// nothing happens; `Err`: when it may go better, and after so long at the latest.
+    pub(super) async fn step(&self, key: &Key) -> Looked {
         let mut undone = Vec::new();
         for _ in 0..LOOKS {
             // Another may lead by now.
@@ -39,8 +40,9 @@ impl Controller {
                 Err(error) => Err(error),
             };
             let Some((resource, look, decision)) = self.look(key) else { return Ok(None) };
+            let latest = self.latest(&look, decision.wait.as_ref());
             if let Err(error) = cleared {
-                return self.failed(key, &resource, error).await;
+                return self.failed(key, &resource, latest, error).await;
             }
             if decision.actions.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
@@ -51,7 +53,7 @@ impl Controller {
                 Err(error) => Some(error),
             };
             return match error {
-                Some(error) => self.stuck(key, &resource, error).await,
+                Some(error) => self.stuck(key, &resource, latest, error).await,
                 None => Ok(Some(Duration::ZERO)),
             };
         }
@@ -147,22 +149,16 @@ impl Controller {
     }
 
     /// Nothing to do: says what a trigger waits for, if that is new.
-    async fn idle(
-        &self,
-        key: &Key,
-        resource: &Resource,
-        look: Look,
-        wait: Option<Wait>,
-    ) -> Result<Option<Duration>, ()> {
+    async fn idle(&self, key: &Key, resource: &Resource, look: Look, wait: Option<Wait>) -> Looked {
+        let latest = self.latest(&look, wait.as_ref());
         if let Err(error) = self.look_after(key, resource).await {
-            return self.failed(key, resource, error).await;
+            return self.failed(key, resource, latest, error).await;
         }
         let left = self.remove_left(key, resource).await;
         let overdue = self.remind(key).await;
-        let settles = (wait == Some(Wait::Changes)).then_some(self.settings.settle);
         let Trouble { words, again } = self.table().trouble_of(key, timestamp(self.now()));
-        let times = look.next.into_iter().chain(again).map(|time| self.until(time));
-        let again = settles.into_iter().chain(left).chain(overdue).chain(times).min();
+        let again = again.map(|time| self.until(time));
+        let again = latest.into_iter().chain(left).chain(overdue).chain(again).min();
         let trouble = || look.fault.into_iter().chain(words);
         let words: Vec<String> = match wait {
             Some(Wait::References(missing)) => vec![format!("it waits for {}", missing.join(", "))],
@@ -181,10 +177,16 @@ impl Controller {
             Ok(()) => Ok(again),
             // Somebody else wrote: what it waits for is said of what it is now.
             Err(CallError::Conflict) => {
-                self.refresh(key).await.map(|()| Some(Duration::ZERO)).map_err(drop)
+                self.refresh(key).await.map(|()| Some(Duration::ZERO)).map_err(|_| None)
             }
-            Err(_) => Err(()),
+            Err(_) => Err(None),
         }
+    }
+
+    /// After how long it has to be looked at again, whatever cannot be done: a time comes, or changes have settled.
+    fn latest(&self, look: &Look, wait: Option<&Wait>) -> Option<Duration> {
+        let settles = (wait == Some(&Wait::Changes)).then_some(self.settings.settle);
+        settles.into_iter().chain(look.next.map(|time| self.until(time))).min()
     }
 
     /// What there is to do cannot be done now. What goes on is looked after meanwhile.
@@ -192,13 +194,15 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
+        latest: Option<Duration>,
         error: CallError,
-    ) -> Result<Option<Duration>, ()> {
+    ) -> Looked {
         let looked_after = self.look_after(key, resource).await;
-        // It is looked at again before any of that is due.
+        // For the rest of that it is looked at again soon enough.
         self.remove_left(key, resource).await;
         self.remind(key).await;
-        self.failed(key, resource, looked_after.err().unwrap_or(error)).await
+        let error = looked_after.err().unwrap_or(error);
+        self.failed(key, resource, latest, error).await
     }
 
     /// How long it is until then, in pieces: clocks are put right.
@@ -214,8 +218,9 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
+        latest: Option<Duration>,
         error: CallError,
-    ) -> Result<Option<Duration>, ()> {
+    ) -> Looked {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
@@ -231,7 +236,7 @@ impl Controller {
                 let _ = self.tell(key, resource, Some(&words)).await;
             }
         }
-        Err(())
+        Err(latest)
     }
 
     async fn tell(

@@ -252,7 +252,7 @@ impl Controller {
         let leads = || self.leads();
         let step = |key| {
             let controller = Arc::clone(&self);
-            async move { controller.step(&key).await }
+            async move { controller.step(&key).await.map_err(|()| None) }
         };
         take_turns(queue, workers, leads, step).await;
     }
