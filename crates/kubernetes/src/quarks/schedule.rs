@@ -124,6 +124,10 @@ fn as_a_cron_job((place, field): (usize, &str)) -> Result<String, String> {
         Ok(match (all, item.split_once('/')) {
             (Some(_), Some(("*", "1"))) => "*".to_owned(),
             (Some(all), Some(("*", step))) => format!("{all}/{step}"),
+            // The week of a CronJob ends on Saturday, that of the library on Sunday.
+            (Some(_), Some((from, step))) if place == 4 && !from.contains('-') => {
+                format!("{from}-6/{step}")
+            }
             _ => item,
         })
     });
@@ -176,6 +180,11 @@ mod tests {
             ("0 0 */2 * MON", "", "2026-03-29T00:00:00Z"),
             ("0 0 */2 * *", "", "2026-03-29T00:00:00Z"),
             ("0 0 31 * */2", "", "2026-03-29T00:00:00Z"),
+            ("0 0 * * 1/2", "", "2026-03-30T00:00:00Z"),
+            ("0 0 * * MON/3", "", "2026-03-30T00:00:00Z"),
+            ("0 0 * * 6/1", "", "2026-04-04T00:00:00Z"),
+            ("0 0 * * 5/2,WED", "", "2026-04-01T00:00:00Z"),
+            ("0 0 * * 1-5/2", "", "2026-03-30T00:00:00Z"),
             // Any day is no day that is said.
             ("0 0 */1 * MON", "", "2026-03-30T00:00:00Z"),
             ("0 0 *,29 * MON", "", "2026-03-30T00:00:00Z"),
