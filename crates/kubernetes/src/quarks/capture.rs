@@ -156,8 +156,8 @@ impl Capture<'_> {
             container["command"] = Value::Array(command);
             let env = list(container, "env");
             env.extend(self.env(parts, [outputs(&name, files)]));
-            list(container, "volumeMounts")
-                .extend(parts.mounts_apart(&sanitize(&format!("agent-{name}"))));
+            let own = sanitize(&format!("manciple-agent-{name}"));
+            list(container, "volumeMounts").extend(parts.mounts_apart(&own));
         }
     }
 

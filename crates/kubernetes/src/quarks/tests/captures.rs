@@ -86,12 +86,12 @@ fn no_wrapped_container_can_write_where_another_executes() {
     let copied = json!({"name": "manciple", "mountPath": "/manciple", "readOnly": true});
     let unpacked = |volume: &str| json!({"name": volume, "mountPath": "/manciple"});
     let by_config_map = packed(b"\x7FELF");
-    let (shared, own) = (vec!["manciple"], vec!["agent-c", "agent-d"]);
+    let (shared, own) = (vec!["manciple"], vec!["manciple-agent-c", "manciple-agent-d"]);
     for (name, delivery, container, mount, volumes) in [
         ("it is copied before", &Delivery::from("image"), "c", &copied, &shared),
         ("it is copied before", &Delivery::from("image"), "d", &copied, &shared),
-        ("it unpacks itself", &by_config_map, "c", &unpacked("agent-c"), &own),
-        ("it unpacks itself", &by_config_map, "d", &unpacked("agent-d"), &own),
+        ("it unpacks itself", &by_config_map, "c", &unpacked("manciple-agent-c"), &own),
+        ("it unpacks itself", &by_config_map, "d", &unpacked("manciple-agent-d"), &own),
     ] {
         let (mounted, there) = place_of_agent(delivery, container);
         assert_eq!(mounted, *mount, "{name}, {container}");
