@@ -62,6 +62,8 @@ impl Table {
 
     /// A Job is there no more, or is not as it was seen.
     pub(super) fn forget_left(&mut self, job: &str) {
+        // Those that wait for us are noted as strays.
+        self.pods.remove(job);
         self.left.retain(|_, jobs| {
             jobs.remove(job);
             !jobs.is_empty()

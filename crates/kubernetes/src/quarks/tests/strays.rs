@@ -104,6 +104,17 @@ fn whose_job_somebody_took_away_is_one_as_soon_as_it_waits_until_it_is_told() {
 }
 
 #[test]
+fn of_a_job_that_went_before_it_was_known_whose_it_is_nothing_stays() {
+    let [works, waits, _] = stages();
+    for (pod, left) in [(works, 0), (waits, 1)] {
+        let mut table = Table::new(2, b"key");
+        table.learn_pod(pod);
+        table.forget_left("j");
+        assert_eq!((table.with_pods(), strays(&table)), (0, left));
+    }
+}
+
+#[test]
 fn whose_run_is_over_is_one_though_its_job_stays() {
     let [works, waits, _] = stages();
     for first in [true, false] {
