@@ -39,11 +39,13 @@ pub fn read(directory: &Path) -> io::Result<KeyFiles> {
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }
-        let Some(value) = files::read(&entry.path(), MAX_FILE_BYTES + 1)? else { continue };
+        let read = files::read(&entry.path(), MAX_FILE_BYTES + 1);
         if name.as_encoded_bytes().starts_with(b".") {
-            keys.values.push(value);
+            // Of an editor, or of somebody else: the broker may not be able to read it either.
+            keys.values.extend(read.ok().flatten());
             continue;
         }
+        let Some(value) = read? else { continue };
         let variable = match name.to_str() {
             _ if value.len() > MAX_FILE_BYTES => Err("it is over 1 MiB"),
             Some(key) => variable(key, &value),

@@ -153,10 +153,9 @@ fn halt_first(state: &State<'_>, now: Timestamp) -> Option<Step> {
     let halt = state.record.operation.halts.as_ref()?;
     match &state.halted {
         Some(RunState::Running { .. }) => Some(Step::Cancel(halt.run.clone())),
-        Some(RunState::Finished(result)) => {
+        Some(RunState::Finished(result)) if !halt.kept => {
             let left = result.as_ref().map_or_else(|failed| &failed.state, |output| &output.state);
-            let is_new = left.is_some() && *left != state.record.made.state;
-            is_new.then(|| write(transition::left(state.record, left.as_ref(), now), vec![]))
+            Some(write(transition::halted(state.record, left.as_ref()?, now), vec![]))
         }
         Some(RunState::Absent) if halt.first && matches!(state.run, RunState::Absent) => {
             let output = Output::default();

@@ -372,7 +372,7 @@ async fn write(
     let mut written = shared.store.write(Arc::clone(&next), Some(&stored.version)).await;
     if let Err(StoreError::TooLarge(why)) = &written {
         // What was there before was kept: that it failed can be.
-        next = Arc::new(too_large(&stored.record, why, next.updated_at));
+        next = Arc::new(smaller(&stored.record, &next, why));
         written = shared.store.write(Arc::clone(&next), Some(&stored.version)).await;
     }
     match written {
@@ -402,6 +402,19 @@ async fn write(
         failpoint::hit("after-release").await;
     }
     Ok(Next::Look)
+}
+
+/// What is kept where the store does not keep `next`: the same, without what a run has left that came to nothing, or that
+/// the result is too large.
+fn smaller(before: &Record, next: &Record, why: &str) -> Record {
+    let made = matches!(next.operation.phase, Phase::Succeeded | Phase::External { .. });
+    if made || next.made.state == before.made.state {
+        return too_large(before, why, next.updated_at);
+    }
+    tracing::warn!(record = %before.key, why, "what a run has left is too large to be kept");
+    let mut smaller = next.clone();
+    smaller.made.state.clone_from(&before.made.state);
+    smaller
 }
 
 /// The outcome of an operation whose result the store does not keep.

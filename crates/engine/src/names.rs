@@ -1,7 +1,7 @@
-//! Deterministic names.
+//! Names that derive from what is recorded.
 //!
 //! Every external effect has a name derived from what asked for it, so that doing it twice is doing
-//! it once: two replicas that decide the same operation give it the same id, and one that starts a
+//! it once: of two replicas that record an operation one has its way, and whoever starts a
 //! run again after a crash meets the run that is already there.
 
 use std::fmt;

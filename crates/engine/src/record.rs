@@ -97,8 +97,8 @@ pub struct Record {
     /// Ended operations before [`Self::operation`], oldest first, at most [`PAST_OPERATIONS`].
     #[serde(default)]
     pub past: Vec<PastOperation>,
-    /// Counts operations from the time of the first, in milliseconds; with the key it names them. Goes on
-    /// counting over a tombstone, and names do not come back where that is gone.
+    /// Of the last operation: when it was ordered, in milliseconds, or one more than that of the one before; with the key it
+    /// names it. So names do not come back where a tombstone is gone, or a store was restored.
     pub sequence: u64,
     /// When the id was first ordered (again, after a tombstone).
     pub created_at: Timestamp,
@@ -177,7 +177,7 @@ pub struct Made {
 /// An operation on a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Deterministic: see [`crate::names`]. The token that a 202 carries.
+    /// See [`crate::names`]. The token that a 202 carries.
     pub id: String,
     /// What it does.
     pub action: Action,
@@ -217,6 +217,9 @@ pub struct Halt {
     /// It was the create's first, not known to have been started: if it is absent, nothing was made
     /// and nothing has to be removed.
     pub first: bool,
+    /// What it left is kept by now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 /// Where an operation stands.

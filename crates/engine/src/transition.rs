@@ -80,6 +80,7 @@ pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Times
         first: record.operation.attempt == 1
             && matches!(record.operation.phase, Phase::Pending { .. })
             && is_first(record),
+        kept: false,
     });
     if record.is_busy() {
         next.operation.phase = Phase::Failed(OperationFailure {
@@ -244,6 +245,13 @@ pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Times
         next.made.state = state.cloned();
         next.updated_at = now;
     }
+    next
+}
+
+/// The record with what the run left that it halts.
+pub(crate) fn halted(record: &Record, state: &Sensitive<Value>, now: Timestamp) -> Record {
+    let mut next = left(record, Some(state), now);
+    next.operation.halts.iter_mut().for_each(|halt| halt.kept = true);
     next
 }
 

@@ -195,7 +195,7 @@ async fn a_delete_waits_for_the_run_that_it_halts() {
     let with = |first: bool| {
         let mut record = removing(create.clone());
         record.operation.id = "deprovision-x".into();
-        record.operation.halts = Some(Halt { run: halted.clone(), first });
+        record.operation.halts = Some(Halt { run: halted.clone(), first, kept: false });
         record
     };
     let look = |record: &Record, state: RunState| {
@@ -219,7 +219,7 @@ async fn a_further_attempt_of_a_delete_does_not_take_what_it_halted_for_never_be
     let create = creating().await;
     let mut delete = removing(create.clone());
     delete.operation.id = "deprovision-x".into();
-    delete.operation.halts = Some(Halt { run: run(&create), first: true });
+    delete.operation.halts = Some(Halt { run: run(&create), first: true, kept: false });
     let asynchronous = Output { external_operation: Some("elsewhere".into()), ..Output::default() };
     for (what, ended) in [
         ("tried again", ended(FailureKind::Transient)),
@@ -473,7 +473,7 @@ async fn what_a_halted_run_left_is_kept_before_anything_is_removed() {
     let policy = Policy::default();
     let mut record = removing(creating().await);
     let run = RunName::attempt("provision-a", 1);
-    record.operation.halts = Some(Halt { run, first: false });
+    record.operation.halts = Some(Halt { run: run.clone(), first: false, kept: false });
     let state = || Some(osb::Sensitive::from(serde_json::json!("vm-7")));
     let failed =
         RunFailure { state: state(), ..RunFailure::new(Reason::Halted, Failure::failed("words")) };
@@ -485,7 +485,11 @@ async fn what_a_halted_run_left_is_kept_before_anything_is_removed() {
         };
         let kept = written(look(&record));
         assert_eq!(kept.made.state, state());
-        assert_eq!((&kept.operation, kept.lifecycle), (&record.operation, record.lifecycle));
+        assert_eq!(kept.operation.halts, Some(Halt { run: run.clone(), first: false, kept: true }));
+        assert_eq!(
+            (&kept.operation.phase, kept.lifecycle),
+            (&record.operation.phase, record.lifecycle)
+        );
         assert!(matches!(look(&kept), Step::Start { .. }));
     }
 }

@@ -84,8 +84,8 @@ pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallErro
     }
 }
 
-/// What is watched, to be narrowed down. A watch whose connection is dead says nothing; one that says nothing for so long
-/// is begun anew, which costs a request.
+/// What is watched, to be narrowed down. A watch whose connection is dead says nothing, so none is waited for longer than
+/// this: each ends then, and is begun anew where it was, which costs a request.
 pub(crate) fn watching() -> watcher::Config {
     const QUIET: u32 = 60;
     watcher::Config::default().timeout(QUIET)

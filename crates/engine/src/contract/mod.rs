@@ -375,6 +375,10 @@ fn state(
         let what = format!("the state in {file} is not JSON (line {line}, column {column})");
         fail(Reason::NotJson, what)
     })?;
+    // Of which there is nothing to give back.
+    if state.is_null() || state.as_str() == Some("") {
+        return Ok(None);
+    }
     if is_too_deep(&state) {
         let what = format!("the state in {STATE_OUT_FILE} is JSON {TOO_DEEP}");
         return Err(fail(Reason::WrongShape, what));

@@ -1,6 +1,6 @@
 //! Who has which service, and what each broker last said: plain state, changed by what is seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub struct Brokers {
     base: JobSettings,
     further: Vec<String>,
     table: Mutex<BTreeMap<String, Entry>>,
+    /// Of those that are gone and had services: one of such a name has come back, and may have them again.
+    former: Mutex<BTreeSet<String>>,
     /// When a resource was last heard of.
     heard: Mutex<Instant>,
     /// Whether whose services are whose is known by their catalogs, and not by statuses alone, which are behind.
@@ -77,7 +79,8 @@ impl Brokers {
         let changed = watch::Sender::new(0);
         let heard = Mutex::new(Instant::now());
         let is_merged = AtomicBool::new(false);
-        Arc::new(Self { base, further, table: Mutex::default(), heard, is_merged, changed })
+        let (table, former) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { base, further, table, former, heard, is_merged, changed })
     }
 
     pub(crate) fn base(&self) -> &JobSettings {
@@ -177,6 +180,9 @@ impl Brokers {
         let same = |entry: &Entry| {
             resources.get(&entry.resource.name).is_some_and(|it| it.uid == entry.resource.uid)
         };
+        let sold = table.values().filter(|entry| !same(entry) && entry.is_known());
+        let names: Vec<String> = sold.map(|entry| entry.resource.name.clone()).collect();
+        self.former.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
         table.retain(|_, entry| same(entry));
         let gone = table.len() < count;
         for (name, resource) in resources {
@@ -281,9 +287,11 @@ impl Brokers {
     /// a service.
     pub(super) fn is_deserted(&self) -> bool {
         let table = self.lock();
+        let former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
         let has_none = |entry: &Entry| {
             let asked = entry.answer.is_some() || self.spec(entry).is_err();
-            asked && entry.part.is_none() && entry.services.is_empty()
+            let has = entry.part.is_some() || !entry.services.is_empty();
+            asked && !has && !former.contains(&entry.resource.name)
         };
         table.values().all(has_none)
     }

@@ -76,6 +76,7 @@ use self::held::Digest;
 pub use self::install::install;
 pub use self::lint::faults;
 use self::table::Table;
+use crate::calls::call;
 use crate::lease::Lead;
 use crate::own;
 use crate::queue::{Queue, take_turns};
@@ -206,7 +207,7 @@ impl Controller {
     ) -> Result<Arc<Self>, QuarksError> {
         let (client, time) = ServerTime::by(clock, &client, &settings.namespace);
         let keys = Keys::open(client.clone(), &settings.namespace, &settings.name).await?;
-        let version = client.apiserver_version().await;
+        let version = call(client.apiserver_version()).await;
         let version = version.map_err(|error| QuarksError::Version(error.to_string()))?;
         let native_sidecars = has_native_sidecars(&version);
         tracing::info!(version = version.git_version, native_sidecars, "the API server");

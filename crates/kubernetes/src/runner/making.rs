@@ -44,8 +44,12 @@ impl Shared {
         }
         let params = PostParams::default();
         let made = call(jobs.create(&params, &job));
-        let late = |_| Err(CallError::NoAnswer("while it leads".to_owned()));
-        match tokio::time::timeout(left, made).await.unwrap_or_else(late) {
+        let Ok(made) = tokio::time::timeout(left, made).await else {
+            return Err(StartError::Unready(
+                "the API server takes longer than it leads".to_owned(),
+            ));
+        };
+        match made {
             Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::Exists) => {
                 let found = find(jobs.get(name.as_str())).await.map_err(refused)?;

@@ -151,7 +151,7 @@ impl JobRunner {
         let (client, time) = ServerTime::of(&client, &home);
         let keys = Keys::open(client.clone(), &home, &base.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
-        let version = client.apiserver_version().await;
+        let version = call(client.apiserver_version()).await;
         let forgets_pods = version.is_ok_and(|version| forgets_pods(&version));
         let shared = Arc::new(Shared {
             client,

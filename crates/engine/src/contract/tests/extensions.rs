@@ -172,7 +172,9 @@ fn state_is_read_if_declared() {
     let state = with_state(br#"{"node": 3}"#, V2).good().state.unwrap();
     assert_eq!(state.expose(), &json!({"node": 3}));
     assert_eq!(with_state(b"{}", &[]).good().state, None);
-    assert_eq!(with_state(b" \n", V2).good().state, None);
+    for nothing in [&b" \n"[..], b"null", b"\"\""] {
+        assert_eq!(with_state(nothing, V2).good().state, None, "{nothing:?}");
+    }
     with_state(b"{", V2).fails_saying(Reason::NotJson, "OSB_STATE_OUT_FILE");
     let large = vec![b' '; MAX_STATE_BYTES].into_iter().chain(*b"{}").collect::<Vec<_>>();
     with_state(&large, V2).fails_saying(Reason::OutputTooLarge, "OSB_STATE_OUT_FILE");

@@ -147,7 +147,7 @@ pub(super) fn full() -> Record {
                 platform: "cloudfoundry".to_owned(),
                 value: object.into(),
             }),
-            halts: RunName::parse("provision-x-1").map(|run| Halt { run, first: true }),
+            halts: RunName::parse("provision-x-1").map(|run| Halt { run, first: true, kept: true }),
             progress: Some("half".to_owned()),
             ..record(key("i")).operation
         },

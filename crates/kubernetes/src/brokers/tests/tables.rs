@@ -296,4 +296,13 @@ fn what_nobody_sells_any_more_need_not_wait_for_one_that_never_sold() {
         asked.into_iter().for_each(|(of, answer)| answered(&brokers, of, answer));
         assert_eq!(brokers.is_deserted(), expected, "{name}");
     }
+    // One that is made anew may have what the one before had.
+    let brokers = brokers();
+    brokers.learn(&all(&[plain("b")]), true);
+    answered(&brokers, "b", offer("s:s p"));
+    brokers.learn(&all(&[]), true);
+    assert!(brokers.is_deserted());
+    brokers.learn(&all(&[plain("b")]), true);
+    answered(&brokers, "b", failed());
+    assert!(!brokers.is_deserted());
 }
