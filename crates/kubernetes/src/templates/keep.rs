@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Controller;
+use super::plan::owner;
 use super::record::{self, Kept};
 use super::resource::{Instance, Key};
 use super::trouble::Trouble;
@@ -91,16 +92,44 @@ impl Controller {
         key: &Key,
         read: Option<&Kept>,
     ) -> Result<(), Trouble> {
-        let name = record::name(&key.uid);
-        let mut metadata = json!({"finalizers": null});
-        if let Some(read) = read {
-            metadata["resourceVersion"] = json!(read.version);
-        }
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        match find(self.secrets(key).patch(&name, &PatchParams::default(), &patch)).await {
-            Ok(_) => Ok(()),
-            Err(CallError::Conflict) => Err(Trouble::Old),
-            Err(error) => Err(Trouble::Passing(error.to_string())),
+        let body = json!({"metadata": {"finalizers": null}});
+        released(self.release(key, read, body).await)
+    }
+
+    /// The same of an instance whose objects stay, of which the garbage collector has taken the record for one: it is the
+    /// instance's again, and holds nothing any more, so that nobody takes it for one by which objects are to go.
+    pub(super) async fn release_orphaned_record(
+        &self,
+        key: &Key,
+        read: Option<&Kept>,
+    ) -> Result<(), Trouble> {
+        let emptied = json!({"metadata": {"finalizers": null}, "data": null});
+        let mut owned = emptied.clone();
+        owned["metadata"]["ownerReferences"] = json!([owner(key)]);
+        match self.release(key, read, owned).await {
+            // Some clusters let only those write owners who may delete, OpenShift among them: there it stays, empty.
+            Err(CallError::Forbidden(_)) => released(self.release(key, read, emptied).await),
+            result => released(result),
         }
     }
+
+    async fn release(
+        &self,
+        key: &Key,
+        read: Option<&Kept>,
+        mut body: Value,
+    ) -> Result<(), CallError> {
+        if let Some(read) = read {
+            body["metadata"]["resourceVersion"] = json!(read.version);
+        }
+        let (name, params) = (record::name(&key.uid), PatchParams::default());
+        find(self.secrets(key).patch(&name, &params, &Patch::Merge(body))).await.map(drop)
+    }
+}
+
+fn released(result: Result<(), CallError>) -> Result<(), Trouble> {
+    result.map_err(|error| match error {
+        CallError::Conflict => Trouble::Old,
+        error => Trouble::Passing(error.to_string()),
+    })
 }

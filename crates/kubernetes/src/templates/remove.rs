@@ -46,20 +46,27 @@ impl Controller {
     /// Goes on with the removal of an instance.
     pub(super) async fn remove(&self, instance: &Instance) -> Result<Came, Trouble> {
         let key = &instance.key;
+        // The garbage collector is at it. It takes the record's owner away, too: what is done before would be undone.
+        if instance.is_orphaning() {
+            self.with(key, |work| work.is_orphaned = true);
+            return Ok(Came::Later(self.pause(key)));
+        }
         let record = match self.read_record(key).await {
             // Before it was recorded nothing was made; and from now on nobody records it.
             Ok(None) if !self.withdraw_record(key).await? => {
                 return Ok(Came::Later(Duration::ZERO));
             }
             Ok(record) => record,
-            // Who has written it may be anybody: in nobody's name is anything removed then.
+            // Who has written it may be anybody: in nobody's name is anything removed then. Nor by a record that was let go
+            // because objects stay: whoever did that may not have come to the rest.
             Err(Trouble::Final(why)) => {
                 tracing::warn!(namespace = &*key.namespace, name = &*key.name, why, "its record");
                 None
             }
             Err(trouble) => return Err(trouble),
         };
-        let is_orphaned = is_orphaned(instance, record.as_deref());
+        let was_orphaning = self.with(key, |work| work.is_orphaned) == Some(true);
+        let is_orphaned = was_orphaning || is_orphaned(instance, record.as_deref());
         let recorded = record.as_ref().filter(|kept| !kept.record.is_withdrawn());
         if let Some(kept) = recorded.filter(|_| !is_orphaned) {
             let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
@@ -72,7 +79,10 @@ impl Controller {
         if recorded.is_none() && !is_orphaned {
             self.tell_what_is_left(instance);
         }
-        self.release_record(key, record.as_deref()).await?;
+        match is_orphaned {
+            true => self.release_orphaned_record(key, record.as_deref()).await?,
+            false => self.release_record(key, record.as_deref()).await?,
+        }
         let instance = self.known(key)?;
         self.hold(&instance, false).await?;
         let (namespace, name) = (&*key.namespace, &*key.name);
@@ -238,11 +248,13 @@ impl Controller {
             if let Ok(is_there) = self.refresh(&instance.key).await {
                 let known = self.table().instance(&instance.key);
                 if !is_there {
-                    self.undo(instance, made).await;
-                } else if known.is_some_and(|known| known.deleting && !known.is_orphaning()) {
-                    self.take_back(instance, made).await;
+                    return self.undo(instance, made).await;
                 }
-                return;
+                match self.goes_with_all(known.as_deref()).await {
+                    Ok(true) => return self.take_back(instance, made).await,
+                    Ok(false) => return,
+                    Err(_) => {}
+                }
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -251,6 +263,17 @@ impl Controller {
             name,
             "whether an instance is gone is not known; if so, these may be left: {made:?}"
         );
+    }
+
+    /// Whether an instance goes, and what was made of it does not stay.
+    async fn goes_with_all(&self, known: Option<&Instance>) -> Result<bool, Trouble> {
+        let Some(known) = known.filter(|known| known.deleting) else { return Ok(false) };
+        match self.read_record(&known.key).await {
+            Ok(record) => Ok(!is_orphaned(known, record.as_deref())),
+            // As where it is removed.
+            Err(Trouble::Final(_)) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     /// The instance has gone while its objects were made: what nothing owns goes, too.
@@ -265,10 +288,13 @@ impl Controller {
         tracing::error!(name, "objects of an instance that is gone may be left: {made:?}");
     }
 
-    /// Removes what nothing owns of what was made.
+    /// Removes what nothing owns of what was made. What the instance said is known to whoever removes it, or lets it be.
     async fn take_back(&self, instance: &Instance, made: Vec<Made>) {
-        let left: Vec<Made> =
-            made.into_iter().filter(|made| made.namespace != *instance.key.namespace).collect();
+        let said = instance.objects().iter().filter_map(Made::of);
+        let said: HashSet<String> = said.map(|it| it.uid).collect();
+        let is_left =
+            |it: &Made| it.namespace != *instance.key.namespace && !said.contains(&it.uid);
+        let left: Vec<Made> = made.into_iter().filter(is_left).collect();
         let Some(requester) = instance.requester().ok().filter(|_| !left.is_empty()) else {
             return;
         };

@@ -53,6 +53,8 @@ pub(super) struct Work {
     pub(super) unknown: HashMap<String, Instant>,
     /// How often it was looked whether they are gone.
     pub(super) looks: u32,
+    /// Whoever deleted it lets its objects be: so it was seen, and may not be said any more.
+    pub(super) is_orphaned: bool,
     /// Since when it is to be removed by another, and whether that was told.
     pub(super) stranger: Option<(Instant, bool)>,
 }

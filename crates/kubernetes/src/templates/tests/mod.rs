@@ -3,6 +3,8 @@
 mod objects;
 mod plans;
 mod records;
+mod removal;
+mod server;
 
 use kube::discovery::ApiResource;
 use ring::hmac;
