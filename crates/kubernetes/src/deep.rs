@@ -31,21 +31,29 @@ pub(crate) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta,
     ObjectMeta::deserialize(Value::Object(members)).map_err(D::Error::custom)
 }
 
+/// An object as it was read.
+pub(crate) struct Object {
+    pub(crate) object: Value,
+    /// Nothing of it was left out.
+    pub(crate) is_whole: bool,
+}
+
 /// An object of whatever kind, without what of it is nested too deep: a part, or one of its metadata.
 ///
 /// # Errors
 /// If it is none.
-pub(crate) fn object(text: &str) -> serde_json::Result<Value> {
+pub(crate) fn object(text: &str) -> serde_json::Result<Object> {
     // Nearly all are flat.
-    if let Ok(whole) = serde_json::from_str(text) {
-        return Ok(whole);
+    if let Ok(object) = serde_json::from_str(text) {
+        return Ok(Object { object, is_whole: true });
     }
     let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
     let read = |(name, raw): (String, Box<RawValue>)| match (part(Some(&raw)), name.as_str()) {
         (None, "metadata") => Some((name, Value::Object(flat(&raw)))),
         (part, _) => Some((name, part?)),
     };
-    Ok(Value::Object(parts.into_iter().filter_map(read).collect()))
+    let object = Value::Object(parts.into_iter().filter_map(read).collect());
+    Ok(Object { object, is_whole: false })
 }
 
 /// The members of a map that are not nested too deep.
@@ -92,7 +100,8 @@ mod tests {
         ] {
             let metadata = format!(r#"{{"name":"a","managedFields":[{}]}}"#, deep(fields));
             let text = format!(r#"{{"kind":"K","metadata":{metadata},"spec":{}}}"#, deep(spec));
-            let read = object(&text).unwrap();
+            let Object { object: read, is_whole } = object(&text).unwrap();
+            assert_eq!(is_whole, name == "flat", "{name}");
             let of = |path: &str| read.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
             let paths = ["metadata.name", "metadata.managedFields", "spec", "kind"];
             let found: Vec<&str> = paths.into_iter().filter(|path| of(path)).collect();

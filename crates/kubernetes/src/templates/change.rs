@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::applied::applied;
-use super::make::{AT_ONCE, get, made, post};
+use super::make::{AT_ONCE, get, get_whole, made, post};
 use super::names::{KEEPS, MANAGER, ON_CHANGE};
-use super::objects::{Removal, answered, delete, requests};
+use super::objects::{Removal, answered, answered_whole, delete, requests};
 use super::plan::Planned;
 use super::prepare::Prepared;
 use super::resource::Instance;
@@ -38,7 +38,7 @@ impl Controller {
         let failed =
             |trouble: Trouble| trouble.of(&format!("unable to change {}", planned.words()));
         let found =
-            get(client, &self.kinds, planned).await.map_err(|error| failed(error.into()))?;
+            get_whole(client, &self.kinds, planned).await.map_err(|error| failed(error.into()))?;
         let Some(found) = found else { return self.make_one(instance, client, planned).await };
         let found = self.ours(instance, planned, found).map_err(failed)?;
         let applied = match take_over(client, planned, &found).await {
@@ -196,7 +196,12 @@ pub(super) async fn apply(
         ..PatchParams::default()
     };
     let body = applied(&planned.object, &found["metadata"]["uid"]);
-    answered(client, at(planned).patch(&planned.name, &params, &Patch::Apply(&body))).await
+    let request = at(planned).patch(&planned.name, &params, &Patch::Apply(&body));
+    match is_dry {
+        true => answered_whole(client, request).await,
+        // It is done, whatever is left out of the answer.
+        false => answered(client, request).await,
+    }
 }
 
 fn at(planned: &Planned) -> Request {

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Controller;
 use super::change::{apply, unapplied};
 use super::differences::differences;
-use super::make::{AT_ONCE, get};
+use super::make::{AT_ONCE, get_whole};
 use super::names::{BINDING_TYPE, DRIFT};
 use super::plan::Planned;
 use super::prepare::Prepared;
@@ -177,7 +177,8 @@ impl Controller {
         if planned.object["metadata"]["annotations"][DRIFT] == "ignore" {
             return Ok(None);
         }
-        let found = get(client, &self.kinds, planned).await.map_err(|error| of(error.into()))?;
+        let found =
+            get_whole(client, &self.kinds, planned).await.map_err(|error| of(error.into()))?;
         let Some(found) = found else { return Ok(is("it is gone".to_owned())) };
         if !found["metadata"]["deletionTimestamp"].is_null() {
             return Ok(is("it is being removed".to_owned()));

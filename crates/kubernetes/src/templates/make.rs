@@ -17,7 +17,7 @@ use template::ready;
 use super::Controller;
 use super::kinds::Kinds;
 use super::names::MANAGER;
-use super::objects::{answered, requests};
+use super::objects::{answered, answered_whole, requests};
 use super::plan::Planned;
 use super::prepare::Prepared;
 use super::record::Kept;
@@ -293,5 +293,16 @@ pub(super) async fn get(
 ) -> Result<Option<Value>, CallError> {
     let requests = requests(&planned.place, planned.namespace.as_deref());
     let found = answered(client, requests.get(&planned.name, &Default::default())).await;
+    kinds.seen(&planned.place.resource.api_version, there(found))
+}
+
+/// The same, only if all of it can be read.
+pub(super) async fn get_whole(
+    client: &Client,
+    kinds: &Kinds,
+    planned: &Planned,
+) -> Result<Option<Value>, CallError> {
+    let requests = requests(&planned.place, planned.namespace.as_deref());
+    let found = answered_whole(client, requests.get(&planned.name, &Default::default())).await;
     kinds.seen(&planned.place.resource.api_version, there(found))
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::kinds::Place;
 use crate::calls::{CallError, call};
-use crate::deep;
+use crate::deep::{self, Object, TOO_DEEP};
 
 /// An object of a template has so many levels at most: what is read of it later has a few more.
 pub(super) const DEEPEST: usize = 100;
@@ -28,6 +28,24 @@ pub(super) async fn answered(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, Error>,
 ) -> Result<Value, CallError> {
+    read(client, request).await.map(|read| read.object)
+}
+
+/// The same for whoever compares objects, or writes what it has read: what is nested too deep is refused.
+pub(super) async fn answered_whole(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, Error>,
+) -> Result<Value, CallError> {
+    match read(client, request).await? {
+        Object { object, is_whole: true } => Ok(object),
+        Object { .. } => Err(CallError::Refused(format!("it {TOO_DEEP}"))),
+    }
+}
+
+async fn read(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, Error>,
+) -> Result<Object, CallError> {
     let request = request.map_err(|error| CallError::Invalid(error.to_string()))?;
     let text = call(client.request_text(request)).await?;
     deep::object(&text)

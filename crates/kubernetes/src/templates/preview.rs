@@ -20,7 +20,7 @@ use template::Zeros;
 use super::applied::{ITS_OWN, applied};
 use super::change::{apply, cannot_be, is_of_post, is_taken_anew, replaces, unapplied};
 use super::kinds::Kinds;
-use super::make::{AT_ONCE, get, post};
+use super::make::{AT_ONCE, get, get_whole, post};
 use super::names::{KEEPS, MARK, OWNER};
 use super::plan::{Planned, is_owned};
 use super::prepare::{place_of, plan_all, planned_of, translated, unplanned};
@@ -239,7 +239,7 @@ impl Look<'_> {
         was: Option<&Planned>,
         makes_room: bool,
     ) -> Result<Previewed, Trouble> {
-        let fate = match get(self.client, &self.kinds, planned).await {
+        let fate = match get_whole(self.client, &self.kinds, planned).await {
             Ok(Some(found)) => self.fate(planned, was, found).await,
             Ok(None) => match post(self.client, planned, true).await {
                 Ok(_) | Err(CallError::Exists) => Ok(Fate::Made),

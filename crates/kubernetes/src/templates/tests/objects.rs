@@ -6,8 +6,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::{key, of, place};
+use crate::calls::CallError;
 use crate::templates::kinds::Kinds;
-use crate::templates::make::{get, made};
+use crate::templates::make::{get, get_whole, made};
 use crate::templates::plan::{Planned, plan};
 use crate::templates::remove::{Left, remove_from};
 
@@ -49,4 +50,14 @@ async fn what_is_nested_too_deep_is_found_and_removed() {
     assert_eq!(made.uid, "u-2");
     let left = remove_from(&of(), &client, &planned.place, &made).await.unwrap();
     assert_eq!(left, Left::Going);
+}
+
+#[tokio::test]
+async fn what_is_nested_too_deep_is_compared_with_nothing() {
+    let client = deep();
+    let found = get_whole(&client, &Kinds::of(client.clone()), &planned()).await;
+    assert!(
+        matches!(&found, Err(CallError::Refused(said)) if said.contains("127 levels")),
+        "{found:?}"
+    );
 }
