@@ -155,13 +155,28 @@ pub(super) async fn is_taken_anew(
     let anew = Planned { object: freed(&planned.object, found), ..planned.clone() };
     match post(client, &anew, true).await {
         Ok(_) | Err(CallError::Exists) => Ok(()),
+        Err(error) if is_of_dry_runs(&error) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Without what the object that is there holds and sets free when it goes: the ports of nodes of a Service.
+/// Whether only a dry run is refused, for a webhook that is asked does more than to answer: it says nothing of the object.
+fn is_of_dry_runs(error: &CallError) -> bool {
+    matches!(error, CallError::Invalid(said) if said.contains("does not support dry run"))
+}
+
+/// Without what the object that is there holds and sets free when it goes: the ports of nodes of a Service, and that a
+/// PriorityClass is the default, which one can be.
 fn freed(object: &Value, found: &Value) -> Value {
     let mut freed = object.clone();
+    let group = object["apiVersion"].as_str().and_then(|it| it.split_once('/')).map(|it| it.0);
+    if group == Some("scheduling.k8s.io")
+        && object["kind"] == "PriorityClass"
+        && found["globalDefault"] == true
+        && let Some(freed) = freed.as_object_mut()
+    {
+        freed.remove("globalDefault");
+    }
     if (&object["apiVersion"], &object["kind"]) != (&json!("v1"), &json!("Service")) {
         return freed;
     }
@@ -303,5 +318,32 @@ mod tests {
         let other =
             json!({"apiVersion": "example.org/v1", "kind": "Service", "spec": found["spec"]});
         assert_eq!(freed(&other, &found), other, "another kind of that name");
+        let class = |group: &str, is_default: bool| {
+            json!({
+                "apiVersion": format!("{group}/v1"), "kind": "PriorityClass", "value": 1,
+                "globalDefault": is_default,
+            })
+        };
+        let ours = "scheduling.k8s.io";
+        for (name, group, was_default, is_freed) in [
+            ("it is the default itself", ours, true, true),
+            ("another may be", ours, false, false),
+            ("another kind of that name", "example.org", true, false),
+        ] {
+            let freed = freed(&class(group, true), &class(group, was_default));
+            assert_eq!(freed.get("globalDefault").is_none(), is_freed, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_dry_runs_says_nothing_of_an_object() {
+        let webhook = "admission webhook \"a.example.org\" does not support dry run";
+        for (name, error, expected) in [
+            ("a webhook with side effects", CallError::Invalid(webhook.to_owned()), true),
+            ("a fault", CallError::Invalid("spec: Invalid value".to_owned()), false),
+            ("a right that is missing", CallError::Forbidden(webhook.to_owned()), false),
+        ] {
+            assert_eq!(is_of_dry_runs(&error), expected, "{name}");
+        }
     }
 }
