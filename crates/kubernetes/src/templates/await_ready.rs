@@ -117,13 +117,29 @@ impl Controller {
             (true, true) => {
                 // What is waited for is said where it is for long.
                 if is_due {
-                    let stand = Stand::Waiting(status::WAITING.to_owned());
-                    self.say(instance, &stand, Some(made)).await?;
+                    self.say_waiting(instance, made).await?;
                 }
                 return Ok(Came::Later(self.next_look(instance)));
             }
         };
         Ok(Came::Stands(stand, Some(made)))
+    }
+
+    /// Says what is waited for, and for what each of it waits, if there is room for that.
+    pub(super) async fn say_waiting(
+        &self,
+        instance: &Instance,
+        mut made: Vec<Made>,
+    ) -> Result<bool, Trouble> {
+        let stand = Stand::Waiting(status::WAITING.to_owned());
+        match self.say(instance, &stand, Some(made.clone())).await {
+            // That there is none is no fault of what is waited for.
+            Err(Trouble::Final(_)) => {
+                made.iter_mut().for_each(|it| it.message.clear());
+                self.say(instance, &stand, Some(made)).await
+            }
+            said => said,
+        }
     }
 
     /// A client of whoever an instance was begun for.

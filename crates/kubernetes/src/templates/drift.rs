@@ -57,6 +57,8 @@ enum Looked {
     Through,
     /// Something is, that may go in a moment.
     InPart,
+    /// There was no turn for it.
+    NotYet,
 }
 
 /// An object that is not what was made.
@@ -83,6 +85,7 @@ impl Controller {
         let Ok(_place) = self.looks.try_acquire() else { return Ok(Some(AGAIN)) };
         let next = match self.inspect(key).await {
             Ok(Looked::Through) => every,
+            Ok(Looked::NotYet) => AGAIN,
             // One is removed to be made anew, say, or was written in the meantime.
             Ok(Looked::InPart) | Err(Trouble::Old) => every.min(SOON),
             Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
@@ -106,6 +109,7 @@ impl Controller {
         let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
         let client = requester.client(&self.client, &key.namespace);
         let prepared = self.prepare(&instance, kept).await?;
+        let Some(prepared) = prepared else { return Ok(Looked::NotYet) };
         let looks = prepared.plan.iter().enumerate();
         let looks: Vec<_> =
             looks.map(|(index, it)| self.look_at(&instance, &client, index, it)).collect();

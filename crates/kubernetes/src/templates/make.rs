@@ -19,7 +19,7 @@ use super::kinds::Kinds;
 use super::names::MANAGER;
 use super::objects::{answered, answered_whole, requests};
 use super::plan::Planned;
-use super::prepare::Prepared;
+use super::prepare::{NEXT_TURN, Prepared};
 use super::record::Kept;
 use super::resource::Instance;
 use super::review::{needed, review};
@@ -51,10 +51,16 @@ impl Controller {
         let recorded = self.recorded(instance).await?;
         let prepared = match recorded {
             // What was begun was reviewed.
-            Some(kept) if kept.record.is_of(instance) => self.prepare(instance, kept).await?,
+            Some(kept) if kept.record.is_of(instance) => {
+                let Some(prepared) = self.prepare(instance, kept).await? else {
+                    return Ok(Came::Later(NEXT_TURN));
+                };
+                prepared
+            }
             before => {
                 let user = &requester.identity.user;
                 let prepared = self.prepare_new(instance, &client, before.as_deref()).await?;
+                let Some(prepared) = prepared else { return Ok(Came::Later(NEXT_TURN)) };
                 let formers = self.reviewed(&prepared.kept).await?;
                 let binding = self.binding(instance).await?;
                 let needed = needed(&prepared.plan, formers.as_deref(), binding.as_ref());
@@ -90,10 +96,10 @@ impl Controller {
         if Arc::ptr_eq(&kept, &prepared.kept) {
             return Ok(Some(prepared));
         }
-        // Somebody came first: theirs is to be made, if it is of this. It may have to wait for ours to be gone.
+        // Somebody came first: theirs is to be made, if it is of this. There may be a turn for it once ours is gone.
         drop(prepared);
         match kept.record.is_of(instance) {
-            true => self.prepare(instance, kept).await.map(Some),
+            true => self.prepare(instance, kept).await,
             false => Err(Trouble::Old),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::redact::Redactor;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -11,7 +12,7 @@ use ring::hmac;
 use serde_json::Value;
 use template::Processed;
 use template::translate::{Translation, translate};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use super::kinds::{Kinds, Place};
 use super::make::{AT_ONCE, get};
@@ -29,6 +30,9 @@ use crate::deep::is_deeper;
 /// For how long a call that was not answered may take effect.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
 
+/// When one is looked at again for which there was no turn.
+pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
+
 /// What is to be made.
 pub(super) struct Prepared {
     pub(super) plan: Vec<Planned>,
@@ -40,27 +44,28 @@ pub(super) struct Prepared {
 }
 
 impl Controller {
-    /// What was recorded, as it is to be made.
+    /// What was recorded, as it is to be made; `None` where it has to wait for a turn.
     pub(super) async fn prepare(
         &self,
         instance: &Instance,
         kept: Arc<Kept>,
-    ) -> Result<Prepared, Trouble> {
+    ) -> Result<Option<Prepared>, Trouble> {
         let template = template(instance.spec()).map_err(Trouble::Final)?;
         let public = defaults(&instance.spec()["template"]);
         let processed = with_values(template, &kept.record)?;
-        let turn = self.turn(processed.spent).await;
+        let Ok(turn) = self.turn(processed.spent) else { return Ok(None) };
         let (plan, redactor) = self.plan(instance, &kept, processed.objects, &public).await?;
-        Ok(Prepared { plan, kept, redactor, _turn: turn })
+        Ok(Some(Prepared { plan, kept, redactor, _turn: turn }))
     }
 
-    /// What is ordered and was not recorded. `before` is what was recorded before it.
+    /// What is ordered and was not recorded; `None` where it has to wait for a turn. `before` is what was recorded before
+    /// it.
     pub(super) async fn prepare_new(
         &self,
         instance: &Instance,
         client: &Client,
         before: Option<&Kept>,
-    ) -> Result<Prepared, Trouble> {
+    ) -> Result<Option<Prepared>, Trouble> {
         let spec = instance.spec();
         if let Some(before) = before {
             is_what_it_says(&spec["template"], before).map_err(Trouble::Final)?;
@@ -76,7 +81,7 @@ impl Controller {
         }
         let Processed { objects, message, parameters, spent, .. } =
             processed(template).map_err(Trouble::Final)?;
-        let turn = self.turn(spent).await;
+        let Ok(turn) = self.turn(spent) else { return Ok(None) };
         let mut record = Record::of(instance, &parameters, message, self.now().to_string());
         record.translation = self.settings.translation.clone().map(Into::into);
         let mut kept = match before {
@@ -87,14 +92,18 @@ impl Controller {
         if let Some(before) = before {
             kept.record.before = self.formers(instance, client, before, &plan).await?;
         }
-        Ok(Prepared { plan, kept: Arc::new(kept), redactor, _turn: turn })
+        Ok(Some(Prepared { plan, kept: Arc::new(kept), redactor, _turn: turn }))
     }
 
-    /// Waits until one whose parameters come to so much may go on: whoever waits holds no other.
-    async fn turn(&self, spent: usize) -> Option<OwnedSemaphorePermit> {
+    /// Whether one whose parameters come to so much may go on. Nobody waits here: it would be in the place of a worker that
+    /// small ones need.
+    pub(super) fn turn(
+        &self,
+        spent: usize,
+    ) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
         match spent < MUCH {
-            true => None,
-            false => Arc::clone(&self.large).acquire_owned().await.ok(),
+            true => Ok(None),
+            false => Arc::clone(&self.large).try_acquire_owned().map(Some),
         }
     }
 

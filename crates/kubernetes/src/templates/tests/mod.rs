@@ -5,6 +5,7 @@ mod plans;
 mod records;
 mod removal;
 mod server;
+mod waiting;
 
 use kube::discovery::ApiResource;
 use ring::hmac;
