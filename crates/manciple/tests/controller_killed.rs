@@ -17,6 +17,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kubernetes::quarks::Dialect;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
+use support::deaths::at_calls;
 use support::{Served, Site};
 use testkit::cluster;
 use testkit::kubelet::{JobAct, Kubelet};
@@ -25,10 +26,6 @@ use testkit::proxy::{Plan, Proxy};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-/// At every how manieth call it dies when nobody says otherwise.
-const EVERY: u64 = 6;
-/// So many lives go on beside each other.
-const LIVES_AT_ONCE: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -230,24 +227,5 @@ fn a_controller_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_run
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let runtime = Arc::new(runtime);
     let (calls, _) = live(&plane, &runtime, None);
-    let every = std::env::var("MANCIPLE_CALLS").ok().and_then(|text| text.parse().ok());
-    let step = usize::try_from(every.unwrap_or(EVERY)).unwrap();
-    let points: Vec<(u64, bool)> =
-        (1..=calls).step_by(step).flat_map(|call| [(call, false), (call, true)]).collect();
-    let next = std::sync::Mutex::new(points.iter());
-    let killed = std::thread::scope(|scope| {
-        let lives = [(); LIVES_AT_ONCE].map(|()| {
-            scope.spawn(|| {
-                let mut killed = 0;
-                loop {
-                    let Some(point) = next.lock().unwrap().next() else { return killed };
-                    killed += usize::from(live(&plane, &runtime, Some(*point)).1);
-                }
-            })
-        });
-        lives.map(|life| life.join().unwrap()).iter().sum::<usize>()
-    });
-    println!("{calls} calls, {killed} deaths in {} lives", points.len());
-    // No two lives are of as many calls, for Leases are kept meanwhile.
-    assert!(killed * 10 >= points.len() * 8, "only {killed} deaths in {} lives", points.len());
+    at_calls(calls, |point| live(&plane, &runtime, Some(point)).1);
 }

@@ -11,13 +11,9 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::Plan;
 use tokio::runtime::Runtime;
 
+use super::support::deaths::at_calls;
 use super::support::{http, order, within};
-use super::{Town, number, plane, runtime};
-
-/// At every how manieth call it dies when nobody says otherwise.
-const EVERY: u64 = 6;
-/// So many lives go on beside each other.
-const LIVES_AT_ONCE: usize = 6;
+use super::{Town, plane, runtime};
 
 /// An instance's life, by a platform that repeats each request until somebody answers as it wants.
 fn lives(address: &Mutex<String>) {
@@ -102,23 +98,5 @@ fn a_server_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_operati
  {
     let (plane, runtime) = (plane(), runtime());
     let (calls, _) = live(&plane, &runtime, None);
-    let step = usize::try_from(number("MANCIPLE_CALLS").unwrap_or(EVERY)).unwrap();
-    let points: Vec<(u64, bool)> =
-        (1..=calls).step_by(step).flat_map(|call| [(call, false), (call, true)]).collect();
-    let next = Mutex::new(points.iter());
-    let killed = std::thread::scope(|scope| {
-        let lives = [(); LIVES_AT_ONCE].map(|()| {
-            scope.spawn(|| {
-                let mut killed = 0;
-                loop {
-                    let Some(point) = next.lock().unwrap().next() else { return killed };
-                    killed += usize::from(live(&plane, &runtime, Some(*point)).1);
-                }
-            })
-        });
-        lives.map(|life| life.join().unwrap()).iter().sum::<usize>()
-    });
-    println!("{calls} calls, {killed} deaths in {} lives", points.len());
-    // No two lives are of as many calls, for Leases are kept meanwhile.
-    assert!(killed * 10 >= points.len() * 8, "only {killed} deaths in {} lives", points.len());
+    at_calls(calls, |point| live(&plane, &runtime, Some(point)).1);
 }
