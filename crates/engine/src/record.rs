@@ -207,6 +207,26 @@ pub struct Operation {
     /// How far it is, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// Updates whose work goes on elsewhere: what was said of the instance meanwhile.
+    #[serde(default, skip_serializing_if = "Shown::is_empty")]
+    pub shown: Shown,
+}
+
+/// What a broker says of an instance for all to see; in force once its update has succeeded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// As [`Made::dashboard_url`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
+    /// As [`Made::metadata`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<InstanceMetadata>,
+}
+
+impl Shown {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The run of a create that a delete halts.

@@ -11,7 +11,7 @@ use crate::policy::Policy;
 use crate::ports::RunFailure;
 use crate::record::{
     Halt, Key, Lifecycle, Made, Operation, OperationFailure, Ordered, PAST_OPERATIONS,
-    PastOperation, Phase, Reason, Record, Timestamp,
+    PastOperation, Phase, Reason, Record, Shown, Timestamp,
 };
 
 /// The longest pause that a broker is granted, whatever it asks for: one that asks for 10^19 seconds
@@ -127,6 +127,7 @@ fn operation(
         created_at: now,
         ended_at: None,
         progress: None,
+        shown: Shown::default(),
     }
 }
 
@@ -190,7 +191,11 @@ pub(crate) fn external(
         Phase::External { polls, .. } => polls.saturating_add(1),
         _ => 0,
     };
-    keep_output(&mut next, output);
+    match record.operation.action {
+        // It may fail yet: what is shown of the instance stays as it was.
+        Action::Update => show_later(&mut next, output),
+        _ => keep_output(&mut next, output),
+    }
     if let Some(description) = &output.description {
         next.operation.progress = Some(description.clone());
     }
@@ -217,6 +222,8 @@ pub(crate) fn succeeded(record: &Record, output: &Output, now: Timestamp) -> Rec
         }
         Action::Deprovision | Action::Unbind => return buried(record, Phase::Succeeded, now),
     }
+    let Shown { dashboard_url, metadata } = std::mem::take(&mut next.operation.shown);
+    keep_output(&mut next, &Output { dashboard_url, metadata, ..Output::default() });
     keep_output(&mut next, output);
     end(&mut next, Phase::Succeeded, now);
     next
@@ -235,6 +242,20 @@ fn keep_output(record: &mut Record, output: &Output) {
     }
     if output.state.is_some() {
         made.state.clone_from(&output.state);
+    }
+}
+
+/// What a run has left holds however the update ends; what it says of the instance does once that has succeeded.
+fn show_later(record: &mut Record, output: &Output) {
+    let shown = &mut record.operation.shown;
+    if output.dashboard_url.is_some() {
+        shown.dashboard_url.clone_from(&output.dashboard_url);
+    }
+    if output.metadata.is_some() {
+        shown.metadata.clone_from(&output.metadata);
+    }
+    if output.state.is_some() {
+        record.made.state.clone_from(&output.state);
     }
 }
 
@@ -307,6 +328,7 @@ fn end(record: &mut Record, phase: Phase, now: Timestamp) {
     record.operation.phase = phase;
     record.operation.halts = None;
     record.operation.progress = None;
+    record.operation.shown = Shown::default();
     record.operation.ended_at = Some(now);
     record.updated_at = now;
 }

@@ -10,10 +10,10 @@ use engine::names::RunName;
 use engine::policy::{OnBound, OnLost};
 use engine::ports::{RunFailure, RunState, Store};
 use engine::record::{
-    Halt, Key, Lifecycle, Operation, PastOperation, Phase, Reason, Record, Timestamp,
+    Halt, Key, Lifecycle, Operation, PastOperation, Phase, Reason, Record, Shown, Timestamp,
 };
 use engine::testing::scripted_runner::Act;
-use osb::{Action, Failure, FailureKind, Output};
+use osb::{Action, Failure, FailureKind, InstanceMetadata, Output};
 use support::{Platform, World, binding_id, id};
 
 const NOW: Timestamp = Timestamp(1_700_000_100_000);
@@ -401,6 +401,42 @@ async fn external_work_is_asked_after_when_it_is_time_and_its_answer_decides() {
     let late = record.operation.created_at.plus(policy.external_timeout);
     let late = written(decide(&policy, &seen(&record, RunState::Absent), late));
     assert_eq!(reason(&late), Some(Reason::Timeout));
+}
+
+/// What is said in the middle of it counts at its end, where it succeeds; what was left counts in any case.
+#[tokio::test(start_paused = true)]
+async fn what_an_update_says_of_its_instance_holds_once_it_has_succeeded() {
+    let policy = Policy::default();
+    let dashboard = |name: &str| Some(format!("https://{name}.example"));
+    let mut updating = started(creating().await);
+    updating.lifecycle = Lifecycle::Ready;
+    updating.operation.action = Action::Update;
+    updating.made.dashboard_url = dashboard("old");
+    let goes_on = Output {
+        external_operation: Some("task".into()),
+        dashboard_url: dashboard("new"),
+        metadata: Some(InstanceMetadata::default()),
+        state: Some(serde_json::json!("left").into()),
+        ..Output::default()
+    };
+    let ends = |record: &Record, run: RunState| {
+        let Phase::External { next, .. } = record.operation.phase else { panic!("{record:?}") };
+        written(decide(&policy, &seen(record, run), next))
+    };
+    let external = written(decide(&policy, &seen(&updating, RunState::Finished(Ok(goes_on))), NOW));
+    let latest = Output { dashboard_url: dashboard("latest"), ..Output::default() };
+    for (run, shown, metadata) in [
+        (RunState::Finished(Ok(Output::default())), "new", true),
+        (RunState::Finished(Ok(latest)), "latest", true),
+        (ended(FailureKind::Failed), "old", false),
+    ] {
+        assert_eq!(external.made.dashboard_url, dashboard("old"), "it may fail yet");
+        let ended = ends(&external, run);
+        assert_eq!(ended.made.dashboard_url, dashboard(shown));
+        assert_eq!(ended.made.metadata.is_some(), metadata, "{shown}");
+        assert_eq!(ended.made.state, Some(serde_json::json!("left").into()), "{shown}");
+        assert_eq!(ended.operation.shown, Shown::default(), "{shown}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use crate::names::RunName;
 use crate::ports::{Filter, Kind, Query, Store, StoreError, Stored, Version};
 use crate::record::{
     Halt, Key, Lifecycle, Made, Operation, OperationFailure, Ordered, PastOperation, Phase, Reason,
-    Record, Timestamp,
+    Record, Shown, Timestamp,
 };
 
 /// An instance that is ready, of service `service` and plan `small`.
@@ -52,6 +52,7 @@ fn record(key: Key) -> Record {
             created_at: Timestamp(1),
             ended_at: Some(Timestamp(2)),
             progress: None,
+            shown: Shown::default(),
         },
         past: Vec::new(),
         sequence: 1,
