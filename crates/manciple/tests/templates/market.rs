@@ -159,16 +159,25 @@ impl Market {
         http::send_with(&server.address, method, &path, body.as_ref(), &header).unwrap()
     }
 
-    /// Says how an instance stands, as its controller would.
+    /// Says how an instance stands, as its controller would: again where the broker has written it in between.
     pub(crate) fn status(&self, instance: &str, status: &Value) {
-        let mut there = self.town.get(&format!("templateinstance/{instance}"));
-        there["status"] = status.clone();
-        let file = self.town.site.write("status.json", &there.to_string());
+        let namespace = &self.town.namespace;
         let path = format!(
-            "/apis/template.openshift.io/v1/namespaces/{}/templateinstances/{instance}/status",
-            self.town.namespace
+            "/apis/template.openshift.io/v1/namespaces/{namespace}/templateinstances/{instance}/status"
         );
-        self.town.kubectl(&["replace", "--raw", &path, "-f", file.to_str().unwrap()]);
+        loop {
+            let mut there = self.town.get(&format!("templateinstance/{instance}"));
+            there["status"] = status.clone();
+            let file = self.town.site.write("status.json", &there.to_string());
+            let mut replace = testkit::cluster::kubectl();
+            replace.args(["-n", namespace, "replace", "--raw", &path, "-f"]).arg(file);
+            let said = replace.output().unwrap();
+            if said.status.success() {
+                return;
+            }
+            let why = String::from_utf8_lossy(&said.stderr);
+            assert!(why.contains("(Conflict)"), "{why}");
+        }
     }
 
     /// Makes an object of the whole cluster.
