@@ -19,7 +19,8 @@ use kube::client::Body;
 use kubernetes::templates::broker::{self, TemplateBroker};
 use kubernetes::templates::names::Kind;
 use kubernetes::templates::{
-    Controller, DRIFT_INTERVAL, Drift, Requesters, Settings, WORKERS, definition, seal_key,
+    Controller, DRIFT_INTERVAL, Drift, LONGEST_CALL, Requesters, Settings, WORKERS, definition,
+    seal_key,
 };
 use kubernetes::{Client, Lead};
 use osb::Backend as _;
@@ -177,6 +178,7 @@ async fn main() {
         workers: WORKERS,
         drift: Drift::Ignore,
         drift_interval: DRIFT_INTERVAL,
+        longest_call: LONGEST_CALL,
         translation: None,
     };
     let lead = Arc::new(Lead::new(client.clone(), NAMESPACE, "templates", "bench"));

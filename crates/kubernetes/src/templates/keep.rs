@@ -66,7 +66,10 @@ impl Controller {
             }
             Err(error @ CallError::Invalid(_)) => Err(Trouble::Final(unable(error))),
             Err(CallError::Conflict | CallError::NotFound) => Err(Trouble::Old),
-            Err(error) => Err(Trouble::Passing(unable(error))),
+            Err(error) => {
+                self.note_unanswered(of, &error);
+                Err(Trouble::Passing(unable(error)))
+            }
         }
     }
 

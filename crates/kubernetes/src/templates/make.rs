@@ -21,7 +21,7 @@ use super::objects::{answered, answered_whole, requests};
 use super::plan::Planned;
 use super::prepare::{NEXT_TURN, Prepared};
 use super::record::Kept;
-use super::resource::Instance;
+use super::resource::{Instance, Key};
 use super::review::{needed, review};
 use super::status::{self, Made, Stand, State};
 use super::step::Came;
@@ -220,16 +220,19 @@ impl Controller {
                     CallError::NotFound | CallError::Unserved => {
                         self.kinds.forget(&resource.api_version);
                     }
-                    // It may yet be made.
-                    CallError::NoAnswer(_) | CallError::Refused(_) => {
-                        self.with(&instance.key, |work| work.unanswered = Some(Instant::now()));
-                    }
-                    _ => {}
+                    _ => self.note_unanswered(&instance.key, &error),
                 }
                 return Err(failed(error.into()));
             }
         };
         Ok(made(planned, &object))
+    }
+
+    /// What was not answered may yet be made.
+    pub(super) fn note_unanswered(&self, key: &Key, error: &CallError) {
+        if matches!(error, CallError::NoAnswer(_) | CallError::Refused(_)) {
+            self.with(key, |work| work.unanswered = Some(Instant::now()));
+        }
     }
 
     /// One that exists already, if it is one of ours: made by somebody who did not come to say so.

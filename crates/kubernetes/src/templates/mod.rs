@@ -37,6 +37,7 @@ mod review;
 mod seen;
 mod status;
 mod step;
+mod strays;
 mod table;
 mod tell;
 mod trouble;
@@ -47,9 +48,8 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::Api;
@@ -105,6 +105,10 @@ pub const WORKERS: usize = 16;
 /// How often it is looked whether objects are still what was made, unless said otherwise.
 pub const DRIFT_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// For how long a call that was not answered may take effect, unless said otherwise: so long does an API server work on
+/// one.
+pub const LONGEST_CALL: Duration = Duration::from_secs(60);
+
 /// Of so many workers one at most looks whether something has drifted: what is ordered does not wait for it.
 const PART_OF_LOOKS: usize = 4;
 /// How many watches of what is waited for there are at once, each a connection; further ones are asked for instead.
@@ -145,6 +149,8 @@ pub struct Settings {
     pub drift_interval: Duration,
     /// How what only OpenShift has becomes what any Kubernetes has; `None`: it does not.
     pub translation: Option<Translation>,
+    /// For how long a call that was not answered may take effect.
+    pub longest_call: Duration,
 }
 
 /// Why there is no controller.
@@ -195,8 +201,8 @@ pub struct Controller {
     looks: Semaphore,
     /// One for each whose parameters come to much.
     large: Arc<Semaphore>,
-    /// Whether this is the one that acts.
-    leads: AtomicBool,
+    /// Since when this is the one that acts, if it is.
+    led_since: Mutex<Option<Instant>>,
 }
 
 impl Controller {
@@ -223,7 +229,7 @@ impl Controller {
             counters: Counters::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
             large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
-            leads: AtomicBool::new(false),
+            led_since: Mutex::default(),
         }))
     }
 
@@ -237,12 +243,15 @@ impl Controller {
         held.mark_changed();
         let woken = Arc::clone(&self);
         tasks.spawn(async move {
+            let mut looks = JoinSet::new();
             while held.changed().await.is_ok() {
                 let leads = *held.borrow_and_update();
-                woken.leads.store(leads, Ordering::Relaxed);
+                *woken.led_since() = leads.then(Instant::now);
+                looks.shutdown().await;
                 if leads {
                     let keys = woken.table().all();
                     woken.queue.push(keys);
+                    looks.spawn(Arc::clone(&woken).clear_strays());
                 } else {
                     woken.table().give_up();
                 }
@@ -270,7 +279,11 @@ impl Controller {
     }
 
     fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
+        self.led_since().is_some()
+    }
+
+    fn led_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.led_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

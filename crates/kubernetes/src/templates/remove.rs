@@ -27,9 +27,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(5);
 /// For how long a kind is not to be found before it is taken to be gone, with its objects.
 const UNKNOWN: Duration = Duration::from_secs(10);
-/// For how long a call that was not answered may take effect: so long does an API server work on one.
-const LATE: Duration = Duration::from_secs(60);
-
 /// How often it is tried to undo what was made for an instance that is gone.
 const UNDOES: u32 = 20;
 
@@ -42,6 +39,13 @@ pub(super) enum Left {
     Going,
 }
 
+/// What is to be removed.
+struct Targets {
+    made: Vec<Made>,
+    /// Making it has ended, or Kubernetes removes what is made yet.
+    is_settled: bool,
+}
+
 impl Controller {
     /// Goes on with the removal of an instance.
     pub(super) async fn remove(&self, instance: &Instance) -> Result<Came, Trouble> {
@@ -51,7 +55,9 @@ impl Controller {
             self.with(key, |work| work.is_orphaned = true);
             return Ok(Came::Later(self.pause(key)));
         }
-        let record = match self.read_record(key).await {
+        let found = self.read_record(key).await;
+        let is_known = found.is_ok();
+        let record = match found {
             // Before it was recorded nothing was made; and from now on nobody records it.
             Ok(None) if !self.withdraw_record(key).await? => {
                 return Ok(Came::Later(Duration::ZERO));
@@ -68,13 +74,25 @@ impl Controller {
         let was_orphaning = self.with(key, |work| work.is_orphaned) == Some(true);
         let is_orphaned = was_orphaning || is_orphaned(instance, record.as_deref());
         let recorded = record.as_ref().filter(|kept| !kept.record.is_withdrawn());
+        let mut is_settled = is_orphaned || !is_known;
         if let Some(kept) = recorded.filter(|_| !is_orphaned) {
             let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
             let client = requester.client(&self.client, &key.namespace);
             let targets = self.targets(instance, &client, kept).await?;
-            if self.remove_all(key, &client, &targets).await? == Left::Going {
+            if self.remove_all(key, &client, &targets.made).await? == Left::Going {
                 return Ok(Came::Later(self.pause(key)));
             }
+            is_settled = targets.is_settled;
+        }
+        if let Some(wait) = self.may_come(key, is_settled) {
+            let (namespace, name, seconds) = (&*key.namespace, &*key.name, wait.as_secs());
+            tracing::info!(
+                namespace,
+                name,
+                seconds,
+                "it waits for calls that may still be under way"
+            );
+            return Ok(Came::Later(wait));
         }
         if recorded.is_none() && !is_orphaned {
             self.tell_what_is_left(instance);
@@ -153,13 +171,20 @@ impl Controller {
                 Err(Trouble::Old) => return Err(Trouble::Old),
             }
         }
-        let late = self.with(key, |work| work.unanswered.is_some_and(|at| at.elapsed() < LATE));
-        match (troubles.is_empty(), late) {
-            (false, _) => Err(Trouble::Passing(troubles.join("\n"))),
-            // Something may still come.
-            (true, Some(true)) => Ok(Left::Going),
-            (true, _) => Ok(left),
+        match troubles.is_empty() {
+            false => Err(Trouble::Passing(troubles.join("\n"))),
+            true => Ok(left),
         }
+    }
+
+    /// For how long something may still come of what was begun: by a call of ours that was not answered, or, of what is
+    /// not settled, by a call of whoever led before, who may have died in it. By then it would not be known of any more.
+    fn may_come(&self, key: &Key, is_settled: bool) -> Option<Duration> {
+        let led_since = (*self.led_since()).filter(|_| !is_settled);
+        let unanswered = self.with(key, |work| work.unanswered).flatten();
+        let last = led_since.max(unanswered)?;
+        let wait = self.settings.longest_call.saturating_sub(last.elapsed());
+        (!wait.is_zero()).then_some(wait)
     }
 
     /// What was made, also by somebody who did not come to say so.
@@ -168,7 +193,7 @@ impl Controller {
         instance: &Instance,
         client: &Client,
         kept: &Kept,
-    ) -> Result<Vec<Made>, Trouble> {
+    ) -> Result<Targets, Trouble> {
         let mut targets: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
         let mut uids: HashSet<String> = targets.iter().map(|it| it.uid.clone()).collect();
         let known =
@@ -184,32 +209,44 @@ impl Controller {
         let is_elsewhere = |it: &Planned| it.namespace.as_deref() != Some(&*instance.key.namespace);
         let all = self.planned(instance, kept).await?.into_iter();
         planned.extend(all.filter(|it| !is_whole || is_elsewhere(it)));
+        let has_failed = instance.is("InstantiateFailure") && !instance.is_changed();
+        let is_settled = is_whole
+            || (has_failed && kept.record.is_of(instance))
+            || !planned.iter().any(is_elsewhere);
         for planned in planned {
-            let found = match get(client, &self.kinds, &planned).await {
-                Ok(found) => found,
-                // What cannot be asked for was never made.
-                Err(CallError::Invalid(_)) => None,
-                // Who may not read it any more leaves it to Kubernetes.
-                Err(CallError::Forbidden(_))
-                    if planned.namespace.as_deref() == Some(&*instance.key.namespace) =>
-                {
-                    None
-                }
-                Err(error) => return Err(Trouble::from(error).of(&planned.words())),
-            };
-            let is_ours = |it: &Value| planned.is(&instance.key, it, &self.seal);
-            let Some(found) = found.filter(is_ours) else { continue };
-            let made = made(&planned, &found);
-            if uids.insert(made.uid.clone()) {
-                targets.push(made);
-            }
+            let found = self.look_for(&instance.key, client, &planned).await?;
+            targets.extend(found.filter(|made| uids.insert(made.uid.clone())));
         }
-        Ok(targets)
+        Ok(Targets { made: targets, is_settled })
+    }
+
+    /// What was planned, if it is there.
+    pub(super) async fn look_for(
+        &self,
+        key: &Key,
+        client: &Client,
+        planned: &Planned,
+    ) -> Result<Option<Made>, Trouble> {
+        let found = match get(client, &self.kinds, planned).await {
+            Ok(found) => found,
+            // What cannot be asked for was never made.
+            Err(CallError::Invalid(_)) => None,
+            // Who may not read it any more leaves it to Kubernetes.
+            Err(CallError::Forbidden(_))
+                if planned.namespace.as_deref() == Some(&*key.namespace) =>
+            {
+                None
+            }
+            Err(error) => return Err(Trouble::from(error).of(&planned.words())),
+        };
+        let is_ours = |it: &Value| planned.is(key, it, &self.seal);
+        Ok(found.filter(is_ours).map(|found| made(planned, &found)))
     }
 
     async fn remove_one(&self, key: &Key, client: &Client, made: &Made) -> Result<Left, Trouble> {
-        let remedy = "let the requester delete it, or take the finalizer \
-                      template.openshift.io/finalizer away, which leaves it";
+        let remedy = "let the requester delete it, or take the finalizers \
+                      template.openshift.io/finalizer and, from its Secret, template.manciple.dev/record away, which \
+                      leaves it";
         let failed = |error: CallError| match &error {
             CallError::Forbidden(_) => Trouble::Passing(format!(
                 "unable to delete {} {}: {error}: {remedy}",
@@ -276,16 +313,18 @@ impl Controller {
         }
     }
 
-    /// The instance has gone while its objects were made: what nothing owns goes, too.
+    /// The instance has gone while its objects were made: what nothing owns goes, too. The record goes last, for whoever
+    /// comes after if this one dies in between.
     pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
+        self.take_back(instance, made).await;
         for _ in 0..UNDOES {
-            if self.release_record(&instance.key, None).await.is_ok() {
-                return self.take_back(instance, made).await;
+            if self.clear(&instance.key).await == Ok(Left::Nothing) {
+                return;
             }
             tokio::time::sleep(LOOK).await;
         }
         let name = &*instance.key.name;
-        tracing::error!(name, "objects of an instance that is gone may be left: {made:?}");
+        tracing::error!(name, "objects of an instance that is gone are left for later");
     }
 
     /// Removes what nothing owns of what was made. What the instance said is known to whoever removes it, or lets it be.
@@ -299,11 +338,17 @@ impl Controller {
             return;
         };
         let client = requester.client(&self.client, &instance.key.namespace);
+        let mut removed = Ok(Left::Nothing);
         for _ in 0..UNDOES {
-            if self.remove_all(&instance.key, &client, &left).await.is_ok() {
+            removed = self.remove_all(&instance.key, &client, &left).await;
+            if removed == Ok(Left::Nothing) {
                 return;
             }
             tokio::time::sleep(LOOK).await;
+        }
+        // What was deleted goes, however slowly.
+        if removed.is_ok() {
+            return;
         }
         let name = &*instance.key.name;
         tracing::error!(name, "objects of an instance that is gone may be left: {left:?}");

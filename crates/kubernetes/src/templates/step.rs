@@ -168,7 +168,8 @@ impl Controller {
         self.with(key, |work| work.stranger = Some((since, true)));
         let why = "it is not removed yet, and not by this controller: its requester was verified with another key, so \
                    that it is another Manciple's; if there is none, bring back the Secret of the key that was there \
-                   then, or take the finalizer template.openshift.io/finalizer away, which leaves its objects to you";
+                   then, or take the finalizers template.openshift.io/finalizer and, from its Secret, template.manciple.dev/record \
+                   away, which leaves its objects to you";
         tracing::warn!(namespace = &*key.namespace, name = &*key.name, why);
         self.tell_event(instance, "DeletionFailure", why);
         None

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PostParams};
 use kubernetes::templates::names::{Kind, OWNER};
 use kubernetes::templates::{Controller, DRIFT_INTERVAL, Drift, Requesters, Settings};
@@ -25,6 +26,8 @@ const WRONG: Duration = Duration::from_secs(6);
 /// How long all may take to come to its end, once all is well. A call that was not answered may take effect for a
 /// minute, and a removal waits for that.
 const CLEAN: Duration = Duration::from_secs(120);
+/// How late what somebody has begun who died may take effect: calls take seconds where much else is done.
+const LATE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);
 const REPLICAS: u64 = 2;
 /// How long a Lease lasts, so that not much is waited for.
@@ -157,6 +160,7 @@ async fn live(town: &Town, number: u64, proxy: &Proxy) {
         drift: Drift::Ignore,
         drift_interval: DRIFT_INTERVAL,
         translation: None,
+        longest_call: LATE,
     };
     let Ok(controller) = Controller::open(client, settings).await else { return };
     // With a Lease for each both lead all the time.
@@ -342,14 +346,18 @@ impl Town {
         let records = records.filter(|it| {
             it.metadata.name.as_ref().is_some_and(|it| it.starts_with("template-instance-"))
         });
+        let records: Vec<&ObjectMeta> = records.map(|it| &it.metadata).collect();
         for (what, found, expected) in [
             ("ConfigMaps", of_maps, 3 * count + changed),
             ("ClusterRoles", roles.count(), count),
-            ("records", records.count(), count),
+            ("records", records.len(), count),
         ] {
             if found != expected {
                 wrong.push(format!("{found} {what} of {count} instances"));
             }
+        }
+        if records.len() != count {
+            wrong.push(format!("{records:#?}"));
         }
         wrong
     }

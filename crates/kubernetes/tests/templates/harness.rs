@@ -58,6 +58,7 @@ impl Town {
             drift: Drift::Ignore,
             drift_interval: DRIFT_INTERVAL,
             translation: None,
+            longest_call: Duration::from_secs(1),
         };
         let seal = seal_key(cluster.client.clone(), &cluster.namespace, NAME).await.unwrap();
         let town = Self { cluster, settings, seal, controller: None };

@@ -83,6 +83,40 @@ async fn what_nothing_owns_is_made_and_removed_too() {
     town.remove().await;
 }
 
+/// An API server may delete an instance that is being held in the same moment, and whoever makes its objects may die then:
+/// its record knows of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nothing_owns_of_an_instance_that_went_unheld_is_removed_too() {
+    let mut town = Town::new("template-stray").await;
+    let (user, _wide) = administrator(&town).await;
+    let role = format!("role-{}", town.cluster.namespace);
+    let _more = Wide::of(&[&["clusterrole", &role]]);
+    let cluster_role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": role}, "rules": [],
+    });
+    for name in ["stays", "goes"] {
+        let objects = if name == "goes" { json!([cluster_role]) } else { json!([map("kept")]) };
+        town.order(name, &user, template(objects, json!([]))).await;
+        town.ready(name).await;
+    }
+    let record = |instance: &Value| {
+        format!("template-instance-{}", instance["metadata"]["uid"].as_str().unwrap())
+    };
+    let (kept, left) = (record(&town.get("stays").await), record(&town.get("goes").await));
+    town.kill();
+    town.patch("goes", "", json!({"metadata": {"finalizers": null}})).await;
+    town.delete("goes").await;
+    town.gone("goes").await;
+    town.start().await;
+    town.until_gone("v1", "Secret", &left).await;
+    let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
+    assert!(roles.get_opt(&role).await.unwrap().is_none(), "it stays");
+    assert!(town.object("v1", "Secret", &kept).await.is_some(), "its instance is there");
+    assert!(town.object("v1", "ConfigMap", "kept").await.is_some(), "its instance is there");
+    town.remove().await;
+}
+
 /// What is repaired is another object, and goes with its instance all the same, whoever came to say which it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nothing_owns_and_was_repaired_is_removed_too() {

@@ -65,6 +65,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
                 drift: args.drift.into(),
                 drift_interval: args.drift_interval.0,
                 translation: args.translation(),
+                longest_call: templates::LONGEST_CALL,
             };
             controllers.templates = Some(templates::Controller::open(client, settings).await?);
         }

@@ -8,7 +8,7 @@ use axum::Router;
 use engine::Engine;
 use engine::policy::{OnBound, OnLost, PerAction, Policy};
 use kubernetes::templates::broker::{self, NAME, TemplateBroker};
-use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, Settings, WORKERS};
+use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, LONGEST_CALL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
 use osb::jobs::contract::Capability;
 
@@ -72,6 +72,7 @@ pub(crate) async fn open(
             drift: of.drift.into(),
             drift_interval: of.drift_interval.map_or(DRIFT_INTERVAL, |it| it.0),
             translation: of.translate.clone().map(Into::into),
+            longest_call: LONGEST_CALL,
         };
         let controller = Controller::open(client, settings).await?;
         tokio::spawn(Arc::clone(&controller).run(lead));

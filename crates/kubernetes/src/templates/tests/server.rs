@@ -1,8 +1,7 @@
 //! A simulated API server, and a controller of it.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, Request, Response};
 use kube::Client;
@@ -102,6 +101,7 @@ pub(super) fn controller(server: &Arc<Mutex<Server>>) -> Controller {
             drift: Drift::Report,
             drift_interval: Duration::ZERO,
             translation: None,
+            longest_call: Duration::ZERO,
         },
         seal: key(),
         table: Mutex::default(),
@@ -110,6 +110,6 @@ pub(super) fn controller(server: &Arc<Mutex<Server>>) -> Controller {
         watches: Arc::new(Semaphore::new(1)),
         looks: Semaphore::new(1),
         large: Arc::new(Semaphore::new(1)),
-        leads: AtomicBool::new(true),
+        led_since: Mutex::new(Some(Instant::now())),
     }
 }
