@@ -284,6 +284,10 @@ impl Node {
         mut going: watch::Receiver<Word>,
     ) -> Option<()> {
         let (name, uid) = (pod.metadata.name.as_deref()?, pod.metadata.uid.as_deref()?);
+        if is_over(pod) {
+            let _ = going.wait_for(|word| word.goes).await;
+            return self.remove(name).await;
+        }
         let order = order(pod)?;
         let image = image(pod).unwrap_or_default();
         let act = script(&order);
@@ -495,6 +499,12 @@ impl Node {
             }
         }
     }
+}
+
+/// Whether a pod has ended, under a kubelet before this one: it is not begun again.
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Waits so long; whether the pod was told to go.

@@ -10,6 +10,8 @@
 //! or paused. The programs are those that `cargo xtask cluster` keeps. A part ends with the thread that
 //! started it, even if that is killed.
 
+mod snapshot;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
@@ -21,6 +23,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+pub use self::snapshot::Snapshot;
 use crate::cluster;
 
 /// How long the API server may take to be ready.
@@ -174,9 +177,7 @@ impl ControlPlane {
     /// # Errors
     /// If it has ended already.
     pub fn kill_api_server(&mut self) -> anyhow::Result<()> {
-        self.api_server.child.kill()?;
-        self.api_server.child.wait()?;
-        Ok(())
+        self.api_server.kill()
     }
 
     /// Starts the API server again, and waits until it is ready.
@@ -297,6 +298,12 @@ impl Part {
 
     fn start_again(&mut self) -> anyhow::Result<()> {
         self.child = self.command.spawn()?;
+        Ok(())
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! The real server before an API server of the test's own: killed by SIGKILL at its n-th call, with a clock
-//! that is up to an hour wrong, and upgraded while operations are in flight.
+//! that is up to an hour wrong, upgraded while operations are in flight, and begun anew on a snapshot of etcd.
 //!
 //! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one; `MANCIPLE_IDLE=3600` lets what is settled rest for an hour.
 
 #[path = "../support/clock.rs"]
 mod clock;
 mod killed;
+mod restored;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -46,14 +47,19 @@ struct Town {
 }
 
 impl Town {
+    /// Whose brokers all take so long.
     fn new(plane: &ControlPlane, runtime: &Arc<Runtime>, name: &str, lasts: Duration) -> Self {
+        let script: Script = Arc::new(move |_| Act::well(Duration::from_millis(20), lasts));
+        Self::of(plane, runtime, name, script)
+    }
+
+    fn of(plane: &ControlPlane, runtime: &Arc<Runtime>, name: &str, script: Script) -> Self {
         let kubeconfig = plane.kubeconfig();
         let client = runtime.block_on(kubernetes::client(Some(&kubeconfig))).unwrap();
         let namespace: Namespace =
             serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         let namespaces = Api::<Namespace>::all(client.clone());
         runtime.block_on(namespaces.create(&PostParams::default(), &namespace)).unwrap();
-        let script: Script = Arc::new(move |_| Act::well(Duration::from_millis(20), lasts));
         let _entered = runtime.enter();
         let kubelet = Kubelet::start(client.clone(), name, catalog(), script);
         let mut site = Site::new("");
