@@ -3,14 +3,13 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use support::heard::{self, Heard, condition, event};
 use support::town::Town;
 use support::{Served, order, within};
 
-/// What Kubernetes knows is named within this time.
-const SOON: Duration = Duration::from_secs(10);
 /// How long Kubernetes may take to know it.
 const KNOWS: u64 = 150;
 
@@ -26,6 +25,7 @@ echo '{}'
 
 /// A server whose catalog is a file, so that nothing but orders needs a pod.
 struct Place {
+    heard: Heard,
     town: Town,
     server: Served,
 }
@@ -66,7 +66,7 @@ impl Place {
         members.extend(more.as_object().unwrap().clone());
         town.site.settings = settings.to_string();
         let server = town.serve();
-        Self { town, server }
+        Self { heard: Heard::of(&server, "i"), town, server }
     }
 
     fn order(&self, plan: &str) {
@@ -79,34 +79,20 @@ impl Place {
         self.order("slow");
         let works = || (self.town.effects("provision of i") == 1).then_some(());
         assert!(within(KNOWS, works).is_some(), "it never begins\n{}", self.server.log());
-        self.knows("pods", "\"phase\": \"Running\"");
+        heard::known(&self.town, "pods", condition("Ready", "True"));
         self
     }
 
-    /// Waits until Kubernetes shows these words of this.
-    fn knows(&self, what: &str, words: &str) {
-        let knows = || {
-            let shown = self.town.kubectl(&["get", what, "-o", "json"]);
-            shown.contains(words).then_some(())
-        };
-        assert!(within(KNOWS, knows).is_some(), "{what}: never {words}");
+    /// Sees that the last operation says this soon after Kubernetes knows it, as one of these objects tells.
+    fn says(&self, words: &str, what: &str, since: impl Fn(&Value) -> Option<String>) -> Value {
+        self.heard.says(words, heard::known(&self.town, what, since))
     }
 
-    /// Sees that the last operation soon says this, and gives all that it says.
-    fn says(&self, words: &str) -> Value {
-        let known = Instant::now();
-        let said = || {
-            let last = order::last_operation(&self.server, "i");
-            let said = last["description"].as_str().unwrap_or_default();
-            assert_ne!(last["state"], "succeeded", "{last}");
-            assert!(!said.contains("time was up"), "{last}");
-            said.contains(words).then(|| last.clone())
-        };
-        let last = within(KNOWS, said).unwrap_or_else(|| {
-            panic!("{words}: {}\n{}", order::last_operation(&self.server, "i"), self.server.log())
-        });
-        assert!(known.elapsed() < SOON, "said only after {:?}: {last}", known.elapsed());
-        last
+    /// Does something by kubectl, and sees that the last operation soon says this.
+    fn says_of(&self, words: &str, done: &[&str]) {
+        let known = SystemTime::now();
+        self.town.kubectl(done);
+        self.heard.says(words, known);
     }
 
     /// Sees that it fails, and says this.
@@ -154,8 +140,8 @@ fn quota(town: &Town, of: &str, many: &str) {
 fn an_image_that_does_not_exist() {
     let place = Place::with(&json!({"image": "manciple.test/none:1"}));
     place.order("p");
-    place.knows("pods", "ErrImagePull");
-    let last = place.says("the image cannot be pulled");
+    let pulls = event("Failed to pull image");
+    let last = place.says("the image cannot be pulled", "events", pulls);
     let said = last["description"].as_str().unwrap();
     assert!(last["state"] == "in progress" && said.contains("manciple.test/none:1"), "{last}");
     place.describes(&["Progressing", "the image cannot be pulled", "manciple.test/none:1"]);
@@ -174,8 +160,7 @@ fn an_image_that_comes_to_nothing_in_the_time_that_a_start_has() {
 fn an_image_without_a_broker() {
     let place = Place::with(&json!({"pod": {}}));
     place.order("p");
-    place.knows("pods", "\"terminated\"");
-    place.says("the image has no /bin/broker");
+    place.says("the image has no /bin/broker", "pods", heard::ended);
     place.fails("the image has no /bin/broker");
     place.describes(&["Failed", "the image has no /bin/broker"]);
 }
@@ -184,8 +169,8 @@ fn an_image_without_a_broker() {
 fn a_quota_that_is_used_up_until_there_is_more() {
     let place = Place::before(&json!({}), |town| quota(town, "pods", "0"));
     place.order("p");
-    place.knows("events", "exceeded quota: few");
-    let last = place.says("exceeded quota: few");
+    let few = "exceeded quota: few";
+    let last = place.says(few, "events", event(few));
     assert_eq!(last["state"], "in progress");
     place.describes(&["Progressing", "exceeded quota: few"]);
     quota(&place.town, "pods", "9");
@@ -197,8 +182,9 @@ fn a_quota_that_is_used_up_until_there_is_more() {
 fn a_quota_of_jobs_that_is_used_up_until_there_is_more() {
     const JOBS: &str = "count/jobs.batch";
     let place = Place::before(&json!({}), |town| quota(town, JOBS, "0"));
+    let known = SystemTime::now();
     place.order("p");
-    let last = place.says("exceeded quota: few");
+    let last = place.heard.says("exceeded quota: few", known);
     assert_eq!(last["state"], "in progress");
     place.describes(&["Progressing", "exceeded quota: few"]);
     quota(&place.town, JOBS, "9");
@@ -209,8 +195,8 @@ fn a_quota_of_jobs_that_is_used_up_until_there_is_more() {
 fn a_config_map_that_comes_later() {
     let place = Place::with(&json!({"config_map": "later"}));
     place.order("p");
-    place.knows("events", r#"configmap \"later\" not found"#);
-    place.says(r#"configmap "later" not found"#);
+    let missing = r#"configmap "later" not found"#;
+    place.says(missing, "events", event(missing));
     place.describes(&["Progressing", r#"configmap "later" not found"#]);
     place.town.config_map("later", &json!({"region": "eu"}));
     place.succeeds();
@@ -220,8 +206,8 @@ fn a_config_map_that_comes_later() {
 fn a_secret_that_comes_later() {
     let place = Place::with(&json!({"secret": "later"}));
     place.order("p");
-    place.knows("events", r#"secret \"later\" not found"#);
-    place.says(r#"secret "later" not found"#);
+    let missing = r#"secret "later" not found"#;
+    place.says(missing, "events", event(missing));
     place.town.secret("later", &json!({"password": "p"}));
     place.succeeds();
 }
@@ -230,16 +216,15 @@ fn a_secret_that_comes_later() {
 fn a_pod_that_no_node_takes() {
     let place = Place::with(&json!({"pod": {"nodeSelector": {"manciple.test/none": "such"}}}));
     place.order("p");
-    place.knows("pods", "Unschedulable");
-    place.says("no node takes the pod");
+    place.says("no node takes the pod", "pods", condition("PodScheduled", "False"));
     place.describes(&["Progressing", "no node takes the pod"]);
 }
 
 #[test]
 fn a_pod_that_somebody_deletes() {
     let place = Place::with(&json!({})).begun();
-    place.town.kubectl(&["delete", "pod", "--wait=false", &place.pods()[0]]);
-    place.says("its pod was deleted: by hand, or because its node was drained");
+    let deleted = "its pod was deleted: by hand, or because its node was drained";
+    place.says_of(deleted, &["delete", "pod", "--wait=false", &place.pods()[0]]);
     place.fails("its pod was deleted");
     place.describes(&["Failed", "its pod was deleted: by hand, or because its node was drained"]);
     assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
@@ -255,9 +240,9 @@ fn a_pod_that_is_evicted() {
     });
     let file = place.town.site.write("eviction.json", &eviction.to_string());
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", place.town.namespace);
-    place.town.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
     // A server of 1.20 says no more of it: who evicts deletes.
-    place.says("because its node was drained");
+    let evicts = ["create", "--raw", &path, "-f", file.to_str().unwrap()];
+    place.says_of("because its node was drained", &evicts);
     place.fails("because its node was drained");
     assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
 }
@@ -277,8 +262,8 @@ fn a_pod_that_its_kubelet_evicts() {
     pod["volumeMounts"] = with(mounts, json!({"name": "scratch", "mountPath": "/scratch"}));
     let place = Place::of(town, &json!({"pod": pod}));
     place.order("fills");
-    place.knows("pods", "\"reason\": \"Evicted\"");
-    place.fails("exceeds the limit");
+    let last = place.says("exceeds the limit", "events", event("exceeds the limit"));
+    assert_eq!(last["state"], "failed", "{last}");
     place.describes(&["Failed", "Evicted"]);
     assert_eq!(place.town.effects("provision of i"), 1, "another did it again");
 }
@@ -286,8 +271,7 @@ fn a_pod_that_its_kubelet_evicts() {
 #[test]
 fn a_job_that_somebody_deletes() {
     let place = Place::with(&json!({})).begun();
-    place.town.kubectl(&["delete", "jobs", "--all", "--wait=false"]);
-    place.says("its Job was deleted");
+    place.says_of("its Job was deleted", &["delete", "jobs", "--all", "--wait=false"]);
     place.fails("its Job was deleted");
 }
 
@@ -314,14 +298,7 @@ fn a_namespace_that_is_deleted_with_all_that_is_in_it() {
     assert!(testkit::cluster::kubectl().args(delete).output().unwrap().status.success());
     // With it goes the instance, as by a deprovision, whose own run is let nowhere. Kubernetes begins with what is in a
     // namespace five seconds after it was deleted.
-    let path = "jsonpath={.items[*].metadata.deletionTimestamp}";
-    let goes = || {
-        let asked = ["-n", &namespace, "get", "serviceinstances.manciple.dev", "-o", path];
-        let said = testkit::cluster::kubectl().args(asked).output().unwrap();
-        (!said.stdout.is_empty()).then_some(())
-    };
-    assert!(within(60, goes).is_some(), "the instance does not go");
-    place.says(&format!("namespace {namespace}"));
+    place.says(&format!("namespace {namespace}"), "serviceinstances", heard::goes);
 }
 
 /// The seed's variables, before what they name is there.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use support::heard::{self, Heard, condition};
 use support::town::Town;
 use support::{order, within};
 
@@ -65,6 +66,7 @@ fn a_kubelet_that_stops_is_named_while_it_does_and_what_its_pod_has_done_comes_h
     })
     .to_string();
     let server = town.serve();
+    let heard = Heard::of(&server, "i");
     assert_eq!(order::provision(&server, "i", &order::body("p")).status, 202);
     let works = || (town.effects("provision of i") == 1).then_some(());
     assert!(within(60, works).is_some(), "{}", server.log());
@@ -77,15 +79,9 @@ fn a_kubelet_that_stops_is_named_while_it_does_and_what_its_pod_has_done_comes_h
     };
     let knows = || nodes_are_ready(false).then_some(());
     assert!(within(120, knows).is_some(), "Kubernetes never knows of it");
-    let said = || {
-        let last = order::last_operation(&server, "i");
-        assert_eq!(last["state"], "in progress", "{last}");
-        let said = last["description"].as_str().unwrap_or_default();
-        said.contains("is not heard of: its kubelet is stopped").then_some(())
-    };
-    let last = || order::last_operation(&server, "i");
-    let pods = || town.kubectl(&["get", "pods", "-o", "yaml"]);
-    assert!(within(10, said).is_some(), "{}\n{}\n{}", last(), pods(), server.log());
+    let since = heard::known(&town, "nodes", condition("Ready", "Unknown"));
+    let last = heard.says("is not heard of: its kubelet is stopped", since);
+    assert_eq!(last["state"], "in progress", "{last}");
 
     drop(stopped);
     let ended = order::settled(&server, "i");

@@ -3,6 +3,7 @@
 
 pub(crate) mod brokers;
 pub(crate) mod deaths;
+pub(crate) mod heard;
 pub(crate) mod platform;
 pub(crate) mod slow;
 pub(crate) mod town;
