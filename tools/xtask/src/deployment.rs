@@ -7,6 +7,7 @@
 mod ha;
 mod one;
 mod place;
+mod roll;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

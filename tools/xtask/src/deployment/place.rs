@@ -45,6 +45,13 @@ impl<'c> Place<'c> {
         self.cluster.run(&[&["-n", &self.namespace], arguments].concat())
     }
 
+    /// kubectl, not yet started.
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut kubectl = self.cluster.command("kubectl");
+        kubectl.args(["-n", &self.namespace]).args(arguments);
+        kubectl
+    }
+
     /// The replicas that are ready and are to stay. A port that is forwarded to any other goes with its pod.
     pub(super) fn replicas(&self) -> anyhow::Result<Vec<String>> {
         let pods = self.get("pods")?;
@@ -72,6 +79,11 @@ impl<'c> Place<'c> {
 
     /// The overlay as it is, but for what it is to sell, and for servers that have no `policy/v1`.
     pub(super) fn deploy(&self) -> anyhow::Result<()> {
+        self.deploy_with(&json!({}), &[])
+    }
+
+    /// As [`Self::deploy`], with further members of `manciple.yaml`, and what these name.
+    pub(super) fn deploy_with(&self, members: &Value, named: &[Value]) -> anyhow::Result<()> {
         let settings = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"},
             "data": {"files.root": "/tmp"},
@@ -80,8 +92,7 @@ impl<'c> Place<'c> {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "manciple-credentials"},
             "stringData": {"platform.password": PASSWORD, "operator.password": PASSWORD},
         });
-        let overlay = format!("deploy/overlays/{}", self.overlay);
-        let made = manifests::objects(&self.cluster.run(&["kustomize", &overlay])?)?;
+        let made = self.overlay()?;
         let known = self.cluster.run(&["api-versions"])?;
         let has_policy = known.lines().any(|version| version == "policy/v1");
         let made =
@@ -98,9 +109,26 @@ impl<'c> Place<'c> {
                     }
                     _ => {}
                 }
-                object
+                with(object, members)
             });
-        self.cluster.apply(&self.namespace, [settings, credentials].into_iter().chain(made), &[])
+        let all = [settings, credentials].into_iter().chain(named.iter().cloned()).chain(made);
+        self.cluster.apply(&self.namespace, all, &[])
+    }
+
+    fn overlay(&self) -> anyhow::Result<Vec<Value>> {
+        let overlay = format!("deploy/overlays/{}", self.overlay);
+        manifests::objects(&self.cluster.run(&["kustomize", &overlay])?)
+    }
+
+    /// Other members of `manciple.yaml`, and a pod template that is another for it: replicas are replaced.
+    pub(super) fn change(&self, members: &Value) -> anyhow::Result<()> {
+        let settings = self.overlay()?.into_iter().filter(is_settings);
+        let settings = settings.map(|object| with(object, members));
+        self.cluster.apply(&self.namespace, settings, &[])?;
+        let annotations = json!({"manciple.test/settings": members.to_string()});
+        let template = json!({"metadata": {"annotations": annotations}});
+        let patch = json!({"spec": {"template": template}}).to_string();
+        self.run(&["patch", "deployment/manciple", "--type=merge", "-p", &patch]).map(drop)
     }
 
     /// Adds what is of the whole cluster, and waits until it is served.
@@ -128,8 +156,7 @@ impl<'c> Place<'c> {
     }
 
     pub(super) fn forward(&self, pod: &str) -> anyhow::Result<Forward> {
-        let mut kubectl = self.cluster.command("kubectl");
-        kubectl.args(["-n", &self.namespace, "port-forward", pod, ":8080"]);
+        let mut kubectl = self.command(&["port-forward", pod, ":8080"]);
         let mut child = kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().context("kubectl prints nothing")?;
         let mut forward = Forward { child, said: BufReader::new(output), url: String::new() };
@@ -140,6 +167,20 @@ impl<'c> Place<'c> {
             format!("http://127.0.0.1:{}", port.with_context(|| format!("{pod}: {line}"))?);
         Ok(forward)
     }
+}
+
+fn is_settings(object: &Value) -> bool {
+    object["kind"] == "ConfigMap" && object["metadata"]["name"] == "manciple"
+}
+
+/// The ConfigMap with further members of `manciple.yaml`; anything else as it is.
+fn with(mut object: Value, members: &Value) -> Value {
+    let members = members.as_object().into_iter().flatten().filter(|_| is_settings(&object));
+    let members: String = members.map(|(name, value)| format!("{name}: {value}\n")).collect();
+    if let Some(Value::String(text)) = object.pointer_mut("/data/manciple.yaml") {
+        text.push_str(&members);
+    }
+    object
 }
 
 /// A way to a pod, until it is dropped.
@@ -155,6 +196,21 @@ impl Drop for Forward {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a platform's request is answered with; `None` if nobody answers.
+pub(super) fn ask(url: &str, method: &str, path: &str, body: &str) -> anyhow::Result<Option<u16>> {
+    let output = Command::new("curl")
+        .args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}"])
+        .args(["--max-time", "60", "--request", method, "--user"])
+        .arg(format!("platform:{PASSWORD}"))
+        .args(["--header", "X-Broker-API-Version: 2.17"])
+        .args(["--header", "Content-Type: application/json"])
+        .args((!body.is_empty()).then_some(["--data", body]).iter().flatten())
+        .arg(format!("{url}/v2/{path}"))
+        .output()?;
+    let code = String::from_utf8(output.stdout)?.parse()?;
+    Ok(output.status.success().then_some(code))
 }
 
 /// The command, as an operator.

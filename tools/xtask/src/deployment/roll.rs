@@ -1,0 +1,287 @@
+//! A Deployment of two replicas is given another pod template while operations go on, and while a platform goes on
+//! asking: each request is answered, each operation ends well by its first attempt and in one Job.
+//!
+//! ```text
+//! config-map:      ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀ runs that were begun before, and end in the midst of it or after it
+//! requests:        · · · · · · · · · · · · · · each at a replica that its Service leads to just then
+//! replicas:        old old ─▶ new old ─▶ new new
+//! init-container:              ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▀ runs of the new ones, with the agent of their own image
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::place::{Forward, Place, ask, manciple};
+
+const BROKER: &str = r#"#!/bin/sh
+plans='[{"id": "manciple-files-plain", "name": "plain", "description": "d"}]'
+case "$*" in
+catalog*) echo "{\"services\": [{\"id\": \"manciple-files\", \"name\": \"manciple-files\", \"description\": \"d\",
+    \"bindable\": false, \"plans\": $plans}]}"; exit ;;
+provision*rolling-0*) sleep 4 ;;
+provision*rolling-1*) sleep 8 ;;
+provision*rolling-2*) sleep 12 ;;
+provision*rolling-3*) sleep 16 ;;
+provision*rolling-4*) sleep 20 ;;
+provision*rolling-5*) sleep 24 ;;
+esac
+echo '{}'
+"#;
+/// How many of its orders take their time.
+const LONG: usize = 6;
+/// How many are ordered meanwhile, at most.
+const MEANWHILE: usize = 6;
+
+/// The overlay with a broker that takes its time, delivered by a ConfigMap.
+pub(super) fn deploy(place: &Place<'_>) -> anyhow::Result<()> {
+    let script = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script"},
+        "data": {"broker": BROKER},
+    });
+    place.deploy_with(&settings("config-map"), &[script])
+}
+
+fn settings(delivery: &str) -> Value {
+    let pod = json!({
+        "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
+        "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
+    });
+    json!({"kubernetes": {"agent_delivery": delivery, "pod": pod}})
+}
+
+/// All of it, where [`deploy`] has deployed.
+pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
+    let old = place.run_out(2)?;
+    let former: BTreeSet<_> = jobs(place)?.into_keys().collect();
+    let watched = Watched::start(place)?;
+    let mut orders: Vec<String> = (0..LONG).map(|number| format!("rolling-{number}")).collect();
+    begin(place, &old[0], &orders, &former)?;
+    let (meanwhile, asked) = roll(place, &orders)?;
+    orders.extend(meanwhile);
+    let new = place.run_out(2)?;
+    ensure!(new.iter().all(|pod| !old.contains(pod)), "{old:?} are still there: {new:?}");
+    println!(
+        "{asked} requests while replicas were replaced, {} of them orders",
+        orders.len() - LONG
+    );
+    let after = place.forward(&new[0])?;
+    for name in &orders {
+        ends_well(place, &after, name)?;
+    }
+    by_one_job_each(&watched.end()?, &former, orders.len())?;
+    manciple(&after.url, &["provision", "manciple-files", "plain", "by-image"])?;
+    brought_by_the_image(place)?;
+    for name in orders.iter().map(String::as_str).chain(["by-image"]) {
+        manciple(&after.url, &["deprovision", name])?;
+    }
+    Ok(())
+}
+
+/// Orders these, and waits until a pod works for each.
+fn begin(
+    place: &Place<'_>,
+    replica: &str,
+    orders: &[String],
+    former: &BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let forward = place.forward(replica)?;
+    for name in orders {
+        manciple(&forward.url, &["provision", "manciple-files", "plain", name, "--no-wait"])?;
+    }
+    place.until("a pod works for each order", |place| {
+        let pods = place.get("pods")?;
+        let job = |pod: &Value| pod["metadata"]["labels"]["job-name"].as_str().map(str::to_owned);
+        let pods = pods["items"].as_array().into_iter().flatten();
+        // One may be over already.
+        let begun = pods.filter(|pod| pod["status"]["phase"] != "Pending").filter_map(job);
+        let begun = begun.filter(|job| job.starts_with("provision-") && !former.contains(job));
+        Ok(begun.count() >= orders.len())
+    })?;
+    for name in orders.iter().skip(2) {
+        let operation = operation(&forward, name)?;
+        let over = ["succeeded", "failed"].iter().any(|state| operation["state"] == *state);
+        ensure!(!over, "{name} is over already: {operation}");
+    }
+    Ok(())
+}
+
+/// Replaces the replicas, and asks until they are: what was ordered meanwhile, and how many requests were answered.
+fn roll(place: &Place<'_>, orders: &[String]) -> anyhow::Result<(Vec<String>, usize)> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| platform(place, orders, &over));
+        let rolled =
+            place.change(&settings("init-container")).and_then(|()| place.run_out(2).map(drop));
+        over.store(true, Ordering::Relaxed);
+        let asked = asking.join().map_err(|_| anyhow::anyhow!("the platform panicked"))?;
+        rolled.and(asked)
+    })
+}
+
+/// A platform that asks for one thing after the other.
+fn platform(
+    place: &Place<'_>,
+    orders: &[String],
+    over: &AtomicBool,
+) -> anyhow::Result<(Vec<String>, usize)> {
+    let mut service = Service { place, forwards: BTreeMap::new(), asked: 0 };
+    let mut ordered = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        service.ask("GET", "catalog", "", 200)?;
+        for name in orders {
+            service.ask("GET", &format!("service_instances/{name}/last_operation"), "", 200)?;
+        }
+        if ordered.len() < MEANWHILE {
+            let name = format!("meanwhile-{}", ordered.len());
+            let path = format!("service_instances/{name}?accepts_incomplete=true");
+            let body = json!({
+                "service_id": "manciple-files", "plan_id": "manciple-files-plain",
+                "organization_guid": "o", "space_guid": "s",
+            });
+            service.ask("PUT", &path, &body.to_string(), 202)?;
+            ordered.push(name);
+        }
+    }
+    ensure!(!ordered.is_empty(), "nothing was ordered while replicas were replaced");
+    Ok((ordered, service.asked))
+}
+
+/// What a Service does: each connection goes to one of the replicas that are ready just then.
+struct Service<'p> {
+    place: &'p Place<'p>,
+    forwards: BTreeMap<String, Forward>,
+    asked: usize,
+}
+
+impl Service<'_> {
+    /// Sees that the answer is this. That nobody answers is let pass only where the Service leads to that replica no
+    /// more: whoever is not as quick as to hear of it has to ask again.
+    fn ask(&mut self, method: &str, path: &str, body: &str, wanted: u16) -> anyhow::Result<()> {
+        loop {
+            let ready = self.ready()?;
+            let pod = &ready[self.asked % ready.len()];
+            if !self.forwards.contains_key(pod) {
+                let forward = self.place.forward(&format!("pod/{pod}"))?;
+                self.forwards.insert(pod.clone(), forward);
+            }
+            let forward = self.forwards.get(pod).context("it was just made")?;
+            self.asked += 1;
+            match ask(&forward.url, method, path, body)? {
+                Some(status) => {
+                    ensure!(status == wanted, "{method} {path}: {status}, not {wanted}, by {pod}");
+                    return Ok(());
+                }
+                None => {
+                    ensure!(!self.ready()?.contains(pod), "{method} {path}: {pod} does not answer");
+                    println!("{pod} was asked after the Service led to it");
+                }
+            }
+        }
+    }
+
+    /// Those it leads to, of which there is always one.
+    fn ready(&mut self) -> anyhow::Result<Vec<String>> {
+        let endpoints = self.place.get("endpoints/manciple")?;
+        let subsets = endpoints["subsets"].as_array().into_iter().flatten();
+        let addresses =
+            subsets.flat_map(|subset| subset["addresses"].as_array().into_iter().flatten());
+        let names = addresses.filter_map(|address| address["targetRef"]["name"].as_str());
+        let ready: Vec<String> = names.map(str::to_owned).collect();
+        ensure!(!ready.is_empty(), "the Service leads to nobody");
+        self.forwards.retain(|pod, _| ready.contains(pod));
+        Ok(ready)
+    }
+}
+
+fn operation(forward: &Forward, name: &str) -> anyhow::Result<Value> {
+    let said = manciple(&forward.url, &["status", name, "-o", "json"])?;
+    Ok(serde_json::from_str::<Value>(&said)?["operation"].take())
+}
+
+/// By its first attempt.
+fn ends_well(place: &Place<'_>, forward: &Forward, name: &str) -> anyhow::Result<()> {
+    place.until(&format!("{name} is ready"), |_| {
+        let operation = operation(forward, name)?;
+        let first = operation["attempt"] == 1 && operation["state"] != "failed";
+        ensure!(first, "{name}: {operation}");
+        Ok(operation["state"] == "succeeded")
+    })
+}
+
+/// The Jobs of provisions, by name.
+fn jobs(place: &Place<'_>) -> anyhow::Result<BTreeMap<String, Value>> {
+    let jobs = place.get("jobs")?;
+    let jobs = jobs["items"].as_array().into_iter().flatten();
+    let named = jobs.filter_map(|job| Some((job["metadata"]["name"].as_str()?, job)));
+    let named = named.filter(|(name, _)| name.starts_with("provision-"));
+    Ok(named.map(|(name, job)| (name.to_owned(), job.clone())).collect())
+}
+
+/// Each order has had one Job, by its uid.
+fn by_one_job_each(
+    uids: &BTreeMap<String, BTreeSet<String>>,
+    former: &BTreeSet<String>,
+    orders: usize,
+) -> anyhow::Result<()> {
+    let of_these: Vec<_> = uids
+        .iter()
+        .filter(|(name, _)| name.starts_with("provision-") && !former.contains(*name))
+        .collect();
+    let once = of_these.iter().all(|(_, uids)| uids.len() == 1);
+    ensure!(once && of_these.len() == orders, "of {orders} orders these were Jobs: {of_these:?}");
+    Ok(())
+}
+
+/// The run that came last has the agent from the image of the replicas, which nobody named.
+fn brought_by_the_image(place: &Place<'_>) -> anyhow::Result<()> {
+    let deployment = place.get("deployment/manciple")?;
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    let age = |job: &Value| job["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    let last = jobs(place)?.into_values().max_by_key(age).context("there is no Job")?;
+    let pod = &last["spec"]["template"]["spec"];
+    let brings = pod["initContainers"].as_array().into_iter().flatten();
+    let brings = brings.filter(|container| container["image"] == *image).count();
+    ensure!(brings == 1, "the agent is to come from {image}: {pod}");
+    let agents = |volume: &Value| {
+        volume["configMap"]["name"].as_str().is_some_and(|name| name.starts_with("agent-"))
+    };
+    let mounted = pod["volumes"].as_array().into_iter().flatten().any(agents);
+    ensure!(!mounted, "and from no ConfigMap: {pod}");
+    Ok(())
+}
+
+/// The names and uids of all Jobs from now on.
+struct Watched(Child);
+
+impl Watched {
+    fn start(place: &Place<'_>) -> anyhow::Result<Self> {
+        let columns = "custom-columns=NAME:.metadata.name,UID:.metadata.uid";
+        let mut kubectl = place.command(&["get", "jobs", "--watch", "--no-headers", "-o", columns]);
+        Ok(Self(kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
+    }
+
+    /// What was seen.
+    fn end(mut self) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
+        let mut output = self.0.stdout.take().context("kubectl prints nothing")?;
+        self.0.kill()?;
+        let said = std::io::read_to_string(&mut output)?;
+        let mut uids: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in said.lines() {
+            if let Some((name, uid)) = line.split_once(char::is_whitespace) {
+                uids.entry(name.to_owned()).or_default().insert(uid.trim().to_owned());
+            }
+        }
+        Ok(uids)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
