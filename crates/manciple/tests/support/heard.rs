@@ -92,7 +92,7 @@ fn had(looks: &[SystemTime], from: SystemTime, to: SystemTime) -> Duration {
     looks.windows(2).map(within).sum()
 }
 
-/// Waits until an object of Kubernetes tells since when it knows, which is when.
+/// Waits until an object of Kubernetes tells since when it knows, which is when: by its clock, which is to be as ours.
 pub(crate) fn known(
     town: &Town,
     what: &str,
