@@ -1,5 +1,6 @@
 //! A snapshot of etcd is restored, as `docs/kubernetes.md` has it: Manciple is scaled to none, everything else is begun
-//! anew, and Manciple again. What the snapshot knows ends truthfully, what it does not know is forgotten.
+//! anew, and Manciple again; and as it is not to be done, under a Manciple that goes on. What the snapshot knows ends
+//! truthfully, what it does not know is forgotten.
 //!
 //! ```text
 //!             snapshot                          restored
@@ -23,17 +24,20 @@ use testkit::kubelet::{Act, Kubelet, Ledger, Script};
 use super::support::{Served, http, order, within};
 use super::{Town, catalog, plane, runtime};
 
+/// Long enough for a snapshot meanwhile, on a busy machine.
+const LONG: u64 = 12_000;
+const SHORT: u64 = 3_000;
 const IDS: &str = "service_id=s&plan_id=p&accepts_incomplete=true";
 /// As many as may go on at once: what is ordered beside them has no Job yet.
 const LAST: [&str; 3] = ["provision of slow-0", "provision of slow-1", "deprovision of removed"];
 
-/// What `LAST` says takes long enough for a snapshot meanwhile.
-fn script() -> Script {
-    Arc::new(|order| {
+/// What `LAST` says takes so long, in milliseconds.
+fn script(last: u64) -> Script {
+    Arc::new(move |order| {
         let action = order.action.map(|action| format!("{action:?}").to_lowercase());
         let of = order.work.get("instance_id").and_then(Value::as_str).unwrap_or_default();
         let asked = format!("{} of {of}", action.unwrap_or_default());
-        let lasts = if LAST.contains(&asked.as_str()) { 6_000 } else { 50 };
+        let lasts = if LAST.contains(&asked.as_str()) { last } else { 50 };
         Act::well(Duration::from_millis(20), Duration::from_millis(lasts))
     })
 }
@@ -141,8 +145,25 @@ fn after(town: &Town, server: &Served, told: &Told) {
 
 #[test]
 fn a_snapshot_that_is_restored_ends_what_it_knows_of_and_has_forgotten_the_rest() {
+    restored("restored", Meanwhile::Ended);
+}
+
+/// It knows of later versions of all there is, so nothing that it is told counts.
+#[test]
+fn a_server_that_runs_through_a_restoration_begins_nothing_and_is_well_once_it_is_begun_anew() {
+    restored("through", Meanwhile::RunsOn);
+}
+
+/// What the server does while the snapshot is restored.
+#[derive(PartialEq, Eq)]
+enum Meanwhile {
+    Ended,
+    RunsOn,
+}
+
+fn restored(name: &str, meanwhile: Meanwhile) {
     let (mut plane, runtime) = (plane(), runtime());
-    let mut town = Town::of(&plane, &runtime, "restored", script());
+    let mut town = Town::of(&plane, &runtime, name, script(LONG));
     let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
     settings["operations"]["max_runs"] = json!(LAST.len());
     town.site.settings = settings.to_string();
@@ -153,14 +174,27 @@ fn a_snapshot_that_is_restored_ends_what_it_knows_of_and_has_forgotten_the_rest(
     let snapshot = plane.snapshot().unwrap();
     let known = jobs(&town);
     after(&town, &first, &told);
-    first.signal(Signal::TERM);
-    assert!(first.wait().is_some_and(|status| status.success()), "{}", first.log());
+    let end = |server: &mut Served| {
+        server.signal(Signal::TERM);
+        assert!(server.wait().is_some_and(|status| status.success()), "{}", server.log());
+    };
+    if meanwhile == Meanwhile::Ended {
+        end(&mut first);
+    }
 
     // No node is to have pods of what is forgotten; that of the test begins those anew that are said to go on.
     town.kubelet.stop();
     plane.restore(&snapshot).unwrap();
     let _entered = runtime.enter();
-    town.kubelet = Kubelet::start(town.client.clone(), &town.namespace, catalog(), script());
+    let (client, namespace) = (town.client.clone(), &town.namespace);
+    town.kubelet = Kubelet::start(client, namespace, catalog(), script(SHORT));
+    if meanwhile == Meanwhile::RunsOn {
+        // So that it would do what it does: its watches begin anew within seconds, and the runs end.
+        std::thread::sleep(Duration::from_secs(10));
+        let run = begun(&town.kubelet.ledger());
+        assert!(run.keys().all(|it| LAST.contains(&it.as_str())), "{run:?}\n{}", first.log());
+        end(&mut first);
+    }
     // The snapshot has it held by one that is gone.
     town.free_lease();
     let server = Served::start(&mut town.command(&kubeconfig)).unwrap();
