@@ -101,11 +101,13 @@ fn begin(
         let begun = begun.filter(|job| job.starts_with("provision-") && !former.contains(job));
         Ok(begun.count() >= orders.len())
     })?;
-    for name in orders.iter().skip(2) {
+    let mut going = 0;
+    for name in orders {
         let operation = operation(&forward, name)?;
-        let over = ["succeeded", "failed"].iter().any(|state| operation["state"] == *state);
-        ensure!(!over, "{name} is over already: {operation}");
+        going += usize::from(operation["state"] != "succeeded");
     }
+    println!("{going} operations go on when replicas are replaced");
+    ensure!(going > 0, "all of them are over");
     Ok(())
 }
 
