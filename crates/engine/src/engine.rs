@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use osb::jobs::contract::Capability;
 use osb::{CompiledCatalog, PlanId, ServiceId};
+use tokio::sync::Notify;
 
 use crate::decide::NOT_YET;
 use crate::driver::{self, Observer, Tasks};
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     apart: Mutex<HashMap<ServiceId, Arc<Permits>>>,
     /// Whether this process carries operations out.
     drives: AtomicBool,
+    /// That has changed: for whoever keeps the catalog.
+    pub(crate) turned: Notify,
     pub(crate) offer: RwLock<Option<Offering>>,
 }
 
@@ -160,6 +163,7 @@ impl Engine {
                 permits,
                 apart: Mutex::default(),
                 drives: AtomicBool::new(true),
+                turned: Notify::new(),
                 offer: RwLock::new(None),
             }),
         }
@@ -170,6 +174,7 @@ impl Engine {
     /// get in each other's way and no further: each step is compared and set.
     pub fn set_driving(&self, drives: bool) {
         self.shared.drives.store(drives, Ordering::Relaxed);
+        self.shared.turned.notify_one();
         self.shared.tasks.wake_all();
     }
 

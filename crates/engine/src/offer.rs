@@ -181,6 +181,7 @@ impl Engine {
             let pause = if behind { BEHIND } else { until_due.min(LOOK) };
             tokio::select! {
                 () = self.shared.store.catalog_changed() => behind = true,
+                () = self.shared.turned.notified() => {}
                 () = clock.sleep(pause) => {}
             }
         }

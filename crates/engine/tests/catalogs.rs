@@ -67,6 +67,21 @@ async fn a_plan_that_is_ordered_while_it_leaves_is_put_back_and_no_longer_sold()
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_begins_to_carry_out_has_a_catalog_at_once() {
+    let world = World::default();
+    world.runner.set_offer(offer());
+    let engine = world.mortal(&Life::of(i64::MAX));
+    engine.set_driving(false);
+    let keeper = tokio::spawn(engine.clone().keep_catalog(Duration::ZERO));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(engine.catalog().is_none(), "another is to ask for it");
+    engine.set_driving(true);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(has(&engine, "small"));
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_broker_declared_counts_while_it_is_not_heard_of() {
     let (update, progress) = (Capability::Update, Capability::Progress);
     let world = World::default();
