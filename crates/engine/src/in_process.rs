@@ -222,7 +222,7 @@ impl<B: Broker> Runner for InProcess<B> {
             .map_err(|error| reported(Failure::failed(error.to_string())))?;
         Ok(Offer {
             catalog,
-            capabilities: vec![Capability::Update, Capability::RequestFile],
+            capabilities: vec![Capability::Update, Capability::RequestFile, Capability::Progress],
             ..Offer::default()
         })
     }

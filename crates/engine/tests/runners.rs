@@ -66,7 +66,7 @@ impl Harness for Author {
     }
 
     fn nature(&self) -> Nature {
-        let capabilities = &[Capability::Update, Capability::RequestFile];
+        let capabilities = &[Capability::Update, Capability::RequestFile, Capability::Progress];
         Nature { survives: false, prints: false, capabilities }
     }
 
