@@ -1,6 +1,8 @@
 //! The seed's flow on a real cluster: an order becomes a ServiceInstance, a controller in the broker's own
 //! process carries it out and sets its condition, and deletion cleans up.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -8,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kubernetes::resources::Kind;
 use osb::client::{Auth, ClientSettings, Order, Polling, Removed};
-use osb::server::Credentials;
+use osb::server::{Authentication, Credentials};
 use osb::{BindingId, InstanceId, Sensitive};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -63,12 +65,12 @@ impl Town {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             address.send(listener.local_addr().unwrap()).unwrap();
             let credentials = Credentials::new().user("platform", PASSWORD, "platform");
+            let authentication = Authentication::fixed(credentials);
+            let replica = operator::Replica { namespace, identity, authentication, tls: None };
             let end = async {
                 let _ = ended.await;
             };
-            operator::serve(client, &namespace, &identity, credentials, listener, end)
-                .await
-                .unwrap();
+            operator::serve(client, replica, listener, end).await.unwrap();
         });
         let address = listening.await.unwrap();
         let mut settings = ClientSettings::new(format!("http://{address}"));
@@ -192,5 +194,62 @@ async fn another_replica_goes_on_where_one_was_lost() {
     let settings = town.settings().await;
     assert_eq!(settings.len(), 1);
     assert_eq!(settings[0].data.as_ref().unwrap()["kept"], "yes");
+    town.remove().await;
+}
+
+/// The program in a process of its own, which is gone however the test goes.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_speaks_tls_and_answers_for_a_while_when_it_is_to_end() {
+    let town = Town::new("operator-program").await;
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_operator"));
+    command
+        .env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap())
+        .env("POD_NAMESPACE", &town.namespace)
+        .env("POD_NAME", "one")
+        .env("PLATFORM_PASSWORD_FILE", write("password", PASSWORD))
+        .env("TLS_CERTIFICATE_FILE", write("tls.crt", &made.cert.pem()))
+        .env("TLS_KEY_FILE", write("tls.key", &made.signing_key.serialize_pem()))
+        .env("LISTEN", "127.0.0.1:0");
+    let mut program = Program(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(program.0.stderr.take().unwrap()).lines();
+    let port = lines.by_ref().find_map(|line| {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        Some(event["address"].as_str()?.rsplit_once(':')?.1.to_owned())
+    });
+    let port = port.unwrap();
+    // Whoever writes to a pipe that nobody reads waits, in the end.
+    std::thread::spawn(move || lines.for_each(drop));
+    let asked = |password: &str| {
+        let mut settings = ClientSettings::new(format!("https://localhost:{port}"));
+        settings.ca_certificates = Some(made.cert.pem().into_bytes());
+        let (user, password) = ("platform".to_owned(), Sensitive::new(password.to_owned()));
+        settings.auth = Auth::Basic { user, password };
+        osb::client::Client::new(settings).unwrap()
+    };
+    let knows = asked(PASSWORD);
+    within("a catalog", async || knows.catalog(None).await.ok()).await;
+    let stranger = asked("guessed").catalog(None).await.unwrap_err().to_string();
+    assert!(stranger.contains("401"), "{stranger}");
+    let id = program.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    knows.catalog(None).await.unwrap();
+    let ended = within("end", async || program.0.try_wait().unwrap()).await;
+    assert!(ended.success(), "{ended}");
     town.remove().await;
 }
