@@ -1,8 +1,8 @@
 //! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, those of the
 //! examples are in no other installation's way, the rights are those that are written down and no more, one replica
 //! serves, two answer for each other and are monitored, an instance lives through `examples/kubernetes`, another, of a
-//! template, through `examples/templates`, and the jobs of `examples/quarks-jobs` run, under the controller's rights
-//! everywhere and in one namespace.
+//! broker that is a server of its own, through `examples/operator`, another, of a template, through `examples/templates`,
+//! and the jobs of `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
 
 mod ha;
 mod one;
@@ -51,6 +51,7 @@ fn brokers(cluster: &Cluster) -> anyhow::Result<()> {
     one::test(cluster)?;
     ha::test(cluster)?;
     crate::run(&mut cluster.command("examples/kubernetes/walk.sh"))?;
+    crate::run(&mut cluster.command("examples/operator/walk.sh"))?;
     let mut templates = cluster.command("examples/templates/walk.sh");
     crate::run(templates.env("IMAGE", testkit::cluster::SHELL_IMAGE))
 }
@@ -139,6 +140,7 @@ fn examples(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     for example in [
         "examples/kubernetes",
         "examples/kubernetes/brokers",
+        "examples/operator/kubernetes",
         "examples/postgres/kubernetes",
         "examples/quarks-jobs",
         "examples/templates",

@@ -12,6 +12,8 @@ use crate::{cluster, packages};
 /// As in `charts/manciple/values.yaml`.
 const MANCIPLE: &str = "manciple:dev";
 const FILES_BROKER: &str = "files-broker:dev";
+/// As in `examples/operator/kubernetes`.
+const SETTINGS_BROKER: &str = "settings-broker:dev";
 
 const FOLDER: &str = "target/images";
 
@@ -27,9 +29,13 @@ pub(crate) enum Kind {
 /// All of them.
 pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
     match kind {
-        Kind::Dist => crate::dist().and_then(|()| agent())?,
+        Kind::Dist => {
+            crate::dist()?;
+            crate::dist_operator()?;
+            agent()?;
+        }
         Kind::Dev => {
-            crate::run(crate::cargo().args(["build", "-p", "manciple"]))?;
+            crate::build()?;
             for_tests()?;
         }
     }
@@ -58,20 +64,26 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
 
 /// The images of a deployment, of programs that are built.
 pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
-    let program = match kind {
-        Kind::Dist => PathBuf::from("target/dist/manciple"),
-        Kind::Dev => crate::built("manciple")?,
+    let program = |name: &str| match kind {
+        Kind::Dist => Ok(Path::new("target/dist").join(name)),
+        Kind::Dev => crate::built(name),
     };
     let manciple = Image::new(MANCIPLE)
         .users()
         // Not /manciple: there runs have their volume.
-        .program("/usr/bin/manciple", &program)?
+        .program("/usr/bin/manciple", &program("manciple")?)?
         .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
         .file("/manciple-agent.packed", Path::new("target/dist/manciple-agent.packed"))
         .unprivileged()
         .command(&["/usr/bin/manciple"]);
     write("manciple", &manciple)?;
     write("files-broker", &broker(FILES_BROKER, "files")?)?;
+    let settings = Image::new(SETTINGS_BROKER)
+        .users()
+        .program("/usr/bin/operator", &program("operator")?)?
+        .unprivileged()
+        .command(&["/usr/bin/operator"]);
+    write("settings-broker", &settings)?;
     postgres_broker()
 }
 

@@ -34,7 +34,7 @@ usage: cargo xtask <command>
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
                    dev: of the program as it is built for tests, and what tests order, in seconds
   walk             the deployment on the cluster for tests: rights, overlays, an instance's life,
-                   QuarksJobs
+                   a broker of its own, templates, QuarksJobs
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
@@ -87,6 +87,11 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// The programs that images are made of.
+fn build() -> anyhow::Result<()> {
+    run(cargo().args(["build", "-p", "manciple", "-p", "operator"]))
+}
+
 /// A program of the same build, wherever cargo was told to put it: it is beside this one.
 fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
     Ok(std::env::current_exe().context("the path of this program")?.with_file_name(name))
@@ -130,7 +135,7 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
 
 fn walk() -> anyhow::Result<()> {
     packages::install_for_tests()?;
-    run(cargo().args(["build", "-p", "manciple"]))?;
+    build()?;
     let (kubeconfig, ours) = cluster::for_tests()?;
     let result = images::agent().and_then(|()| deployment::test(&kubeconfig));
     if ours {
@@ -238,6 +243,12 @@ fn dist() -> anyhow::Result<()> {
     let flags = [STATIC, PACKED_RELOCATIONS].join(" ");
     let linked = if order::is_possible() { vec![order::linker()?] } else { Vec::new() };
     give_away("manciple", "manciple", "release", &flags, &linked)?;
+    Ok(())
+}
+
+/// The broker of `examples/operator`, as it is given away.
+fn dist_operator() -> anyhow::Result<()> {
+    give_away("operator", "operator", "release", &[STATIC, PACKED_RELOCATIONS].join(" "), &[])?;
     Ok(())
 }
 
