@@ -114,11 +114,12 @@ impl Broker for Settings {
 /// What the API server refuses, and what somebody else has deleted, stays so; anything else may pass.
 #[allow(clippy::needless_pass_by_value, reason = "the form that map_err wants")]
 fn failed(error: kube::Error) -> Failure {
-    let kind = match &error {
+    let (kind, why) = match &error {
         kube::Error::Api(status) if matches!(status.code, 400 | 403 | 404 | 422) => {
-            FailureKind::Failed
+            (FailureKind::Failed, status.message.clone())
         }
-        _ => FailureKind::Transient,
+        kube::Error::Api(status) => (FailureKind::Transient, status.message.clone()),
+        other => (FailureKind::Transient, other.to_string()),
     };
-    Failure::new(kind, format!("the ConfigMap: {error}"))
+    Failure::new(kind, format!("the ConfigMap: {why}"))
 }
