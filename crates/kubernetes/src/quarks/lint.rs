@@ -267,8 +267,11 @@ impl Lint {
             }
             for (file, options) in files.as_object().into_iter().flatten() {
                 let path = format!("{path}[{file:?}]");
-                self.options(&path, options);
-                let name = options["name"].as_str().map(sanitize_subdomain).unwrap_or_default();
+                let general = &spec["output"]["versioned"];
+                let versioned = options["versioned"].as_bool().or(general.as_bool());
+                let named = |name| sanitize_subdomain(name, versioned == Some(true));
+                let name = options["name"].as_str().map(named).unwrap_or_default();
+                self.options(&path, options, &name);
                 let is_new = targets.insert((options["kind"] == "ConfigMap", name));
                 if !is_new {
                     self.say(&path, "goes where another file goes: one of them is lost");
@@ -277,11 +280,11 @@ impl Lint {
         }
     }
 
-    fn options(&mut self, path: &str, options: &Value) {
+    /// Of what goes into what `becomes` its name.
+    fn options(&mut self, path: &str, options: &Value, becomes: &str) {
         self.members(path, options, &OPTIONS);
         let at = |name: &str| format!("{path}.{name}");
         let name = options["name"].as_str().unwrap_or_default();
-        let becomes = sanitize_subdomain(name);
         if becomes.is_empty() {
             self.say(&at("name"), "is missing, or has nothing that can be in a name");
         } else if becomes != name {

@@ -9,6 +9,8 @@ use ring::digest::{Context, SHA256};
 const LABEL: usize = 63;
 /// The longest name of most objects.
 const SUBDOMAIN: usize = 253;
+/// What follows it of a version: `-v` and a number.
+const VERSION: usize = 8;
 /// How much of a job's name its Jobs' names begin with.
 const STEM: usize = 39;
 /// The same of two names.
@@ -47,9 +49,10 @@ pub(super) fn sanitize(text: &str) -> String {
     bounded(&kept(text, |character| character == '-'), LABEL)
 }
 
-/// The same with dots: of a Secret.
-pub(super) fn sanitize_subdomain(text: &str) -> String {
-    bounded(&kept(text, |character| matches!(character, '-' | '.')), SUBDOMAIN)
+/// The same with dots: of a Secret, or of what all versions of one have in common, which leaves room for their numbers.
+pub(super) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
+    let most = if versioned { SUBDOMAIN - VERSION } else { SUBDOMAIN };
+    bounded(&kept(text, |character| matches!(character, '-' | '.')), most)
 }
 
 fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
@@ -120,7 +123,15 @@ mod tests {
         for (text, expected) in [("1.0", "10"), ("Value_A", "value-a"), ("-x-", "x"), ("ü", "")] {
             assert_eq!(sanitize(text), expected, "{text}");
         }
-        assert_eq!(sanitize_subdomain("Foo_bar.baz"), "foo-bar.baz");
-        assert_eq!(sanitize_subdomain(&"x".repeat(300)).len(), 253);
+        assert_eq!(sanitize_subdomain("Foo_bar.baz", false), "foo-bar.baz");
+        assert_eq!(sanitize_subdomain(&"x".repeat(300), false).len(), 253);
+    }
+
+    #[test]
+    fn the_longest_name_of_a_versioned_one_has_room_for_its_number() {
+        let (longest, another) = ("x".repeat(245), format!("{}y", "x".repeat(245)));
+        assert_eq!(sanitize_subdomain(&longest, true), longest);
+        assert_ne!(sanitize_subdomain(&another, true), another);
+        assert!(format!("{}-v999999", sanitize_subdomain(&another, true)).len() <= SUBDOMAIN);
     }
 }

@@ -142,11 +142,14 @@ impl OutputMap {
     /// What it all becomes.
     pub(super) fn targets(&self) -> impl Iterator<Item = Target> {
         let all = self.files.values().flat_map(BTreeMap::values);
-        all.map(|options| Target {
-            kind: options.kind(),
-            name: sanitize_subdomain(&options.name).into(),
-            fans_out: options.fans_out(),
-            versioned: options.is_versioned(self.versioned),
+        all.map(|options| {
+            let versioned = options.is_versioned(self.versioned);
+            Target {
+                kind: options.kind(),
+                name: sanitize_subdomain(&options.name, versioned).into(),
+                fans_out: options.fans_out(),
+                versioned,
+            }
         })
     }
 
@@ -262,14 +265,15 @@ pub(super) fn kept(
         };
         for (file, options) in files {
             let (file, found) = found(dialect, file, gathered.get(container));
-            match read(options, &general, found) {
+            let versioned = options.is_versioned(map.versioned);
+            match read(options, versioned, &general, found) {
                 Ok(read) => kept.wanted.extend(read.into_iter().map(|(name, data)| Wanted {
                     kind: options.kind(),
                     name,
                     data,
                     labels: labels(dialect, &general.labels, options, container, spec),
                     annotations: options.secret_annotations.clone(),
-                    versioned: options.is_versioned(map.versioned),
+                    versioned,
                     versions: general.versions,
                     owned: general.owned,
                 })),
@@ -338,6 +342,7 @@ type Data = BTreeMap<String, Vec<u8>>;
 /// What becomes of a file, by name.
 fn read(
     options: &SecretOptions,
+    versioned: bool,
     general: &General,
     content: &Content,
 ) -> Result<Vec<(String, Data)>, Fault> {
@@ -363,7 +368,7 @@ fn read(
     if let Some(fault) = &options.fault {
         return Err(invalid(fault.clone()));
     }
-    let name = sanitize_subdomain(&options.name);
+    let name = sanitize_subdomain(&options.name, versioned);
     if name.is_empty() {
         let why = format!("outputMap names no Secret for it: {:?} leaves no name", options.name);
         return Err(invalid(why));
@@ -390,7 +395,7 @@ fn read(
         let within = |why: String| invalid(format!("{}: {why}", shown(&key)));
         let text = value_of(&value, general).map_err(within)?;
         let data = object(&text).and_then(|flat| data(flat, general)).map_err(within)?;
-        Ok((sanitize_subdomain(&format!("{name}-{key}")), data))
+        Ok((sanitize_subdomain(&format!("{name}-{key}"), versioned), data))
     });
     fanned.collect()
 }
