@@ -171,6 +171,65 @@ fn what_came_of_a_run_is_told_and_is_the_exit_code() {
     assert!(run.code == Some(6) && run.stderr.contains("are gone"), "{run:?}");
 }
 
+/// Of one name there may be one of each kind: `--kind` says which is meant.
+#[test]
+fn extended_jobs_are_run_listed_and_read_by_their_kind() {
+    let hall = Hall::new();
+    let script = |script: &str| {
+        let container = json!({
+            "name": "c", "image": cluster::SHELL_IMAGE, "command": ["/bin/sh", "-c", script],
+        });
+        json!({"restartPolicy": "Never", "containers": [container]})
+    };
+    let make = |name: &str, pod: Value| {
+        hall.town.make(&json!({
+            "apiVersion": "fissile.cloudfoundry.org/v1alpha1", "kind": "ExtendedJob",
+            "metadata": {"name": name},
+            "spec": {
+                "trigger": {"strategy": "manual"}, "template": {"spec": pod},
+                "output": {"namePrefix": "of"},
+            },
+        }));
+    };
+    make("good", script(r#"echo working >&2; echo '{"k": "v"}'"#));
+    make("bad", script("echo no luck >&2; exit 3"));
+    hall.create("good", "echo of the other kind", &json!({}));
+    let ejob = |arguments: &[&str]| hall.job(&[arguments, &["--kind", "ejob"]].concat());
+
+    let run = ejob(&["run", "good"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("Outcome:  Completed") && run.stdout.contains("of-c"), "{run:?}");
+    assert!(run.stderr.contains("run of ExtendedJob good: triggered"), "{run:?}");
+    let run = ejob(&["logs", "good"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "working\n"), "{run:?}");
+
+    let run = ejob(&["run", "bad", "-o", "json"]);
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((run.code, &said["state"]), (Some(1), &json!("failed")), "{run:?}");
+    assert_eq!(said["reason"], "BackoffLimitExceeded", "{run:?}");
+    let run = ejob(&["logs", "bad", "--run", "1"]);
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (Some(0), "no luck\n".repeat(3).as_str()),
+        "{run:?}"
+    );
+
+    assert_eq!(ejob(&["run", "good", "-q"]).stdout, "2\n");
+    assert_eq!(ejob(&["history", "good", "-q"]).stdout, "2\n1\n");
+    let list = ejob(&["list"]).stdout;
+    let row = |name: &str| list.lines().find(|line| line.split_whitespace().next() == Some(name));
+    assert!(row("good").unwrap().contains("Completed"), "{list}");
+    assert!(row("bad").unwrap().contains("BackoffLimitExceeded"), "{list}");
+
+    // The QuarksJob of that name is another, which has had no run.
+    let run = hall.job(&["logs", "good"]);
+    assert!(run.code == Some(6) && run.stderr.contains("has had no run yet"), "{run:?}");
+    let list = hall.job(&["list"]).stdout;
+    assert!(!list.contains("bad") && list.contains("good"), "{list}");
+    let run = ejob(&["run", "absent"]);
+    assert!(run.code == Some(6) && run.stderr.contains("\"absent\" not found"), "{run:?}");
+}
+
 #[test]
 fn a_run_that_goes_on_is_followed_and_another_passed_over() {
     let hall = Hall::new();
