@@ -17,6 +17,7 @@ mod skewed;
 #[path = "../support/thief.rs"]
 mod thief;
 
+mod adopted;
 mod behind;
 mod chaos;
 mod deaths;
@@ -31,6 +32,7 @@ mod shape;
 mod strays;
 mod town;
 mod truth;
+mod unread;
 mod users;
 mod witness;
 
