@@ -28,7 +28,7 @@ fn waits(object: &Value) -> String {
 }
 
 /// The reasons and messages of the events of one.
-async fn events(town: &Town, name: &str) -> Vec<(String, String)> {
+pub(super) async fn events(town: &Town, name: &str) -> Vec<(String, String)> {
     let events = town.list::<Event>().await.into_iter();
     let its = events.filter(|it| it.involved_object.name.as_deref() == Some(name));
     its.map(|it| (it.reason.unwrap_or_default(), it.message.unwrap_or_default())).collect()

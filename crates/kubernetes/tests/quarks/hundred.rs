@@ -1,0 +1,71 @@
+//! A hundred containers in a pod, with output of one or of each, and a hundred outputs of one container.
+
+use serde_json::{Value, json};
+
+use super::harness::{Town, pod, spec};
+
+const HUNDRED: usize = 100;
+const WELL: &str = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
+
+/// Once, in a hundred containers: each runs this script.
+fn containers(script: &str) -> Value {
+    let mut pod = pod(script);
+    let one = pod["containers"][0].clone();
+    let of = |number: usize| {
+        let mut one = one.clone();
+        one["name"] = json!(format!("c{number}"));
+        one
+    };
+    pod["containers"] = (0..HUNDRED).map(of).collect();
+    spec("once", &pod)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_hundred_containers_beside_one_sidecar_each_has_its_output_kept() {
+    let mut town = Town::either_way("hundred", false).await;
+    town.start().await;
+    let mut spec = containers(WELL);
+    let of = |number| (format!("c{number}"), json!({"o.json": {"name": format!("made-{number}")}}));
+    spec["output"] = json!({"outputMap": (0..HUNDRED).map(of).collect::<serde_json::Map<_, _>>()});
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["made"].as_array().map(Vec::len), Some(HUNDRED), "{run}");
+    let pod = town.pods().await.remove(0).spec.unwrap();
+    assert_eq!(pod.containers.len(), HUNDRED + 1, "one sidecar for all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_one_among_a_hundred_containers_the_output_is_kept() {
+    for wraps in [true, false] {
+        let mut town = Town::either_way("one-of-hundred", wraps).await;
+        town.start().await;
+        let mut spec = containers("true");
+        spec["template"]["spec"]["template"]["spec"]["containers"][57]["args"] =
+            json!(["-c", WELL]);
+        spec["output"] = json!({"outputMap": {"c57": {"o.json": {"name": "made"}}}});
+        town.create("a", spec).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["made"])), "{run}");
+        assert_eq!(town.data("made").await["k"], "v");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_outputs_of_one_container_are_kept() {
+    for wraps in [true, false] {
+        let mut town = Town::either_way("hundred-files", wraps).await;
+        town.start().await;
+        let script = r#"for number in $(seq 0 99); do
+            echo "{\"k\": \"$number\"}" > /mnt/quarks/$number.json; done"#;
+        let mut spec = spec("once", &pod(script));
+        let of = |number| (format!("{number}.json"), json!({"name": format!("made-{number}")}));
+        let files: serde_json::Map<_, _> = (0..HUNDRED).map(of).collect();
+        spec["output"] = json!({"outputMap": {"c": files}});
+        town.create("a", spec).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!(run["made"].as_array().map(Vec::len), Some(HUNDRED), "{run}");
+        for number in [0, 42, 99] {
+            assert_eq!(town.data(&format!("made-{number}")).await["k"], number.to_string());
+        }
+    }
+}
