@@ -36,3 +36,4 @@ mod sizes;
 mod triggers;
 mod upgrade;
 mod versions;
+mod wishes;
