@@ -2,9 +2,10 @@
 
 mod database;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::image::{self, Image};
 use crate::{cluster, packages};
@@ -12,8 +13,9 @@ use crate::{cluster, packages};
 /// As in `charts/manciple/values.yaml`.
 const MANCIPLE: &str = "manciple:dev";
 const FILES_BROKER: &str = "files-broker:dev";
-/// As in `examples/operator/kubernetes`.
-const SETTINGS_BROKER: &str = "settings-broker:dev";
+/// Brokers that are servers of their own, each alone in its image: the image, and the package, whose program has the
+/// same name. As in `examples/operator/kubernetes`.
+const PROGRAMS: &[(&str, &str)] = &[("settings-broker:dev", "operator")];
 
 const FOLDER: &str = "target/images";
 
@@ -26,12 +28,31 @@ pub(crate) enum Kind {
     Dev,
 }
 
+/// The packages whose programs are in images.
+pub(crate) fn packages() -> impl Iterator<Item = &'static str> {
+    std::iter::once("manciple").chain(PROGRAMS.iter().map(|(_, package)| *package))
+}
+
+/// Takes their programs away before a build that need not make them: none of an earlier one is packed then. What is
+/// made already, cargo puts there again.
+pub(crate) fn forget_programs() -> anyhow::Result<()> {
+    for package in packages() {
+        let program = crate::built(package)?;
+        if let Err(error) = std::fs::remove_file(&program)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("{} cannot be removed", program.display()));
+        }
+    }
+    Ok(())
+}
+
 /// All of them.
 pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
     match kind {
         Kind::Dist => {
             crate::dist()?;
-            crate::dist_operator()?;
+            PROGRAMS.iter().try_for_each(|(_, package)| crate::dist_broker(package))?;
             agent()?;
         }
         Kind::Dev => {
@@ -66,7 +87,7 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
 pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
     let program = |name: &str| match kind {
         Kind::Dist => Ok(Path::new("target/dist").join(name)),
-        Kind::Dev => crate::built(name),
+        Kind::Dev => current(name),
     };
     let manciple = Image::new(MANCIPLE)
         .users()
@@ -78,13 +99,25 @@ pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
         .command(&["/usr/bin/manciple"]);
     write("manciple", &manciple)?;
     write("files-broker", &broker(FILES_BROKER, "files")?)?;
-    let settings = Image::new(SETTINGS_BROKER)
-        .users()
-        .program("/usr/bin/operator", &program("operator")?)?
-        .unprivileged()
-        .command(&["/usr/bin/operator"]);
-    write("settings-broker", &settings)?;
+    for &(name, package) in PROGRAMS {
+        let path = format!("/usr/bin/{package}");
+        let image = Image::new(name).users().program(&path, &program(package)?)?;
+        let archive = name.rsplit('/').next().and_then(|name| name.split(':').next());
+        write(archive.unwrap_or(package), &image.unprivileged().command(&[&path]))?;
+    }
     postgres_broker()
+}
+
+/// A program of the same build, which has made it.
+fn current(name: &str) -> anyhow::Result<PathBuf> {
+    let program = crate::built(name)?;
+    ensure!(
+        program.is_file(),
+        "{} is missing: tests build the program of a package that has some in its folder `tests`, and \
+         `cargo build -p {name}` builds it without",
+        program.display()
+    );
+    Ok(program)
 }
 
 fn postgres_broker() -> anyhow::Result<()> {

@@ -89,7 +89,7 @@ fn cargo() -> Command {
 
 /// The programs that images are made of.
 fn build() -> anyhow::Result<()> {
-    run(cargo().args(["build", "-p", "manciple", "-p", "operator"]))
+    run(cargo().arg("build").args(images::packages().flat_map(|package| ["-p", package])))
 }
 
 /// A program of the same build, wherever cargo was told to put it: it is beside this one.
@@ -121,6 +121,7 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
     // Most of what takes long waits for pods; of what keeps the cores busy `.config/nextest.toml` has two at a time.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    images::forget_programs()?;
     run(cargo()
         .args(["nextest", "run", "--workspace", "--all-features", "--profile", profile])
         .args(["--test-threads", &(3 * cores).to_string()])
@@ -246,9 +247,9 @@ fn dist() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The broker of `examples/operator`, as it is given away.
-fn dist_operator() -> anyhow::Result<()> {
-    give_away("operator", "operator", "release", &[STATIC, PACKED_RELOCATIONS].join(" "), &[])?;
+/// A broker that is a server of its own, as it is given away.
+fn dist_broker(package: &str) -> anyhow::Result<()> {
+    give_away(package, package, "release", &[STATIC, PACKED_RELOCATIONS].join(" "), &[])?;
     Ok(())
 }
 
