@@ -1,6 +1,6 @@
 #!/bin/sh
-# The broker of settings on a cluster: install, catalog, provision, bind, unbind, deprovision, remove; and one of its
-# two replicas is killed while it works.
+# The broker of settings on a cluster: install, catalog, provision, bind, unbind, an order that fails, deprovision,
+# remove; and one of its two replicas is killed while it works.
 #
 # Needs kubectl, curl and the image settings-broker:dev of `cargo xtask images` in the cluster. Everything is in the
 # namespace settings-broker, which is gone at the end, however that comes; the definitions of our resources stay.
@@ -56,10 +56,10 @@ ask() {
         fail "$method $path was answered $status, not $expected: $(cat "$tmp/answer")"
 }
 
-# provision INSTANCE PLAN COLOUR
+# provision INSTANCE PLAN PARAMETERS
 provision() {
     ask 202 PUT "service_instances/$1?accepts_incomplete=true" "{\"service_id\": \"$service\", \"plan_id\": \"$2\",
-        \"organization_guid\": \"-\", \"space_guid\": \"-\", \"parameters\": {\"values\": {\"colour\": \"$3\"}}}"
+        \"organization_guid\": \"-\", \"space_guid\": \"-\", \"parameters\": $3}"
 }
 
 # Follows the last operation of an instance until it has ended.
@@ -71,6 +71,17 @@ has_ended() {
     200:*'in progress'*) return 1 ;;
     *) fail "the operation has not succeeded: $status: $(cat "$tmp/answer")" ;;
     esac
+}
+
+has_failed() {
+    ask 200 GET "service_instances/$1/last_operation"
+    grep -q '"state":"failed"' "$tmp/answer"
+}
+
+# last_operation INSTANCE FIELD: of its resource.
+last_operation() {
+    in_namespace get serviceinstances \
+        --output "jsonpath={.items[?(@.spec.instanceID==\"$1\")].status.lastOperation.$2}"
 }
 
 # What the broker has made: its instances' ConfigMaps, as NAME COLOUR.
@@ -131,7 +142,7 @@ cat "$tmp/answer"
 echo
 
 say "Provision: an instance is a ConfigMap"
-provision shop e2b1-at-once green
+provision shop e2b1-at-once '{"values": {"colour": "green"}}'
 follow shop
 in_namespace get serviceinstances
 made
@@ -146,11 +157,30 @@ grep -q '"colour":"green"' "$tmp/answer" || fail "the credentials do not hold th
 in_namespace get servicebindings
 ask 200 DELETE "$binding?service_id=$service&plan_id=e2b1-at-once"
 
-say "The replica that leads is killed while it provisions: another goes on"
-provision blog e2b1-later blue
-in_namespace delete "pod/$leader" --grace-period 1 --wait=false
+say "An order fails that cannot be carried out, and an Event says why"
+provision odd e2b1-at-once '{"values": {"not a key": "of a ConfigMap"}}'
+until_so "the order of odd has failed" has_failed odd
+told() {
+    in_namespace get events --field-selector type=Warning,reason=ProvisionFailed,involvedObject.kind=ServiceInstance \
+        --output 'jsonpath={.items[*].message}'
+}
+is_told() { [ -n "$(told)" ]; }
+until_so "an Event says why the order failed" is_told
+told
+echo
+are green
+
+say "The replica that leads is killed while it provisions: another goes on, with a second attempt"
+# Longer than it takes to kill it, on a busy machine too.
+provision blog e2b1-later '{"seconds": 15, "values": {"colour": "blue"}}'
+has_begun() { [ "$(last_operation blog description)" = waiting ]; }
+until_so "$leader provisions" has_begun
+in_namespace logs "$leader" --tail=-1 >"$tmp/log"
+in_namespace delete "pod/$leader" --grace-period 0 --force --wait=false
 follow blog
 are "blue green"
+attempt=$(last_operation blog attempt)
+[ "$attempt" = 2 ] || fail "blog was provisioned by attempt $attempt, not 2"
 another_leads() { [ -n "$(leads)" ] && [ "$(leads)" != "$leader" ]; }
 until_so "another leads than $leader" another_leads
 
@@ -165,11 +195,12 @@ are ""
 ask 404 GET service_instances/blog
 
 say "No right was missing"
+in_namespace rollout status "deployment/$broker" --timeout 90s
 for pod in $(in_namespace get pods --selector "app.kubernetes.io/name=$broker" --output name); do
-    case $(in_namespace logs "$pod" --tail=-1) in
-    *[Ff]orbidden* | *' may not '*) fail "$pod has not all the rights that it needs" ;;
-    esac
+    in_namespace logs "$pod" --tail=-1 >>"$tmp/log"
 done
+[ -s "$tmp/log" ] || fail "nothing was logged"
+! grep -E '[Ff]orbidden| may not ' "$tmp/log" || fail "the broker has not all the rights that it needs"
 
 say "Remove"
 kill "$forward"

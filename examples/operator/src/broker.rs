@@ -26,6 +26,8 @@ pub struct Settings {
 struct Order {
     #[serde(default)]
     values: BTreeMap<String, String>,
+    /// How long it takes, of the plan `later`.
+    seconds: Option<u64>,
 }
 
 impl Settings {
@@ -41,7 +43,7 @@ impl Settings {
     }
 
     async fn write(&self, work: &Work) -> Result<Output, Failure> {
-        let Order { values } = work.parameters()?;
+        let Order { values, .. } = work.parameters()?;
         work.progress.report("writing the settings");
         let name = Self::name(&work.instance_id);
         let map = json!({
@@ -70,7 +72,7 @@ impl Broker for Settings {
             "description": "Settings that are kept in the cluster",
             "plans": [
                 {"id": "e2b1-at-once", "name": "at-once", "description": "Now", "schemas": schema},
-                {"id": "e2b1-later", "name": "later", "description": "After three seconds"},
+                {"id": "e2b1-later", "name": "later", "description": "After `seconds`, or three"},
             ],
         }]}))
         .map_err(|error| Failure::failed(error.to_string()))
@@ -78,7 +80,9 @@ impl Broker for Settings {
 
     async fn provision(&self, work: Work) -> Result<Output, Failure> {
         if work.plan_id.as_str() == "e2b1-later" {
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            let Order { seconds, .. } = work.parameters()?;
+            work.progress.report("waiting");
+            tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(3))).await;
         }
         self.write(&work).await
     }
