@@ -9,5 +9,5 @@ mod secrets;
 mod serve;
 
 pub use broker::Settings;
-pub use secrets::{Followed, certificate, password};
+pub use secrets::{Followed, certificate, credentials};
 pub use serve::{Replica, serve};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use operator::{Followed, Replica};
-use osb::server::{Authentication, Credentials, TlsSource};
+use osb::server::{Authentication, TlsSource};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -64,14 +64,11 @@ fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// The user, with the password that is in the file now.
+/// The user, with the passwords that are in the file now.
 fn authentication() -> anyhow::Result<Authentication> {
     const FILE: &str = "PLATFORM_PASSWORD_FILE";
     let file = PathBuf::from(required(FILE, "the file with the password of the user platform")?);
-    let known = Followed::open(move || {
-        let password = operator::password(&file).context(FILE)?;
-        Ok(Credentials::new().user(USER, &password, USER))
-    })?;
+    let known = Followed::open(move || operator::credentials(USER, &file).context(FILE))?;
     tokio::spawn(Arc::clone(&known).keep());
     Ok(Authentication::Credentials(Arc::new(move || known.current())))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use osb::server::Credentials;
 use osb::server::rustls::ServerConfig;
 use osb::server::rustls::crypto::ring::default_provider;
 use osb::server::rustls::pki_types::pem::PemObject;
@@ -50,17 +51,16 @@ impl<T> Followed<T> {
     }
 }
 
-/// The password that a file holds; a newline at its end is not part of it.
+/// A user with the passwords that a file holds, one a line: while one takes another's place, both are good.
 ///
 /// # Errors
 /// If the file cannot be read, or holds none.
-pub fn password(file: &Path) -> anyhow::Result<String> {
+pub fn credentials(user: &str, file: &Path) -> anyhow::Result<Credentials> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{} cannot be read", file.display()))?;
-    let password = text.strip_suffix('\n').unwrap_or(&text);
-    let password = password.strip_suffix('\r').unwrap_or(password);
-    ensure!(!password.is_empty(), "{} is empty: put a password into it", file.display());
-    Ok(password.to_owned())
+    let mut passwords = text.lines().filter(|line| !line.is_empty()).peekable();
+    ensure!(passwords.peek().is_some(), "{} is empty: put a password into it", file.display());
+    Ok(passwords.fold(Credentials::new(), |known, password| known.user(user, password, user)))
 }
 
 /// A certificate with its chain, and its key.
@@ -87,24 +87,44 @@ pub fn certificate(chain: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
 mod tests {
     use std::fs::write;
 
+    use axum::http::HeaderValue;
+
     use super::*;
 
+    /// What a platform sends, of user and password `p:` and the word.
+    const SENT: [(&str, &str); 4] = [
+        ("first", "Basic cDpmaXJzdA=="),
+        ("second ", "Basic cDpzZWNvbmQg"),
+        ("third", "Basic cDp0aGlyZA=="),
+        ("", "Basic cDo="),
+    ];
+
     #[tokio::test(start_paused = true)]
-    async fn a_new_password_is_taken_up_and_a_file_without_one_changes_nothing() {
+    async fn changed_passwords_are_taken_up_and_a_file_without_one_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
         write(&file, "first\r\n").unwrap();
         let known = Followed::open({
             let file = file.clone();
-            move || password(&file)
+            move || credentials("p", &file)
         });
         let known = known.unwrap();
         tokio::spawn(Arc::clone(&known).keep());
-        for (written, expected) in [("second \n", "second "), ("\n", "second "), ("third", "third")]
-        {
+        let good = || -> Vec<&str> {
+            let known = known.current();
+            let is_known = |sent| known.find(&HeaderValue::from_static(sent)).is_some();
+            SENT.iter().filter(|(_, sent)| is_known(sent)).map(|(password, _)| *password).collect()
+        };
+        assert_eq!(good(), ["first"]);
+        for (written, expected) in [
+            ("second \r\nfirst\r\n", &["first", "second "][..]),
+            ("\n\n", &["first", "second "]),
+            ("\nsecond \n\n", &["second "]),
+            ("third", &["third"]),
+        ] {
             write(&file, written).unwrap();
             tokio::time::sleep(AGAIN + Duration::from_secs(1)).await;
-            assert_eq!(*known.current(), expected);
+            assert_eq!(good(), expected, "{written:?}");
         }
     }
 }

@@ -18,6 +18,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 const PASSWORD: &str = "planted-password";
+/// Good as well, while platforms go over to the other.
+const FORMER: &str = "former-password";
 
 /// A namespace for the length of a test.
 struct Town {
@@ -235,7 +237,7 @@ async fn the_program_speaks_tls_and_does_not_end_at_once() {
         .env("KUBECONFIG", testkit::cluster::kubeconfig().unwrap())
         .env("POD_NAMESPACE", &town.namespace)
         .env("POD_NAME", "one")
-        .env("PLATFORM_PASSWORD_FILE", write("password", PASSWORD))
+        .env("PLATFORM_PASSWORD_FILE", write("password", &format!("{PASSWORD}\n{FORMER}\n")))
         .env("TLS_CERTIFICATE_FILE", write("tls.crt", &made.cert.pem()))
         .env("TLS_KEY_FILE", write("tls.key", &made.signing_key.serialize_pem()))
         .env("LISTEN", "127.0.0.1:0");
@@ -257,6 +259,7 @@ async fn the_program_speaks_tls_and_does_not_end_at_once() {
     };
     let knows = asked(PASSWORD);
     within("a catalog", async || knows.catalog(None).await.ok()).await;
+    asked(FORMER).catalog(None).await.unwrap();
     let stranger = asked("guessed").catalog(None).await.unwrap_err().to_string();
     assert!(stranger.contains("401"), "{stranger}");
     let id = program.0.id().to_string();
