@@ -16,8 +16,8 @@ use tokio::time::sleep;
 use super::support::{Cluster, packed_agent};
 
 /// The longest that anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Town {
     pub(crate) cluster: Cluster,

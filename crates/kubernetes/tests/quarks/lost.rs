@@ -164,7 +164,9 @@ async fn output_that_went_with_its_pod_while_no_controller_ran_is_lost_and_the_r
         complete(&town).await;
         let pods = town.cluster.api::<Pod>();
         pods.delete(&pod, &DeleteParams::default().grace_period(0)).await.unwrap();
+        let begun = Instant::now();
         while pods.get_opt(&pod).await.unwrap().is_some() {
+            assert!(begun.elapsed() < PATIENCE, "{pod} stays");
             sleep(Duration::from_millis(100)).await;
         }
         town.start().await;

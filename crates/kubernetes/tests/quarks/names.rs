@@ -1,13 +1,15 @@
 //! The longest names that users may give: what derives from them is taken by the API server, and stays apart.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::harness::{LOOK, PATIENCE, Town, pod, spec};
 
 /// Two of this length that differ in their last letter alone.
 fn twins(length: usize) -> [String; 2] {
@@ -34,16 +36,7 @@ async fn pods_and_jobs_of_the_longest_names_have_each_its_run_under_a_name_of_it
         town.create(name, follows.clone()).await;
     }
     for name in &jobs {
-        // The pods that are there are known from then on.
-        let knows = async || {
-            let annotations = town.jobs().get(name).await.unwrap().metadata.annotations;
-            annotations.is_some_and(|all| {
-                all.get("manciple.dev/runs").is_some_and(|record| record.contains("\"pods\""))
-            })
-        };
-        while !knows().await {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
+        knows_pods(&town, name).await;
     }
     let mut uids = BTreeSet::new();
     for name in twins(253) {
@@ -52,16 +45,7 @@ async fn pods_and_jobs_of_the_longest_names_have_each_its_run_under_a_name_of_it
         spec["nodeSelector"] = json!({"there": "is-none"});
         let one = json!({"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec});
         let one: Pod = serde_json::from_value(one).unwrap();
-        let pods = town.cluster.api::<Pod>();
-        let made = loop {
-            // Not before the namespace has its service account.
-            match pods.create(&PostParams::default(), &one).await {
-                Ok(made) => break made,
-                Err(error) => eprintln!("{error}"),
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        };
-        uids.insert(made.metadata.uid.unwrap());
+        uids.insert(made(&town, &one).await.metadata.uid.unwrap());
     }
     let mut names = BTreeSet::new();
     for name in &jobs {
@@ -84,6 +68,36 @@ async fn pods_and_jobs_of_the_longest_names_have_each_its_run_under_a_name_of_it
     let by: BTreeSet<String> = runs.iter().filter_map(|pod| label(pod, "triggering-pod")).collect();
     assert_eq!((of.len(), by), (jobs.len(), uids), "{of:?}");
     assert!(of.iter().all(|name| is_label(name)), "{of:?}");
+}
+
+/// Waits until it has noted the pods that are there.
+async fn knows_pods(town: &Town, name: &str) {
+    let begun = Instant::now();
+    loop {
+        let annotations = town.jobs().get(name).await.unwrap().metadata.annotations;
+        let record = annotations.and_then(|all| all.get("manciple.dev/runs").cloned());
+        if record.as_ref().is_some_and(|record| record.contains("\"pods\"")) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{name} notes no pods: {record:?}");
+        sleep(LOOK).await;
+    }
+}
+
+/// Creates a pod as soon as its namespace has its service account with a token: until then it is refused.
+async fn made(town: &Town, pod: &Pod) -> Pod {
+    let begun = Instant::now();
+    loop {
+        match town.cluster.api::<Pod>().create(&PostParams::default(), pod).await {
+            Ok(made) => return made,
+            Err(kube::Error::Api(status))
+                if status.message.contains("service account") && begun.elapsed() < PATIENCE =>
+            {
+                sleep(LOOK).await;
+            }
+            Err(error) => panic!("the pod is refused: {error}"),
+        }
+    }
 }
 
 /// Of one container each.
