@@ -31,11 +31,14 @@ async fn of_a_hundred_containers_beside_one_sidecar_each_has_its_output_kept() {
     let run = town.ended("a", 1).await;
     assert_eq!(run["made"].as_array().map(Vec::len), Some(HUNDRED), "{run}");
     let pod = town.pods().await.remove(0).spec.unwrap();
-    assert_eq!(pod.containers.len(), HUNDRED + 1, "one sidecar for all");
+    // Since Kubernetes 1.29 a sidecar is one of the init containers.
+    let all = pod.containers.len() + pod.init_containers.as_ref().map_or(0, Vec::len);
+    assert_eq!(all, HUNDRED + 1, "one sidecar for all");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_among_a_hundred_containers_the_output_is_kept() {
+    let mut towns = Vec::new();
     for wraps in [true, false] {
         let mut town = Town::either_way("one-of-hundred", wraps).await;
         town.start().await;
@@ -44,6 +47,9 @@ async fn of_one_among_a_hundred_containers_the_output_is_kept() {
             json!(["-c", WELL]);
         spec["output"] = json!({"outputMap": {"c57": {"o.json": {"name": "made"}}}});
         town.create("a", spec).await;
+        towns.push(town);
+    }
+    for town in &towns {
         let run = town.ended("a", 1).await;
         assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["made"])), "{run}");
         assert_eq!(town.data("made").await["k"], "v");
@@ -52,6 +58,7 @@ async fn of_one_among_a_hundred_containers_the_output_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_outputs_of_one_container_are_kept() {
+    let mut towns = Vec::new();
     for wraps in [true, false] {
         let mut town = Town::either_way("hundred-files", wraps).await;
         town.start().await;
@@ -62,6 +69,9 @@ async fn a_hundred_outputs_of_one_container_are_kept() {
         let files: serde_json::Map<_, _> = (0..HUNDRED).map(of).collect();
         spec["output"] = json!({"outputMap": {"c": files}});
         town.create("a", spec).await;
+        towns.push(town);
+    }
+    for town in &towns {
         let run = town.ended("a", 1).await;
         assert_eq!(run["made"].as_array().map(Vec::len), Some(HUNDRED), "{run}");
         for number in [0, 42, 99] {
