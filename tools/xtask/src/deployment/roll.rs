@@ -1,9 +1,10 @@
 //! A Deployment of two replicas is given another pod template while operations go on, and while a platform goes on
-//! asking: each request is answered, each operation ends well by its first attempt and in one Job.
+//! asking: each request is answered, each operation ends well by its first attempt and in one Job. Whom it asks, the
+//! Endpoints of the Service say just before; what a replica that they name no more leaves unanswered is asked again.
 //!
 //! ```text
 //! config-map:      ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀ runs that were begun before, and end in the midst of it or after it
-//! requests:        · · · · · · · · · · · · · · each at a replica that its Service leads to just then
+//! requests:        · · · · · · · · · · · · · · each at a replica that the Endpoints name just then
 //! replicas:        old old ─▶ new old ─▶ new new
 //! init-container:              ▐▀▀▀▀▀▀▀▀▀▀▀▀▀▀ runs of the new ones, with the agent of their own image
 //! ```
