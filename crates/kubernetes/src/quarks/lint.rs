@@ -269,7 +269,8 @@ impl Lint {
                 let path = format!("{path}[{file:?}]");
                 let general = &spec["output"]["versioned"];
                 let versioned = options["versioned"].as_bool().or(general.as_bool());
-                let named = |name| sanitize_subdomain(name, versioned == Some(true));
+                let versioned = versioned == Some(true) && options["kind"] != "ConfigMap";
+                let named = |name| sanitize_subdomain(name, versioned);
                 let name = options["name"].as_str().map(named).unwrap_or_default();
                 self.options(&path, options, &name);
                 let is_new = targets.insert((options["kind"] == "ConfigMap", name));

@@ -9,8 +9,10 @@ use ring::digest::{Context, SHA256};
 const LABEL: usize = 63;
 /// The longest name of most objects.
 const SUBDOMAIN: usize = 253;
-/// What follows it of a version: `-v` and a number.
-const VERSION: usize = 8;
+/// What follows it of a first version, and of one of a large number. What has room for the first is named as the original
+/// named it.
+const FIRST_VERSION: usize = "-v1".len();
+const VERSION: usize = "-v999999".len();
 /// How much of a job's name its Jobs' names begin with.
 const STEM: usize = 39;
 /// The same of two names.
@@ -51,8 +53,11 @@ pub(super) fn sanitize(text: &str) -> String {
 
 /// The same with dots: of a Secret, or of what all versions of one have in common, which leaves room for their numbers.
 pub(super) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
-    let most = if versioned { SUBDOMAIN - VERSION } else { SUBDOMAIN };
-    bounded(&kept(text, |character| matches!(character, '-' | '.')), most)
+    let text = kept(text, |character| matches!(character, '-' | '.'));
+    match versioned {
+        true if text.len() > SUBDOMAIN - FIRST_VERSION => bounded(&text, SUBDOMAIN - VERSION),
+        _ => bounded(&text, SUBDOMAIN),
+    }
 }
 
 fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_longest_name_of_a_versioned_one_has_room_for_its_number() {
-        let (longest, another) = ("x".repeat(245), format!("{}y", "x".repeat(245)));
+        let (longest, another) = ("x".repeat(250), format!("{}y", "x".repeat(250)));
         assert_eq!(sanitize_subdomain(&longest, true), longest);
         assert_ne!(sanitize_subdomain(&another, true), another);
         assert!(format!("{}-v999999", sanitize_subdomain(&another, true)).len() <= SUBDOMAIN);

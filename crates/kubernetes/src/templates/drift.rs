@@ -98,9 +98,14 @@ impl Controller {
         Ok(Some(next))
     }
 
+    /// What becomes of what has drifted.
+    pub(super) fn drift_of(&self, instance: &Instance) -> Drift {
+        instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift)
+    }
+
     async fn inspect(&self, key: &Key) -> Result<Looked, Trouble> {
         let Some(instance) = self.read(key).await? else { return Ok(Looked::Through) };
-        let choice = instance.annotation(DRIFT).and_then(Drift::of).unwrap_or(self.settings.drift);
+        let choice = self.drift_of(&instance);
         if choice == Drift::Ignore || !is_idle(&instance) {
             return Ok(Looked::Through);
         }

@@ -55,7 +55,7 @@ use kube::Client;
 use kube::api::Api;
 use ring::hmac;
 use template::translate::Translation;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 pub use self::definition::definition;
@@ -201,6 +201,8 @@ pub struct Controller {
     looks: Semaphore,
     /// One for each whose parameters come to much.
     large: Arc<Semaphore>,
+    /// An instance was gone while its objects were made.
+    stray: Notify,
     /// Since when this is the one that acts, if it is.
     led_since: Mutex<Option<Instant>>,
 }
@@ -229,6 +231,7 @@ impl Controller {
             counters: Counters::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
             large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            stray: Notify::new(),
             led_since: Mutex::default(),
         }))
     }

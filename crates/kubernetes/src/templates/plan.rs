@@ -200,6 +200,11 @@ fn groups(group: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Planned {
+    /// Whether Kubernetes does not collect it with its instance: it is of the whole cluster, or of another namespace.
+    pub(super) fn is_elsewhere(&self, of: &Key) -> bool {
+        self.namespace.as_deref() != Some(&*of.namespace)
+    }
+
     /// Whether an object that is there is the one that was planned, made by this instance: what anybody may write on an
     /// object is not enough.
     pub(super) fn is(&self, of: &Key, found: &Value, seal: &hmac::Key) -> bool {

@@ -55,6 +55,9 @@ pub struct Record {
     /// When it was recorded, as RFC 3339 has it.
     #[serde(default)]
     pub recorded_at: String,
+    /// Of which instance: a copy of the Secret is nobody's. Absent in what was written before there was this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) instance: Option<[String; 2]>,
     /// The values of parameters.
     pub parameters: Values,
     /// As `spec.requester` had it.
@@ -146,6 +149,7 @@ impl Record {
         Self {
             revision: first(),
             recorded_at,
+            instance: Some([instance.key.namespace.to_string(), instance.key.name.to_string()]),
             parameters: parameters.iter().map(|it| (it.name.clone(), it.value.clone())).collect(),
             requester: instance.spec()["requester"].clone(),
             spec: verified::digest(instance.spec()),
@@ -158,6 +162,13 @@ impl Record {
     /// Whether it says that nothing is to be made any more.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.spec.is_empty()
+    }
+
+    /// Whether it was written for an instance of this name in this namespace.
+    pub(super) fn is_made_for(&self, key: &Key) -> bool {
+        let instance = self.instance.as_ref();
+        instance
+            .is_some_and(|it| [&*key.namespace, &*key.name] == it.each_ref().map(String::as_str))
     }
 
     /// How its objects are translated, whatever is the rule by now: what was made is to be found again.
@@ -300,6 +311,7 @@ pub(super) fn withdrawn(of: &Key, key: &hmac::Key) -> Value {
     let record = Record {
         revision: 0,
         recorded_at: String::new(),
+        instance: None,
         parameters: Values::new(),
         requester: Value::Null,
         spec: String::new(),

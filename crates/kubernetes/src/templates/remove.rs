@@ -8,7 +8,6 @@ use kube::Client;
 use kube::api::{GetParams, PropagationPolicy};
 use serde_json::Value;
 
-use super::Controller;
 use super::kinds::Place;
 use super::make::{AT_ONCE, get, made};
 use super::names::{OWNER, VERIFIED};
@@ -20,6 +19,7 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::step::Came;
 use super::trouble::Trouble;
+use super::{Controller, Drift};
 use crate::calls::{CallError, there};
 
 /// How soon objects that are going are looked at again; doubled up to the longest.
@@ -55,9 +55,7 @@ impl Controller {
             self.with(key, |work| work.is_orphaned = true);
             return Ok(Came::Later(self.pause(key)));
         }
-        let found = self.read_record(key).await;
-        let is_known = found.is_ok();
-        let record = match found {
+        let record = match self.read_record(key).await {
             // Before it was recorded nothing was made; and from now on nobody records it.
             Ok(None) if !self.withdraw_record(key).await? => {
                 return Ok(Came::Later(Duration::ZERO));
@@ -74,7 +72,7 @@ impl Controller {
         let was_orphaning = self.with(key, |work| work.is_orphaned) == Some(true);
         let is_orphaned = was_orphaning || is_orphaned(instance, record.as_deref());
         let recorded = record.as_ref().filter(|kept| !kept.record.is_withdrawn());
-        let mut is_settled = is_orphaned || !is_known;
+        let mut is_settled = true;
         if let Some(kept) = recorded.filter(|_| !is_orphaned) {
             let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
             let client = requester.client(&self.client, &key.namespace);
@@ -206,12 +204,12 @@ impl Controller {
         }
         let is_whole = instance.is_made() && instance.is("Ready") && kept.record.is_of(instance);
         // What nothing owns is looked for in any case: one that was repaired may be another than is said.
-        let is_elsewhere = |it: &Planned| it.namespace.as_deref() != Some(&*instance.key.namespace);
+        let is_elsewhere = |it: &Planned| it.is_elsewhere(&instance.key);
         let all = self.planned(instance, kept).await?.into_iter();
         planned.extend(all.filter(|it| !is_whole || is_elsewhere(it)));
         let has_failed = instance.is("InstantiateFailure") && !instance.is_changed();
-        let is_settled = is_whole
-            || (has_failed && kept.record.is_of(instance))
+        let has_ended = is_whole || (has_failed && kept.record.is_of(instance));
+        let is_settled = (has_ended && self.drift_of(instance) != Drift::Repair)
             || !planned.iter().any(is_elsewhere);
         for planned in planned {
             let found = self.look_for(&instance.key, client, &planned).await?;
@@ -313,18 +311,11 @@ impl Controller {
         }
     }
 
-    /// The instance has gone while its objects were made: what nothing owns goes, too. The record goes last, for whoever
-    /// comes after if this one dies in between.
+    /// The instance has gone while its objects were made: what nothing owns goes, too. The record stays for whoever looks
+    /// for such, once nothing can come any more.
     pub(super) async fn undo(&self, instance: &Instance, made: Vec<Made>) {
         self.take_back(instance, made).await;
-        for _ in 0..UNDOES {
-            if self.clear(&instance.key).await == Ok(Left::Nothing) {
-                return;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        let name = &*instance.key.name;
-        tracing::error!(name, "objects of an instance that is gone are left for later");
+        self.stray.notify_one();
     }
 
     /// Removes what nothing owns of what was made. What the instance said is known to whoever removes it, or lets it be.

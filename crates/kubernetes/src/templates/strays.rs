@@ -1,16 +1,19 @@
-//! Records whose instance is gone, and what was made by them.
+//! Records whose instance is gone, and what was made by them that nobody else removes.
 //!
 //! An API server that is deleting an object may not see a finalizer that it takes in the same moment: the instance is
 //! gone, though it was held. Whoever was making its objects sees that, and removes them; if it dies before, only the
-//! record knows of them. So they are looked for: once whatever its predecessors had begun has taken effect, by each who
-//! leads, and from time to time.
+//! record knows of them. So whoever leads looks for such records: once all that was under way when it began has taken
+//! effect, so long after each time that it came upon one itself, and from time to time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::api::{Api, ListParams};
+use tokio::time::{Instant, sleep_until};
 
 use super::Controller;
 use super::names::{HOLDS_RECORD, Kind};
@@ -25,9 +28,9 @@ use super::trouble::Trouble;
 use crate::calls::{CallError, call, find};
 use crate::names::MANAGED_BY;
 
-/// How often it is looked for them.
+/// How often they are looked for.
 const EVERY: Duration = Duration::from_secs(3600);
-/// How soon again, if it could not be, or something is still going; twice as long each time.
+/// How soon again, where something was left; twice as long each time. Longer than a kind that is defined anew is unknown.
 const AGAIN: Duration = Duration::from_secs(15);
 /// How many are listed at a time.
 const PAGE: u32 = 500;
@@ -35,26 +38,40 @@ const PAGE: u32 = 500;
 impl Controller {
     /// Looks for them, as long as it leads. To be spawned when it begins to; ends when it is dropped.
     pub(super) async fn clear_strays(self: Arc<Self>) {
-        let (mut wait, mut again) = (self.settings.longest_call, AGAIN);
+        let mut again = AGAIN;
+        let mut next = Instant::now() + self.settings.longest_call;
+        // Those of which nothing was left when they were last looked at.
+        let mut cleared = HashSet::new();
         loop {
-            tokio::time::sleep(wait).await;
-            let left = self.clear_all().await.unwrap_or_else(|error| {
-                let why = "whether something is left of instances that are gone is not known";
-                tracing::warn!(%error, why);
-                Left::Going
-            });
-            (wait, again) = match left {
-                Left::Nothing => (EVERY, AGAIN),
-                Left::Going => (again, (again * 2).min(EVERY)),
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.stray.notified() => {
+                    next = next.min(Instant::now() + self.settings.longest_call);
+                    again = AGAIN;
+                    continue;
+                }
+            }
+            let pause = match self.clear_all(&mut cleared).await {
+                Left::Nothing => EVERY,
+                Left::Going => again,
             };
+            again = (again * 2).min(EVERY);
+            next = Instant::now() + pause;
         }
     }
 
-    async fn clear_all(&self) -> Result<Left, CallError> {
+    async fn clear_all(&self, cleared: &mut HashSet<Key>) -> Left {
         let mut all = Left::Nothing;
         for scope in self.scopes() {
-            for key in self.strays(&scope).await? {
-                match self.clear(&key).await {
+            let listed = self.records(&scope).await.unwrap_or_else(|error| {
+                let (namespace, why) =
+                    (scope.as_deref(), "what is left of instances that are gone is not known");
+                tracing::warn!(namespace, %error, why);
+                all = Left::Going;
+                Vec::new()
+            });
+            for key in listed {
+                match self.clear(&key, cleared).await {
                     Ok(Left::Nothing) => {}
                     Ok(Left::Going) | Err(Trouble::Old) => all = Left::Going,
                     Err(Trouble::Passing(why) | Trouble::Doubtful(why) | Trouble::Final(why)) => {
@@ -65,87 +82,85 @@ impl Controller {
                             name,
                             secret,
                             why,
-                            "it is gone, and its objects are not: take the finalizer {HOLDS_RECORD} from the Secret to leave them"
+                            "it is gone, and what was made of it is not"
                         );
                         all = Left::Going;
                     }
                 }
             }
         }
-        Ok(all)
+        all
     }
 
-    /// Instances that are gone and have a record.
-    async fn strays(&self, scope: &Scope) -> Result<Vec<Key>, CallError> {
+    /// Records that hold something, by what they say of their instances; those of instances that are known of are left out.
+    async fn records(&self, scope: &Scope) -> Result<Vec<Key>, CallError> {
         let secrets: Api<Secret> = match scope {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };
         let ours = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
         let mut params = ListParams::default().labels(&ours).limit(PAGE);
-        let mut strays = Vec::new();
+        let mut records = Vec::new();
         loop {
             let page = call(secrets.list_metadata(&params)).await?;
             let keys = page.items.iter().filter_map(|it| of_record(&it.metadata));
-            let unknown: Vec<Key> = keys.filter(|key| self.with(key, |_| ()).is_none()).collect();
-            for key in unknown {
-                let found = find(self.instances(&key.namespace).get_metadata(&key.name)).await?;
-                if found.is_none_or(|found| found.metadata.uid.as_deref() != Some(&*key.uid)) {
-                    strays.push(key);
-                }
-            }
+            records.extend(keys.filter(|key| self.with(key, |_| ()).is_none()));
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
-                return Ok(strays);
+                return Ok(records);
             }
         }
     }
 
-    /// Removes what was made by a record whose instance is gone, then that. Another Manciple's is left to that.
-    pub(super) async fn clear(&self, key: &Key) -> Result<Left, Trouble> {
+    /// If an instance is gone, removes what was made of it that nobody else does, then lets go of its record: not at the
+    /// first look by which nothing is left, for a kind may be unknown for a moment. One that is not sealed as the record of that
+    /// very instance is somebody else's, or a copy.
+    async fn clear(&self, key: &Key, cleared: &mut HashSet<Key>) -> Result<Left, Trouble> {
+        let found = find(self.instances(&key.namespace).get_metadata(&key.name)).await;
+        let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
+        if found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&*key.uid)) {
+            return Ok(Left::Nothing);
+        }
         let kept = match self.read_record(key).await {
-            Ok(Some(kept)) => kept,
-            Ok(None) | Err(Trouble::Final(_)) => return Ok(Left::Nothing),
+            Ok(Some(kept)) if kept.record.is_made_for(key) && !kept.is_orphaned => kept,
+            Ok(_) | Err(Trouble::Final(_)) => return Ok(Left::Nothing),
             Err(trouble) => return Err(trouble),
         };
-        if !kept.record.is_withdrawn() {
-            let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
-            let client = requester.client(&self.client, &key.namespace);
-            let made = self.made_by(key, &client, &kept).await?;
-            if self.remove_all(key, &client, &made).await? == Left::Going {
-                return Ok(Left::Going);
-            }
+        let (namespace, name) = (&*key.namespace, &*key.name);
+        let requester = Requester::of(&kept.record.requester).map_err(Trouble::Final)?;
+        let client = requester.client(&self.client, &key.namespace);
+        let made = self.made_by(key, &client, &kept).await?;
+        if !made.is_empty() {
+            cleared.remove(key);
+            tracing::info!(namespace, name, count = made.len(), "it is gone, and these go, too");
+            self.remove_all(key, &client, &made).await?;
+            return Ok(Left::Going);
+        }
+        if cleared.insert(key.clone()) {
+            return Ok(Left::Going);
         }
         self.release_record(key, Some(&kept)).await?;
-        let (namespace, name) = (&*key.namespace, &*key.name);
-        tracing::info!(namespace, name, "what was left of it is gone, too");
+        cleared.remove(key);
+        tracing::info!(namespace, name, "it is gone, and nothing is left of it");
         Ok(Left::Nothing)
     }
 
-    /// What there is of what a record says. What was ordered is not known where it was too large to be kept.
-    async fn made_by(
-        &self,
-        key: &Key,
-        client: &kube::Client,
-        kept: &Kept,
-    ) -> Result<Vec<Made>, Trouble> {
-        let mut planned = Vec::new();
+    /// What there is of what a record says, but for what Kubernetes collects.
+    async fn made_by(&self, key: &Key, client: &Client, kept: &Kept) -> Result<Vec<Made>, Trouble> {
+        let Some(spec) = kept.spec() else {
+            let why = format!(
+                "what was ordered was too large to be recorded: look for what is left of it, and take the finalizer \
+                 {HOLDS_RECORD} from the Secret"
+            );
+            return Err(Trouble::Final(why));
+        };
+        let mut planned = planned_of(&self.kinds, key, &spec, &kept.record, &self.seal).await?;
         for former in &kept.record.before {
             planned.extend(self.former(former).await?);
         }
-        match kept.spec() {
-            Some(spec) => {
-                let of_spec = planned_of(&self.kinds, key, &spec, &kept.record, &self.seal);
-                planned.extend(of_spec.await?);
-            }
-            None => {
-                let (namespace, name) = (&*key.namespace, &*key.name);
-                tracing::error!(namespace, name, "it is gone, and its objects may be left");
-            }
-        }
         let mut made = Vec::new();
-        for planned in planned {
-            made.extend(self.look_for(key, client, &planned).await?);
+        for planned in planned.iter().filter(|it| it.is_elsewhere(key)) {
+            made.extend(self.look_for(key, client, planned).await?);
         }
         Ok(made)
     }

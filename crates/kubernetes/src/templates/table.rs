@@ -81,7 +81,8 @@ impl Table {
         }
         entry.version.clone_from(&instance.version);
         if instance.has_ended() && !instance.is_changed() && !instance.deleting {
-            (entry.instance, entry.work) = (None, Work::default());
+            let unanswered = entry.work.unanswered;
+            (entry.instance, entry.work) = (None, Work { unanswered, ..Work::default() });
             return is_new.then_some(key);
         }
         entry.instance = Some(Arc::new(instance));

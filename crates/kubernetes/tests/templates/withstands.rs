@@ -84,36 +84,42 @@ async fn what_nothing_owns_is_made_and_removed_too() {
 }
 
 /// An API server may delete an instance that is being held in the same moment, and whoever makes its objects may die then:
-/// its record knows of them.
+/// its record knows of them. One that says another name than it was written for, as a copy does, is no record.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nothing_owns_of_an_instance_that_went_unheld_is_removed_too() {
     let mut town = Town::new("template-stray").await;
     let (user, _wide) = administrator(&town).await;
-    let role = format!("role-{}", town.cluster.namespace);
-    let _more = Wide::of(&[&["clusterrole", &role]]);
-    let cluster_role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": role}, "rules": [],
-    });
-    for name in ["stays", "goes"] {
-        let objects = if name == "goes" { json!([cluster_role]) } else { json!([map("kept")]) };
-        town.order(name, &user, template(objects, json!([]))).await;
-        town.ready(name).await;
+    let role = |name: &str| format!("role-{}-{name}", town.cluster.namespace);
+    let (stays, goes) = (role("stays"), role("goes"));
+    let _more = Wide::of(&[&["clusterrole", &stays], &["clusterrole", &goes]]);
+    let mut records = Vec::new();
+    for (name, role) in [("stays", &stays), ("goes", &goes)] {
+        let object = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": role}, "rules": [],
+        });
+        town.order(name, &user, template(json!([object]), json!([]))).await;
+        let uid = town.ready(name).await["metadata"]["uid"].as_str().unwrap().to_owned();
+        records.push(format!("template-instance-{uid}"));
     }
-    let record = |instance: &Value| {
-        format!("template-instance-{}", instance["metadata"]["uid"].as_str().unwrap())
-    };
-    let (kept, left) = (record(&town.get("stays").await), record(&town.get("goes").await));
     town.kill();
+    let secrets = town.objects("v1", "Secret");
+    let uid = records[0].strip_prefix("template-instance-");
+    let another = json!({"metadata": {"ownerReferences": [{
+        "apiVersion": "template.openshift.io/v1", "kind": "TemplateInstance", "name": "another", "uid": uid,
+    }]}});
+    secrets.patch(&records[0], &PatchParams::default(), &Patch::Merge(another)).await.unwrap();
     town.patch("goes", "", json!({"metadata": {"finalizers": null}})).await;
     town.delete("goes").await;
     town.gone("goes").await;
     town.start().await;
-    town.until_gone("v1", "Secret", &left).await;
+    town.until_gone("v1", "Secret", &records[1]).await;
     let roles: Api<ClusterRole> = Api::all(town.cluster.client.clone());
-    assert!(roles.get_opt(&role).await.unwrap().is_none(), "it stays");
-    assert!(town.object("v1", "Secret", &kept).await.is_some(), "its instance is there");
-    assert!(town.object("v1", "ConfigMap", "kept").await.is_some(), "its instance is there");
+    assert!(roles.get_opt(&goes).await.unwrap().is_none(), "it stays");
+    assert!(roles.get_opt(&stays).await.unwrap().is_some(), "its instance is there");
+    town.delete("stays").await;
+    town.gone("stays").await;
+    assert!(roles.get_opt(&stays).await.unwrap().is_none(), "it was removed with its instance");
     town.remove().await;
 }
 

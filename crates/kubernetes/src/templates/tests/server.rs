@@ -7,7 +7,7 @@ use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::key;
 use crate::server_time::ServerTime;
@@ -110,6 +110,7 @@ pub(super) fn controller(server: &Arc<Mutex<Server>>) -> Controller {
         watches: Arc::new(Semaphore::new(1)),
         looks: Semaphore::new(1),
         large: Arc::new(Semaphore::new(1)),
+        stray: Notify::new(),
         led_since: Mutex::new(Some(Instant::now())),
     }
 }
