@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::redact::Redactor;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Client;
 use ring::hmac;
 use serde_json::Value;
@@ -23,12 +23,9 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
 use super::values::{defaults, given, processed, secrets, stay, template};
-use super::{Controller, MUCH};
+use super::{Controller, LONGEST_CALL, MUCH};
 use crate::calls::CallError;
 use crate::deep::is_deeper;
-
-/// For how long a call that was not answered may take effect.
-const LATE: SignedDuration = SignedDuration::from_secs(60);
 
 /// When one is looked at again for which there was no turn.
 pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
@@ -157,7 +154,9 @@ impl Controller {
         before: &Record,
     ) -> Result<Vec<Former>, Trouble> {
         let recorded_at: Option<Timestamp> = before.recorded_at.parse().ok();
-        let is_late = recorded_at.is_some_and(|at| self.now().duration_since(at) > LATE);
+        let since =
+            recorded_at.and_then(|at| Duration::try_from(self.now().duration_since(at)).ok());
+        let is_late = since.is_some_and(|since| since > LONGEST_CALL);
         if !is_late {
             return Ok(before.before.clone());
         }
