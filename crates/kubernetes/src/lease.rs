@@ -2,6 +2,10 @@
 //!
 //! It saves work, and nothing depends on it: each step of an operation is compared and set, and each run has
 //! one name. So a holder that was paused and does not know that its time is over does no harm.
+//!
+//! It tells one thing more. Versions of what an API server keeps only grow, and every replica looks at the Lease every few
+//! seconds: where its version is less than it was, a snapshot of etcd was restored. What this process knows is of a time
+//! that has not come, so nothing that it hears counts as news, and it has to be begun anew.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -33,6 +37,19 @@ pub struct Lead {
     until: Mutex<Option<Instant>>,
     /// It is not wanted any more.
     given_back: AtomicBool,
+    /// The API server went back to an earlier time.
+    undone: watch::Sender<bool>,
+}
+
+/// What is known of it.
+#[derive(Default)]
+struct Known {
+    /// As it was written, if it is ours.
+    ours: Option<Lease>,
+    /// As it was seen, while it is another's.
+    seen: Option<Seen>,
+    /// Its latest version.
+    newest: u64,
 }
 
 /// What was last seen of it, and when by our own clock: clocks of others are not compared with.
@@ -52,6 +69,7 @@ impl Lead {
             held: watch::Sender::new(false),
             until: Mutex::new(None),
             given_back: AtomicBool::new(false),
+            undone: watch::Sender::new(false),
         }
     }
 
@@ -82,16 +100,28 @@ impl Lead {
         until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default()
     }
 
-    /// Takes it when it is free and keeps it, until it is given back. To be spawned.
+    /// Whether the API server went back to an earlier time, so that this process has to be begun anew.
+    pub fn is_undone(&self) -> bool {
+        *self.undone.borrow()
+    }
+
+    /// Waits until it did: for ever, as a rule. Nobody leads here from then on.
+    pub async fn undone(&self) {
+        // The sender is ours.
+        let _ = self.undone.subscribe().wait_for(|undone| *undone).await;
+    }
+
+    /// Takes it when it is free and keeps it, until it is given back, or the API server went back to an earlier time. To
+    /// be spawned.
     pub async fn keep(&self) {
-        let mut ours: Option<Lease> = None;
-        let mut seen: Option<Seen> = None;
+        let mut known = Known::default();
         let mut renewed: Option<Instant> = None;
         while !self.given_back.load(Ordering::Relaxed) {
             let begun = Instant::now();
             // A holder has to know in time that it is one no more: an answer that takes long is none.
-            match tokio::time::timeout(self.renew(), self.step(&mut ours, &mut seen)).await {
-                Ok(Ok(())) => renewed = ours.is_some().then_some(begun),
+            match tokio::time::timeout(self.renew(), self.step(&mut known)).await {
+                _ if self.is_undone() => break,
+                Ok(Ok(())) => renewed = known.ours.is_some().then_some(begun),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, lease = %self.name, "the Lease cannot be had");
                 }
@@ -103,6 +133,10 @@ impl Lead {
             self.lasts_until(renewed.map(|renewed| renewed + self.duration));
             self.tell(held && !self.given_back.load(Ordering::Relaxed));
             tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
+        }
+        if self.is_undone() {
+            self.lasts_until(None);
+            self.tell(false);
         }
     }
 
@@ -140,55 +174,70 @@ impl Lead {
         }
     }
 
-    /// Leaves in `ours` what was written of it if it is ours now. What is ours is written as it was left, which
-    /// is refused if anybody wrote since: only then, and while it is another's, is it looked at.
-    async fn step(
-        &self,
-        ours: &mut Option<Lease>,
-        seen: &mut Option<Seen>,
-    ) -> Result<(), CallError> {
+    /// What is ours is written as it was left, which is refused if anybody wrote since: only then, and while it is
+    /// another's, is it looked at.
+    async fn step(&self, known: &mut Known) -> Result<(), CallError> {
         // Taken, so that it is looked at after a write of which no answer came.
-        if let Some(lease) = ours.take() {
-            *ours = self.write(Some(lease)).await?;
+        if let Some(lease) = known.ours.take() {
+            self.write(known, Some(lease)).await?;
         }
-        if ours.is_none() {
-            *ours = self.look_and_write(seen).await?;
+        if known.ours.is_none() && !self.is_undone() {
+            self.look_and_write(known).await?;
         }
         Ok(())
     }
 
+    /// Whether it is as new as what was known of it.
+    fn is_news(&self, known: &mut Known, lease: &Lease) -> bool {
+        // One that is no number tells nothing.
+        let version = lease.metadata.resource_version.as_deref();
+        let version = version.and_then(|version| version.parse().ok()).unwrap_or(known.newest);
+        if version < known.newest {
+            tracing::error!(
+                lease = %self.name, version, known = known.newest,
+                "the API server went back to an earlier time, as if a snapshot of etcd was restored: what is known here \
+                 did not come to be, so this process has to end, and to be begun anew"
+            );
+            self.undone.send_replace(true);
+            return false;
+        }
+        known.newest = version;
+        true
+    }
+
     /// One look, one write at most.
-    async fn look_and_write(&self, seen: &mut Option<Seen>) -> Result<Option<Lease>, CallError> {
+    async fn look_and_write(&self, known: &mut Known) -> Result<(), CallError> {
         let lease = find(self.leases.get(&self.name)).await?;
         // Asked after the look: if it is given back later than that, the write is of an old version.
         if self.given_back.load(Ordering::Relaxed) {
-            return Ok(None);
+            return Ok(());
         }
-        let Some(lease) = lease else { return self.write(None).await };
+        let Some(lease) = lease else { return self.write(known, None).await };
+        if !self.is_news(known, &lease) {
+            return Ok(());
+        }
         let spec = lease.spec.clone().unwrap_or_default();
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);
         let free = spec.holder_identity.as_deref().unwrap_or_default().is_empty();
         if ours || free {
-            return self.write(Some(lease)).await;
+            return self.write(known, Some(lease)).await;
         }
         let now = Instant::now();
         let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = duration.map_or(self.duration, Duration::from_secs);
-        match seen {
+        match &known.seen {
             Some(seen) if seen.version == version && seen.at + duration <= now => {
-                self.write(Some(lease)).await
+                self.write(known, Some(lease)).await?;
             }
-            Some(seen) if seen.version == version => Ok(None),
-            _ => {
-                *seen = Some(Seen { version, at: now });
-                Ok(None)
-            }
+            Some(seen) if seen.version == version => {}
+            _ => known.seen = Some(Seen { version, at: now }),
         }
+        Ok(())
     }
 
-    /// As it was written, unless another was quicker.
-    async fn write(&self, before: Option<Lease>) -> Result<Option<Lease>, CallError> {
+    /// Makes it ours, unless another was quicker.
+    async fn write(&self, known: &mut Known, before: Option<Lease>) -> Result<(), CallError> {
         let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);
         let now = MicroTime(jiff::Timestamp::now());
@@ -219,8 +268,11 @@ impl Lead {
             }
         };
         match written {
-            Ok(lease) => Ok(Some(lease)),
-            Err(CallError::Conflict | CallError::Exists | CallError::NotFound) => Ok(None),
+            Ok(lease) => {
+                known.ours = self.is_news(known, &lease).then_some(lease);
+                Ok(())
+            }
+            Err(CallError::Conflict | CallError::Exists | CallError::NotFound) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -298,20 +350,20 @@ mod tests {
     async fn what_is_ours_is_written_and_looked_at_only_after_somebody_else_wrote() {
         let server = Arc::new(Server::default());
         let lead = server.lead();
-        let (mut ours, mut seen) = (None, None);
-        lead.step(&mut ours, &mut seen).await.unwrap();
+        let mut known = Known::default();
+        lead.step(&mut known).await.unwrap();
         assert_eq!(server.asked(), ["GET", "POST"]);
-        lead.step(&mut ours, &mut seen).await.unwrap();
+        lead.step(&mut known).await.unwrap();
         assert_eq!(server.asked(), ["PUT"]);
         let mut touched = server.lease.lock().unwrap().clone().unwrap();
         server.write(touched.clone());
-        lead.step(&mut ours, &mut seen).await.unwrap();
-        assert!(ours.is_some());
+        lead.step(&mut known).await.unwrap();
+        assert!(known.ours.is_some());
         assert_eq!(server.asked(), ["PUT", "GET", "PUT"]);
         touched["spec"]["holderIdentity"] = json!("other");
         server.write(touched);
-        lead.step(&mut ours, &mut seen).await.unwrap();
-        assert!(ours.is_none(), "it is another's");
+        lead.step(&mut known).await.unwrap();
+        assert!(known.ours.is_none(), "it is another's");
         assert_eq!(server.asked(), ["PUT", "GET"]);
     }
 
@@ -319,13 +371,59 @@ mod tests {
     async fn what_was_given_back_while_it_was_renewed_is_not_taken_again() {
         let server = Arc::new(Server::default());
         let lead = server.lead();
-        let (mut ours, mut seen) = (None, None);
-        lead.step(&mut ours, &mut seen).await.unwrap();
+        let mut known = Known::default();
+        lead.step(&mut known).await.unwrap();
         lead.tell(true);
         lead.give_back().await;
-        lead.step(&mut ours, &mut seen).await.unwrap();
-        assert!(ours.is_none());
+        lead.step(&mut known).await.unwrap();
+        assert!(known.ours.is_none());
         let lease = server.lease.lock().unwrap().clone().unwrap();
         assert_eq!(lease["spec"]["holderIdentity"], Value::Null, "the next need not wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_holds_it_or_looks_at_it_finds_that_an_earlier_time_is_back() {
+        let held_by = |holder: &str| json!({"metadata": {}, "spec": {"holderIdentity": holder}});
+        for (case, holder, writes, restored, undone) in [
+            ("ours, from before our last word", "me", 3, Some(("me", 2)), true),
+            ("another's, from before its last word", "other", 3, Some(("other", 2)), true),
+            ("another's, who had it then", "me", 3, Some(("other", 2)), true),
+            ("nobody's, and there was none", "me", 3, None, true),
+            ("as it was", "other", 3, Some(("other", 3)), false),
+            ("taken by another", "me", 3, Some(("other", 9)), false),
+        ] {
+            let server = Arc::new(Server::default());
+            (0..writes).for_each(|_| drop(server.write(held_by(holder))));
+            let lead = server.lead();
+            let mut known = Known::default();
+            lead.step(&mut known).await.unwrap();
+            assert!(!lead.is_undone(), "{case}");
+            *server.lease.lock().unwrap() = restored.map(|(holder, version)| {
+                let mut lease = held_by(holder);
+                lease["metadata"]["resourceVersion"] = json!(version.to_string());
+                lease
+            });
+            server.asked();
+            lead.step(&mut known).await.unwrap();
+            assert_eq!(lead.is_undone(), undone, "{case}");
+            if undone && restored.is_some() {
+                assert!(!server.asked().ends_with(&["GET".to_owned(), "PUT".to_owned()]), "{case}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_leads_in_an_earlier_time() {
+        let server = Arc::new(Server::default());
+        server.write(json!({"metadata": {}, "spec": {}}));
+        let lead = server.lead();
+        let keeps = Arc::clone(&lead);
+        let keeping = tokio::spawn(async move { keeps.keep().await });
+        lead.held().wait_for(|held| *held).await.unwrap();
+        server.lease.lock().unwrap().take();
+        lead.undone().await;
+        keeping.await.unwrap();
+        assert!(!*lead.held().borrow());
+        assert_eq!(lead.left(), Duration::ZERO);
     }
 }

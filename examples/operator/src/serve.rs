@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -37,7 +38,8 @@ pub struct Replica {
 /// Serves until `end`.
 ///
 /// # Errors
-/// If the cluster cannot be asked, or the kinds of `manciple.dev` are not installed.
+/// If the cluster cannot be asked, or the kinds of `manciple.dev` are not installed; or if a snapshot of its etcd was restored
+/// meanwhile, after which this process knows too much.
 pub async fn serve(
     client: Client,
     replica: Replica,
@@ -74,11 +76,21 @@ pub async fn serve(
     let backend: Arc<dyn Backend> = Arc::new(engine.clone());
     let settings = osb::server::Settings::new(authentication);
     let router = probes(engine.clone()).merge(osb::server::router(backend, settings));
+    let end = async {
+        tokio::select! {
+            () = end => {}
+            () = lead.undone() => {}
+        }
+    };
     osb::server::serve(listener, router, tls, Limits::default(), end).await;
     engine.set_driving(false);
     keep.abort();
     control.abort();
     lead.give_back().await;
+    ensure!(
+        !lead.is_undone(),
+        "the API server went back to an earlier time: begin this process anew"
+    );
     Ok(())
 }
 

@@ -13,7 +13,7 @@ mod webhook;
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
 use tokio::net::TcpListener;
@@ -22,7 +22,7 @@ pub(crate) use args::ControllerArgs;
 use args::Which;
 use http::Controllers;
 
-use crate::serve::{LINGER, identity, log, told_to_end};
+use crate::serve::{LINGER, UNDONE, identity, log, told_to_end};
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
@@ -83,10 +83,16 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         if let Some(templates) = controllers.templates.clone() {
             tasks.spawn(templates.run(Arc::clone(&lead)));
         }
+        let end = async {
+            tokio::select! {
+                () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
+                () = lead.undone() => {}
+            }
+        };
         osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
-        tracing::info!("told to end; Jobs go on, and another replica takes over");
         tasks.shutdown().await;
         lead.give_back().await;
+        ensure!(!lead.is_undone(), UNDONE);
         if let Some(webhook) = webhook {
             // In a pod: without an answer what people order is refused.
             if cluster.kubeconfig.is_none() {

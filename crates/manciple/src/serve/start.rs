@@ -95,8 +95,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
         });
+        let leads = lead.clone();
         let end = async move {
-            end.await;
+            tokio::select! {
+                () = end => {}
+                () = undone(leads.as_deref()) => return,
+            }
             if pod {
                 tokio::time::sleep(LINGER).await;
             }
@@ -107,6 +111,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         if let Some(lead) = lead {
             serving.engines().iter().for_each(|engine| engine.set_driving(false));
             lead.give_back().await;
+            ensure!(!lead.is_undone(), UNDONE);
         }
         anyhow::Ok(())
     })?;
@@ -323,6 +328,18 @@ pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Why a process ends that nobody told to.
+pub(crate) const UNDONE: &str = "the API server went back to an earlier time: begin this process anew, as a Deployment does by \
+                                 itself";
+
+/// Waits until the API server went back to an earlier time.
+async fn undone(lead: Option<&Lead>) {
+    match lead {
+        Some(lead) => lead.undone().await,
+        None => std::future::pending().await,
+    }
 }
 
 #[cfg(test)]

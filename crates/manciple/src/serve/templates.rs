@@ -10,7 +10,6 @@ use engine::policy::{OnBound, OnLost, PerAction, Policy};
 use kubernetes::templates::broker::{self, NAME, TemplateBroker};
 use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, LONGEST_CALL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
-use osb::jobs::contract::Capability;
 
 use super::offer::Templates;
 use super::place::Place;
@@ -93,7 +92,8 @@ pub(crate) fn nested(router: Router) -> Router {
 fn policy(base: &Policy, broker: String) -> Policy {
     Policy {
         broker,
-        capabilities: Some(vec![Capability::RequestFile, Capability::Update]),
+        // As it offers, whatever others are said to be able to.
+        capabilities: None,
         timeouts: PerAction::all(LONGEST),
         // What is begun is named by the order: begun twice it is begun once.
         lost: OnLost::Retry,
