@@ -80,7 +80,8 @@ impl Templates {
         refused.extend(faulty);
         self.say(refused);
         let catalog = serde_json::to_value(catalog).unwrap_or_default();
-        let capabilities = vec![Capability::RequestFile, Capability::Update];
+        // What it tells is how far it is, not that it is stuck.
+        let capabilities = vec![Capability::Progress, Capability::RequestFile, Capability::Update];
         Some(Offer { catalog, capabilities, ..Offer::default() })
     }
 
