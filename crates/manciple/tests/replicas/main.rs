@@ -246,11 +246,12 @@ fn schedule(town: &Town, seed: u64) -> u32 {
         };
         for binding in 0..3 {
             let binding = format!("{path}/service_bindings/b{binding}");
-            assert!(within(30, || gone(&binding)).is_some(), "seed {seed}: {binding} stays");
+            assert!(within(120, || gone(&binding)).is_some(), "seed {seed}: {binding} stays");
         }
-        assert!(within(30, || gone(&path)).is_some(), "seed {seed}: {path} stays");
+        assert!(within(120, || gone(&path)).is_some(), "seed {seed}: {path} stays");
     }
-    let clean = within(30, || town.left().is_empty().then_some(()));
+    // Kubernetes takes away what was owned by a record that is gone; where it is behind, whoever leads does, a minute after.
+    let clean = within(180, || town.left().is_empty().then_some(()));
     assert!(clean.is_some(), "seed {seed}: left behind: {:?}\n{}", town.left(), server.log());
     drop(server);
     drop(proxy);
@@ -419,7 +420,7 @@ fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_repli
             let answer = http::send(&replicas[1].address, "DELETE", &path, None)?;
             (answer.status == 410).then_some(())
         };
-        assert!(within(30, gone).is_some(), "{id} stays:\n{}", replicas[1].log());
+        assert!(within(120, gone).is_some(), "{id} stays:\n{}", replicas[1].log());
     }
     for (run, entry) in &town.kubelet.ledger() {
         assert_eq!(entry.begun.len(), 1, "{run}: {entry:?}");
