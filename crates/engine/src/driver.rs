@@ -487,19 +487,3 @@ impl Shared {
         }
     }
 }
-
-/// What an ended operation is told to: metrics and logs.
-pub trait Observer: Send + Sync + 'static {
-    /// An operation ended; the record holds it.
-    fn ended(&self, record: &Record);
-
-    /// An operation does not get on; its progress says why, in other words than before. Not what a broker says of its
-    /// own progress.
-    fn stuck(&self, record: &Record) {
-        let _ = record;
-    }
-}
-
-impl Observer for () {
-    fn ended(&self, _: &Record) {}
-}

@@ -10,11 +10,11 @@ use osb::{CompiledCatalog, PlanId, ServiceId};
 use tokio::sync::Notify;
 
 use crate::decide::NOT_YET;
-use crate::driver::{self, Observer, Tasks};
+use crate::driver::{self, Tasks};
 use crate::names;
 use crate::permits::Permits;
 use crate::policy::Policy;
-use crate::ports::{Clock, Filter, Kind, Query, Runner, Store, StoreError, Stored};
+use crate::ports::{Clock, Filter, Kind, Observer, Query, Runner, Store, StoreError, Stored};
 use crate::record::{Key, Phase, Record};
 use crate::withdrawn::Former;
 

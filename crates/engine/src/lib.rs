@@ -44,8 +44,8 @@ mod withdrawn;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use driver::Observer;
 pub use engine::{Engine, Ports};
 pub use offer::CatalogError;
 pub use policy::Policy;
+pub use ports::Observer;
 pub use system_clock::SystemClock;

@@ -327,3 +327,19 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits, at least so long; ends when it is dropped.
     async fn sleep(&self, duration: Duration);
 }
+
+/// What is told of operations: metrics and logs.
+pub trait Observer: Send + Sync + 'static {
+    /// An operation ended; the record holds it.
+    fn ended(&self, record: &Record);
+
+    /// An operation does not get on; its progress says why, in other words than before. Not what a broker says of its
+    /// own progress.
+    fn stuck(&self, record: &Record) {
+        let _ = record;
+    }
+}
+
+impl Observer for () {
+    fn ended(&self, _: &Record) {}
+}

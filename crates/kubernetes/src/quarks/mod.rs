@@ -19,6 +19,7 @@ mod dialect;
 mod dispose;
 mod document;
 mod ending;
+mod follows;
 mod held;
 mod inherit;
 mod inputs;

@@ -252,7 +252,7 @@ impl Controller {
             for namespace in wanted {
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
                 let (scope, all) = (Some(Arc::clone(&namespace)), watching());
-                let task = Arc::clone(&self).follow(super::watch::OfPeers, scope, api, all);
+                let task = Arc::clone(&self).follow(super::follows::OfPeers, scope, api, all);
                 // One that was left and is followed again has another by now.
                 if let Some(before) = watched.insert(namespace, tasks.spawn(task)) {
                     before.abort();

@@ -13,6 +13,7 @@ mod architecture;
 pub(crate) mod delivery;
 mod ending;
 pub(crate) mod keys;
+mod look;
 mod making;
 mod manifest;
 mod mounts;
@@ -40,7 +41,7 @@ use engine::record::{Key, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::Client;
-use kube::api::{Api, ListParams};
+use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watcher;
 use osb::Failure;
@@ -53,10 +54,9 @@ use self::mounts::Mounts;
 use self::progress::Followed;
 use self::seen::{Ended, Kept, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
-use self::standing::{Standing, standing};
-use self::watch::{Known, Seen, Watched as _};
+use self::watch::{Known, Seen};
 use crate::brokers::{Brokers, Nobody};
-use crate::calls::{Again, CallError, call, find, watching};
+use crate::calls::{Again, call, watching};
 use crate::lease::Lead;
 use crate::names;
 use crate::server_time::ServerTime;
@@ -379,157 +379,9 @@ impl Shared {
             tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
         }
     }
-
-    /// Looks for a run that is not known of: a watch is behind what others do.
-    async fn find(&self, name: &RunName) -> Result<(), RunnerError> {
-        if self.known.get(name).job.is_some_and(|job| !job.unsure) {
-            return Ok(());
-        }
-        self.look_up(name).await.map_err(|error| RunnerError(error.to_string()))
-    }
-
-    /// Asks for a run as it is now.
-    async fn look_up(&self, name: &RunName) -> Result<(), CallError> {
-        let Some(job) = self.find_job(name).await? else {
-            self.known.change(name, |seen| match (&mut seen.job, seen.pods.first()) {
-                (Some(job), _) => job.deleted |= job.unsure,
-                (none, Some(pod)) => *none = Some(SeenJob::deleted(pod)),
-                (None, None) => {}
-            });
-            return Ok(());
-        };
-        let namespace = job.namespace.clone();
-        self.known.learn(job);
-        let selector = format!("{}={name}", manifest::RUN);
-        let pods =
-            call(self.pods(&namespace).list(&ListParams::default().labels(&selector))).await?;
-        let pods: Vec<_> = pods.iter().filter_map(SeenPod::of).collect();
-        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
-        pods.into_iter().for_each(|pod| self.known.learn(pod));
-        self.known.change(name, |seen| SeenPod::keep(seen, &namespace, &uids));
-        Ok(())
-    }
-
-    /// Wherever it may be; mostly there is one such place.
-    async fn find_job(&self, name: &RunName) -> Result<Option<SeenJob>, CallError> {
-        for namespace in &self.namespaces {
-            let found = find(self.jobs(namespace).get(name.as_str())).await?;
-            if let Some(job) = found.as_ref().and_then(SeenJob::of) {
-                return Ok(Some(job));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The API server's time, in seconds since 1970.
-    fn now(&self) -> i64 {
-        self.time.now() / 1000
-    }
-
-    fn standing(&self, seen: &Seen) -> Standing {
-        let kept = self.kept(seen.job.as_ref());
-        let start_timeout = Duration::from_secs(kept.start_timeout);
-        standing(seen, start_timeout, self.now(), self.time.back() / 1000)
-    }
-
-    /// What is known of a run; if that is its end, and nothing was reported, as the server has it now: two
-    /// watches are not equally quick, and the Job's may say that all is over before the pod's says how. So with one that
-    /// is to be ended because it does not begin: a watch whose connection is dead says nothing, for a minute.
-    async fn sure(&self, name: &RunName) -> Result<Seen, CallError> {
-        let seen = self.known.get(name);
-        let over = |seen: &Seen| {
-            matches!(
-                self.standing(seen),
-                Standing::Lost(_)
-                    | Standing::Halted
-                    | Standing::TimedOut(_)
-                    | Standing::NeverBegan(_)
-                    | Standing::ToEnd(Ended::Hopeless(_))
-            )
-        };
-        if over(&seen) {
-            return match self.look_up(name).await {
-                // Rights go with their namespace, and what the watches have told is all there will be.
-                Ok(()) | Err(CallError::Forbidden(_)) => Ok(self.known.get(name)),
-                Err(error) => Err(error),
-            };
-        }
-        Ok(seen)
-    }
-
-    async fn observe(self: &Arc<Self>, name: &RunName) -> Result<RunState, RunnerError> {
-        let unavailable = |error: CallError| RunnerError(error.to_string());
-        let mut seen = self.sure(name).await.map_err(unavailable)?;
-        if let Some(warning) = self.look_for_mounts(&seen, self.now()).await {
-            self.known.warn(warning);
-            seen = self.known.get(name);
-        }
-        self.mend_agent(&seen).await.map_err(unavailable)?;
-        self.remind(&seen).await.map_err(unavailable)?;
-        let failed = |reason, why: &str| {
-            let failure = Failure::failed(why);
-            RunState::Finished(Err(RunFailure::new(reason, failure)))
-        };
-        let state = match self.standing(&seen) {
-            Standing::Absent => RunState::Absent,
-            Standing::Going { said: None, broker: true } => {
-                return Ok(RunState::Running { progress: self.progress(name, &seen) });
-            }
-            Standing::Going { said, .. } => return Ok(RunState::Running { progress: said }),
-            Standing::ToEnd(why) => {
-                let fenced = match &why {
-                    Ended::Lost(_) => self.fence_taken(name).await,
-                    why => self.fence(name, why).await,
-                };
-                match fenced {
-                    // As above: then all of it is being ended.
-                    Ok(()) | Err(CallError::Forbidden(_)) => {}
-                    Err(error) => return Err(unavailable(error)),
-                }
-                let (Ended::Lost(why) | Ended::Hopeless(why)) = why else {
-                    return Ok(RunState::Running { progress: None });
-                };
-                return Ok(RunState::Running {
-                    progress: Some(format!("it is being ended: {why}")),
-                });
-            }
-            Standing::Reported(end) => self.reported(name, &seen, &end).await?,
-            Standing::NeverBegan(why) => failed(Reason::NotStarted, &why),
-            Standing::Halted => failed(Reason::Halted, "it was ended before it had done its work"),
-            Standing::TimedOut(said) => {
-                failed(Reason::Timeout, &format!("its time was up: {said}"))
-            }
-            Standing::Lost(why) => RunState::Lost { why },
-        };
-        self.followed.end(name);
-        Ok(match state {
-            RunState::Lost { why } => RunState::Lost { why: self.why_lost(name, seen, why).await },
-            state => state,
-        })
-    }
-
-    /// Why a run is lost; where its Job was deleted, or its pod by force, with more than that, and the same
-    /// each time.
-    async fn why_lost(&self, name: &RunName, seen: Seen, why: String) -> String {
-        // Whoever fenced it off may have had no answer as to that, no right to ask any more, or no time: of a
-        // namespace that goes, the pods' ends may be told together, as they are of what is removed by force.
-        let by_force = seen.pods.first().is_some_and(ending::was_forced);
-        let open = seen.job.as_ref().is_some_and(|job| {
-            (job.deleted || by_force) && matches!(job.ended, None | Some(Ended::Lost(_)))
-        });
-        if !open {
-            return why;
-        }
-        let namespace = seen.job.map(|job| job.namespace).unwrap_or_default();
-        let why = self.namespace_goes(&namespace).await.unwrap_or(why);
-        self.known.change(name, |seen| {
-            seen.job.iter_mut().for_each(|job| job.ended = Some(Ended::Lost(why.clone())));
-        });
-        why
-    }
 }
 
-/// What the API server said to a Job, and whether it may say otherwise later.
+/// The name of a question for a catalog, which nobody else has.
 fn catalog_name(label: &str) -> Option<RunName> {
     use ring::rand::{SecureRandom, SystemRandom};
     let mut bytes = [0; 10];

@@ -12,7 +12,7 @@ use engine::ports::StoreError;
 use engine::record::{Key, Lifecycle, Record};
 
 use super::entry::Entry;
-use super::watch::Known;
+use super::known::Known;
 use super::{KubernetesStore, Place};
 
 impl KubernetesStore {

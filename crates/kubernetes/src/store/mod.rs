@@ -5,6 +5,7 @@
 
 mod burial;
 mod entry;
+mod known;
 mod read;
 mod secrets;
 mod watch;
@@ -23,8 +24,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use self::entry::Entry;
+use self::known::{Known, Watched};
 use self::secrets::Secrets;
-use self::watch::Known;
 use crate::calls::{call, find};
 use crate::names;
 use crate::resources::Kind;
@@ -113,10 +114,8 @@ impl KubernetesStore {
         let place = Arc::new(Place { client, settings, broker, secrets: Secrets::default() });
         let known = Arc::new(Known::default());
         let mut watches = tokio::task::JoinSet::new();
-        for watch in
-            [watch::Watched::Instances, watch::Watched::Bindings, watch::Watched::Tombstones]
-        {
-            watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watch));
+        for watched in [Watched::Instances, Watched::Bindings, Watched::Tombstones] {
+            watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watched));
         }
         known.complete().await?;
         Ok(Self { place, known, _watches: watches })

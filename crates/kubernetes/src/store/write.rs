@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::entry::{Entry, From, version_of};
+use super::known::Known;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
-use super::watch::Known;
 use super::{Place, names};
 use crate::calls::{CallError, call};
 use crate::resources::{self, Kind, Since};

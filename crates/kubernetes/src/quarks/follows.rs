@@ -1,0 +1,318 @@
+//! How each kind that is watched is taken into the table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{self as core, ConfigMap, Pod, Secret};
+
+use super::dialect::Dialect;
+use super::document::Document;
+use super::held::Object;
+use super::peers::Peer;
+use super::reference::Kind;
+use super::seen::SeenPod;
+use super::table::{Key, Table, Watched};
+use super::watch::Scope;
+use crate::names;
+use crate::warnings::Warned;
+
+/// How one kind is taken into the table.
+pub(super) trait Follows<K>: Copy + Send + 'static {
+    /// What it follows.
+    fn what(self) -> Watched;
+    /// What tells the objects of a list apart.
+    type Id: Eq + std::hash::Hash + Send;
+
+    /// Takes an object as it is; who may have something to do.
+    fn learn(self, table: &mut Table, object: &K) -> (Option<Self::Id>, Vec<Key>);
+    /// It is not there any more.
+    fn forget(self, table: &mut Table, object: &K) -> Vec<Key>;
+    /// A list of a scope has no others than these.
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct OfResources(pub(super) Dialect);
+#[derive(Clone, Copy)]
+pub(super) struct OfJobs;
+#[derive(Clone, Copy)]
+pub(super) struct OfPods;
+#[derive(Clone, Copy)]
+pub(super) struct OfConfigMaps;
+#[derive(Clone, Copy)]
+pub(super) struct OfSecrets;
+
+impl Follows<Document> for OfResources {
+    fn what(self) -> Watched {
+        Watched::Resources(self.0)
+    }
+
+    type Id = Key;
+
+    fn learn(self, table: &mut Table, document: &Document) -> (Option<Key>, Vec<Key>) {
+        let keys = document.read(self.0).map(|resource| table.learn(resource));
+        let keys = keys.unwrap_or_default();
+        (keys.first().cloned(), keys)
+    }
+
+    fn forget(self, table: &mut Table, document: &Document) -> Vec<Key> {
+        let gone = document.read(self.0);
+        gone.into_iter().for_each(|gone| table.forget_one(&gone.key(), &gone.uid));
+        Vec::new()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Key>) -> Vec<Key> {
+        table.keep(self.0, scope.as_deref(), &listed);
+        Vec::new()
+    }
+}
+
+impl Follows<Job> for OfJobs {
+    fn what(self) -> Watched {
+        Watched::Jobs
+    }
+
+    type Id = Arc<str>;
+
+    fn learn(self, table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(job) = table.seen_job(job) else { return (None, Vec::new()) };
+        let uid = Arc::clone(&job.uid);
+        (Some(uid), vec![table.learn_job(job)])
+    }
+
+    fn forget(self, table: &mut Table, job: &Job) -> Vec<Key> {
+        let Some(uid) = job.metadata.uid.as_deref() else { return Vec::new() };
+        let known = table.known_job(uid).cloned();
+        if known.is_none() {
+            table.forget_left(uid);
+        }
+        known.map(|job| table.forget_job(&job)).into_iter().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+        table.doubt(scope.as_deref(), &listed)
+    }
+}
+
+impl Follows<Pod> for OfPods {
+    fn what(self) -> Watched {
+        Watched::Pods
+    }
+
+    type Id = Arc<str>;
+
+    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(pod) = SeenPod::of(pod) else { return (None, Vec::new()) };
+        (Some(Arc::clone(&pod.uid)), table.learn_pod(pod).into_iter().collect())
+    }
+
+    /// What it left stays known until its run is settled.
+    fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
+        let gone = SeenPod::of(pod).map(|pod| SeenPod { gone: true, ..pod });
+        gone.and_then(|pod| table.learn_pod(pod)).into_iter().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
+        table.keep_pods(scope.as_deref(), &listed);
+        Vec::new()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct OfPeers;
+
+impl Follows<Pod> for OfPeers {
+    fn what(self) -> Watched {
+        Watched::Peers
+    }
+
+    type Id = String;
+
+    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<String>, Vec<Key>) {
+        let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
+        let (Some(peers), Some(peer)) = (peers, Peer::of(pod)) else { return (None, Vec::new()) };
+        let is_news = peers.learn(&peer);
+        let followers = peers.followers.iter().filter(|_| is_news).cloned();
+        (pod.metadata.uid.clone(), followers.collect())
+    }
+
+    fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
+        let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
+        let (Some(peers), Some(uid)) = (peers, &pod.metadata.uid) else { return Vec::new() };
+        let is_news = peers.forget(uid);
+        peers.followers.iter().filter(|_| is_news).cloned().collect()
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<String>) -> Vec<Key> {
+        let peers = scope.as_ref().and_then(|scope| table.peers.get_mut(scope));
+        let Some(peers) = peers else { return Vec::new() };
+        peers.keep(&listed);
+        peers.followers.iter().cloned().collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct OfWarnings;
+
+impl Follows<core::Event> for OfWarnings {
+    fn what(self) -> Watched {
+        Watched::Warnings
+    }
+
+    type Id = ();
+
+    fn learn(self, table: &mut Table, event: &core::Event) -> (Option<()>, Vec<Key>) {
+        let key = Warned::of(event).and_then(|warned| table.warn(warned));
+        (None, key.into_iter().collect())
+    }
+
+    /// It is forgotten with what it is of.
+    fn forget(self, _: &mut Table, _: &core::Event) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn finish(self, _: &mut Table, _: &Scope, _: HashSet<()>) -> Vec<Key> {
+        Vec::new()
+    }
+}
+
+/// A namespace and a name.
+type Place = (Arc<str>, Arc<str>);
+
+fn learn(table: &mut Table, object: Option<Object>) -> (Option<Place>, Vec<Key>) {
+    let Some(object) = object else { return (None, Vec::new()) };
+    let id = (Arc::clone(&object.namespace), Arc::clone(&object.name));
+    let changed = table.objects.learn(object.clone());
+    (Some(id), if changed { table.referrers(&object) } else { Vec::new() })
+}
+
+fn forget(table: &mut Table, object: Option<Object>) -> Vec<Key> {
+    let Some(object) = object else { return Vec::new() };
+    let gone = table.objects.forget(&object);
+    if gone { table.referrers(&object) } else { Vec::new() }
+}
+
+fn finish(table: &mut Table, scope: &Scope, kind: Kind, listed: &HashSet<Place>) -> Vec<Key> {
+    let gone = table.objects.keep(scope.as_deref(), kind, listed);
+    gone.iter().flat_map(|object| table.referrers(object)).collect()
+}
+
+impl Follows<ConfigMap> for OfConfigMaps {
+    fn what(self) -> Watched {
+        Watched::ConfigMaps
+    }
+
+    type Id = Place;
+
+    fn learn(self, table: &mut Table, map: &ConfigMap) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, Object::of_config_map(map))
+    }
+
+    fn forget(self, table: &mut Table, map: &ConfigMap) -> Vec<Key> {
+        let keys = forget(table, Object::of_config_map(map));
+        let label = map.metadata.labels.as_ref().and_then(|all| all.get(names::KEEPS));
+        match label {
+            // The agent's, for one: whose runs go on may need it.
+            Some(_) => {
+                let namespace = map.metadata.namespace.as_deref().unwrap_or_default();
+                table.agents.remove(namespace);
+                table.keys(Some(namespace))
+            }
+            None => keys,
+        }
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        // That the agent's went may not have been told.
+        table.agents.retain(|namespace| scope.as_ref().is_some_and(|scope| scope != namespace));
+        finish(table, scope, Kind::ConfigMap, &listed)
+    }
+}
+
+impl Follows<Secret> for OfSecrets {
+    fn what(self) -> Watched {
+        Watched::Secrets
+    }
+
+    type Id = Place;
+
+    fn learn(self, table: &mut Table, secret: &Secret) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, Object::of_secret(secret))
+    }
+
+    fn forget(self, table: &mut Table, secret: &Secret) -> Vec<Key> {
+        forget(table, Object::of_secret(secret))
+    }
+
+    fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
+        finish(table, scope, Kind::Secret, &listed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seen::SeenJob;
+    use super::*;
+
+    #[test]
+    fn one_that_was_made_anew_is_not_forgotten_with_the_one_before() {
+        let of = |uid: &str, version: &str| -> Document {
+            let document = serde_json::json!({
+                "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
+                "spec": {},
+            });
+            serde_json::from_str(&document.to_string()).unwrap()
+        };
+        let follows = OfResources(Dialect::QuarksJob);
+        let mut table = Table::new(2, b"key");
+        let known = |table: &Table| {
+            let found = table.keys(None).into_iter().next()?;
+            Some(table.get(&found)?.resource.clone()?.uid.to_string())
+        };
+        follows.learn(&mut table, &of("first", "1"));
+        follows.learn(&mut table, &of("second", "3"));
+        follows.forget(&mut table, &of("first", "2"));
+        assert_eq!(known(&table).as_deref(), Some("second"), "a watch is behind an answer");
+        follows.forget(&mut table, &of("second", "4"));
+        assert_eq!(known(&table), None);
+    }
+
+    #[test]
+    fn an_agent_that_went_while_nothing_was_watched_is_brought_again() {
+        for (scope, left) in [(None, vec![]), (Some("a"), vec!["b"]), (Some("c"), vec!["a", "b"])] {
+            let mut table = Table::new(2, b"key");
+            table.agents.extend(["a", "b"].map(Arc::from));
+            OfConfigMaps.finish(&mut table, &scope.map(Arc::from), HashSet::new());
+            let mut found: Vec<&str> = table.agents.iter().map(|it| &**it).collect();
+            found.sort_unstable();
+            assert_eq!(found, left, "a list of {scope:?} is without it");
+        }
+    }
+
+    #[test]
+    fn a_job_that_was_deleted_is_not_deleted_again_for_what_a_watch_says_of_it_later() {
+        let job = |version: &str| {
+            let job: Job = serde_json::from_value(serde_json::json!({
+                "metadata": {
+                    "name": "a-0123456789abcdef", "namespace": "n", "uid": "u",
+                    "resourceVersion": version,
+                    "annotations": {"manciple.dev/run-id": "1"},
+                    "ownerReferences": [{
+                        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+                        "name": "a", "uid": "owner", "controller": true,
+                    }],
+                },
+                "spec": {"template": {"spec": {"containers": []}}},
+            }))
+            .unwrap();
+            SeenJob::of(&job).unwrap()
+        };
+        let mut table = Table::new(2, b"key");
+        let key = table.learn_job(job("1"));
+        table.goes(&key, &job("1"));
+        table.learn_job(job("2"));
+        assert!(table.known_job("u").unwrap().deleting);
+    }
+}

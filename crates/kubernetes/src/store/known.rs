@@ -1,0 +1,442 @@
+//! What is known of all records without asking: what a watch brings, and what this process writes and reads.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use engine::ports::{Kind as Records, Query, StoreError};
+use engine::record::Key;
+use osb::{InstanceId, PlanId, ServiceId};
+use tokio::sync::mpsc;
+use tokio::sync::watch::{Receiver, Sender};
+
+use super::Change;
+use super::entry::Entry;
+
+/// How long the first list may take.
+const FIRST_LIST: Duration = Duration::from_secs(60);
+
+/// What is watched; the saved catalog with the tombstones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    Instances,
+    Bindings,
+    Tombstones,
+}
+
+/// Everything that is known of records without asking.
+pub(super) struct Known {
+    table: Mutex<Table>,
+    listed: Sender<u8>,
+    /// Who is told of what is new, if anybody is.
+    tell: OnceLock<mpsc::UnboundedSender<Change>>,
+    /// The newest version of the saved catalog that was heard of.
+    catalog: Sender<u64>,
+    /// The newest that was read, saved or told of here.
+    catalog_told: AtomicU64,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            table: Mutex::default(),
+            listed: Sender::new(0),
+            tell: OnceLock::new(),
+            catalog: Sender::new(0),
+            catalog_told: AtomicU64::new(0),
+        }
+    }
+}
+
+/// What is known, by what is watched: a resource and its tombstone may both be there for a while. Beside it the uids
+/// of what was removed of late, and after which list.
+#[derive(Default)]
+struct Table([Kinds; 3], VecDeque<(String, u64)>);
+
+impl Table {
+    /// Removes what is known of an entry, if it is that, and remembers that it is gone.
+    fn remove(&mut self, entry: &Entry, is_it: impl Fn(&Entry) -> bool) {
+        let Self(kinds, removed) = self;
+        let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
+        removed.push_back((entry.uid.clone(), *lists));
+        if removed.len() > REMOVED {
+            removed.pop_front();
+        }
+        if entries.get(&entry.key).is_some_and(|held| is_it(&held.entry)) {
+            entries.remove(&entry.key);
+        }
+    }
+}
+
+/// From where something is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A list of everything, by which a watch begins or begins anew.
+    List,
+    /// A single event, a read, or a write of ours.
+    Event,
+}
+
+/// How many are remembered that were removed.
+const REMOVED: usize = 100;
+
+#[derive(Default)]
+struct Kinds {
+    entries: BTreeMap<Key, Held>,
+    /// Counts the lists of it.
+    lists: u64,
+}
+
+struct Held {
+    entry: Arc<Entry>,
+    /// The list that it was last seen in, or after.
+    list: u64,
+}
+
+impl Known {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything was listed once.
+    pub(super) async fn complete(&self) -> Result<(), StoreError> {
+        let mut listed: Receiver<u8> = self.listed.subscribe();
+        let all = listed.wait_for(|listed| *listed == 0b111);
+        match tokio::time::timeout(FIRST_LIST, all).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::Unavailable(format!(
+                "the API server did not list our resources within {} s: are the definitions of \
+                 manciple.dev installed, and may we list them?",
+                FIRST_LIST.as_secs()
+            ))),
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        let table = self.lock();
+        let of = |watched: Watched| table.0[watched as usize].entries.get(key);
+        let held = of(Watched::resource(key)).or_else(|| of(Watched::Tombstones));
+        held.map(|held| Arc::clone(&held.entry))
+    }
+
+    /// Takes in what the watch brings, and tells of it if it is new.
+    pub(super) fn hear(&self, entry: Entry, source: Source) {
+        let change = Change::of(&entry);
+        if self.take(Arc::new(entry), source) {
+            self.tell(change);
+        }
+    }
+
+    /// Takes in what this process wrote; what is gone is told of, for somebody has to bury it.
+    pub(super) fn wrote(&self, entry: Entry) {
+        let change = Change::of(&entry);
+        self.learn(Arc::new(entry));
+        if change.gone {
+            self.tell(change);
+        }
+    }
+
+    /// Nobody listens in a process that carries nothing out.
+    fn tell(&self, change: Change) {
+        if let Some(tell) = self.tell.get() {
+            let _ = tell.send(change);
+        }
+    }
+
+    /// Begins to tell, of what is known by now too; `None` if somebody listens already.
+    pub(super) fn listen(&self) -> Option<mpsc::UnboundedReceiver<Change>> {
+        let (tell, heard) = mpsc::unbounded_channel();
+        self.tell.set(tell).ok()?;
+        self.changes().into_iter().for_each(|change| self.tell(change));
+        Some(heard)
+    }
+
+    /// What is known, as the watch would bring it.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let table = self.lock();
+        let all = table.0.iter().flat_map(|kind| kind.entries.values());
+        all.map(|held| Change::of(&held.entry)).collect()
+    }
+
+    /// Takes in what was read or written. What is not newer than what is known changes nothing.
+    pub(super) fn learn(&self, entry: Arc<Entry>) -> bool {
+        self.take(entry, Source::Event)
+    }
+
+    fn take(&self, entry: Arc<Entry>, source: Source) -> bool {
+        let mut table = self.lock();
+        let Table(kinds, removed) = &mut *table;
+        let kind = &mut kinds[Watched::of(&entry) as usize];
+        let list = kind.lists;
+        // What a list has that began after something later was known, or after it was removed, is so all the same:
+        // etcd was put back to what it was before.
+        let is_past = |seen: u64| source == Source::Event || seen >= list;
+        if removed.iter().any(|(uid, seen)| *uid == entry.uid && is_past(*seen)) {
+            return false;
+        }
+        match kind.entries.get_mut(&entry.key) {
+            Some(held) if held.entry.version == entry.version => {
+                held.list = list;
+                false
+            }
+            Some(held) if held.entry.version > entry.version && is_past(held.list) => false,
+            _ => {
+                kind.entries.insert(entry.key.clone(), Held { entry, list });
+                true
+            }
+        }
+    }
+
+    /// This process removed it: what the watch has yet to say of it is old.
+    pub(super) fn removed(&self, entry: &Entry) {
+        self.lock().remove(entry, |held| held.uid == entry.uid);
+    }
+
+    /// It was removed, in this version or an earlier one; a read that began before may bring it once more.
+    pub(super) fn forget(&self, entry: &Entry) {
+        self.lock().remove(entry, |held| held.version <= entry.version);
+    }
+
+    /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
+    /// watch has not said so yet.
+    pub(super) fn take_list(
+        &self,
+        instance: &InstanceId,
+        kind: Records,
+        entries: Vec<Arc<Entry>>,
+        version: u64,
+    ) {
+        let listed: BTreeSet<Key> = entries.iter().map(|entry| entry.key.clone()).collect();
+        for entry in entries {
+            self.learn(entry);
+        }
+        let watched = match kind {
+            Records::Instances => Watched::Instances,
+            Records::Bindings => Watched::Bindings,
+        };
+        let mut table = self.lock();
+        let of_instance = table.0[watched as usize].entries.values().map(|held| &held.entry);
+        let is_gone = |entry: &&Arc<Entry>| {
+            entry.key.instance() == instance
+                && !listed.contains(&entry.key)
+                && entry.version <= version
+        };
+        let gone: Vec<_> = of_instance.filter(is_gone).cloned().collect();
+        // What the watch has yet to say of them is old.
+        gone.iter().for_each(|entry| table.remove(entry, |_| true));
+    }
+
+    /// The catalog is there in this version.
+    pub(super) fn hear_of_catalog(&self, version: u64) {
+        self.catalog
+            .send_if_modified(|heard| std::mem::replace(heard, version.max(*heard)) < version);
+    }
+
+    /// A catalog was read or saved here, in this version.
+    pub(super) fn has_catalog(&self, version: u64) {
+        self.catalog_told.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// Resolves when a catalog was heard of that is newer than what is known here.
+    pub(super) async fn catalog_changed(&self) {
+        let mut heard = self.catalog.subscribe();
+        let newer = |version: &u64| *version > self.catalog_told.load(Ordering::Relaxed);
+        match heard.wait_for(newer).await.map(|version| *version) {
+            Ok(version) => self.has_catalog(version),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn begin(&self, watched: Watched) {
+        self.lock().0[watched as usize].lists += 1;
+    }
+
+    /// What the list did not have is gone.
+    pub(super) fn finish(&self, watched: Watched) {
+        let mut table = self.lock();
+        let Kinds { entries, lists } = &mut table.0[watched as usize];
+        entries.retain(|_, held| held.list >= *lists);
+        drop(table);
+        self.listed.send_modify(|listed| *listed |= 1 << watched as u8);
+    }
+
+    pub(super) fn page(&self, query: &Query) -> Vec<Arc<Entry>> {
+        let table = self.lock();
+        let kind = match query.kind {
+            Records::Instances => Watched::Instances,
+            Records::Bindings => Watched::Bindings,
+        };
+        let resources = &table.0[kind as usize].entries;
+        let tombstones = &table.0[Watched::Tombstones as usize].entries;
+        let from = query.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let fits = |held: &Held| {
+            let key = &held.entry.key;
+            Watched::resource(key) == kind
+                && query.instance.as_ref().is_none_or(|instance| key.instance() == instance)
+                && held.entry.passes(query.filter)
+        };
+        let entries = |(_, held): (&Key, &Held)| Arc::clone(&held.entry);
+        let range = (from, Bound::Unbounded);
+        let live = resources.range(range.clone()).filter(|(_, held)| fits(held)).map(entries);
+        let buried = tombstones
+            .range(range)
+            .filter(|(key, held)| fits(held) && !resources.contains_key(*key))
+            .map(entries);
+        let mut page: Vec<_> = live.take(query.limit).chain(buried.take(query.limit)).collect();
+        page.sort_by(|one, other| one.key.cmp(&other.key));
+        page.truncate(query.limit);
+        page
+    }
+
+    /// The keys of all resources with an operation in progress.
+    pub(super) fn busy(&self) -> Vec<Key> {
+        let table = self.lock();
+        let all = table.0.iter().flat_map(|kind| kind.entries.values());
+        all.filter(|held| held.entry.busy).map(|held| held.entry.key.clone()).collect()
+    }
+
+    /// Every plan that a live record has, once.
+    pub(super) fn plans(&self) -> Vec<(ServiceId, PlanId)> {
+        let table = self.lock();
+        let all = table.0.iter().flat_map(|kind| kind.entries.values()).map(|held| &held.entry);
+        let live = all.filter(|entry| entry.is_live());
+        let plans: BTreeSet<_> =
+            live.map(|entry| (entry.service_id.clone(), entry.plan_id.clone())).collect();
+        plans.into_iter().collect()
+    }
+}
+
+impl Change {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            key: entry.key.clone(),
+            busy: entry.busy,
+            gone: entry.is_to_be_buried(),
+            unwanted: entry.is_unwanted(),
+        }
+    }
+}
+
+impl Watched {
+    fn of(entry: &Entry) -> Self {
+        if entry.is_tombstone() { Self::Tombstones } else { Self::resource(&entry.key) }
+    }
+
+    fn resource(key: &Key) -> Self {
+        match key {
+            Key::Instance(_) => Self::Instances,
+            Key::Binding(..) => Self::Bindings,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::record::{Phase, Record};
+    use engine::testing::store_contract::sample;
+    use osb::Action;
+
+    use super::*;
+    use crate::split::Places;
+    use crate::store::entry::From;
+
+    fn entry(record: &Record, version: u64) -> Entry {
+        let entry = Entry::new(record, Places::default(), "{}".into(), From::Resource, version);
+        Entry { uid: "uid".to_owned(), ..entry }
+    }
+
+    fn known(known: &Known, record: &Record) -> Option<u64> {
+        known.get(&record.key).map(|entry| entry.version)
+    }
+
+    #[test]
+    fn what_a_list_has_that_began_later_is_so_though_it_is_older() {
+        let record = sample("i");
+        let table = Known::default();
+        let list = |versions: &[u64]| {
+            for version in versions {
+                table.hear(entry(&record, *version), Source::List);
+            }
+            table.finish(Watched::Instances);
+        };
+        table.begin(Watched::Instances);
+        list(&[5]);
+        table.hear(entry(&record, 7), Source::Event);
+        table.hear(entry(&record, 6), Source::Event);
+        assert_eq!(known(&table, &record), Some(7), "an event that comes late");
+
+        table.begin(Watched::Instances);
+        table.hear(entry(&record, 9), Source::Event);
+        list(&[7]);
+        assert_eq!(known(&table, &record), Some(9), "written while the list was read");
+
+        table.begin(Watched::Instances);
+        list(&[4]);
+        assert_eq!(known(&table, &record), Some(4), "etcd was put back");
+
+        table.removed(&entry(&record, 4));
+        table.hear(entry(&record, 8), Source::Event);
+        assert_eq!(known(&table, &record), None, "what a watch has yet to say of what was removed");
+        table.forget(&entry(&record, 8));
+        table.learn(Arc::new(entry(&record, 8)));
+        assert_eq!(known(&table, &record), None, "a read that was begun before it went");
+        table.begin(Watched::Instances);
+        list(&[3]);
+        assert_eq!(known(&table, &record), Some(3), "etcd was put back to before it was removed");
+        table.begin(Watched::Instances);
+        list(&[]);
+        assert_eq!(known(&table, &record), None, "etcd was put back to before it was made");
+    }
+
+    #[test]
+    fn what_a_list_of_an_instance_was_without_is_not_brought_back_by_a_watch_that_is_behind() {
+        let [record, other] = ["i", "j"].map(sample);
+        let table = Known::default();
+        let instance = record.key.instance().clone();
+        table.hear(entry(&record, 5), Source::Event);
+        table.hear(Entry { uid: "other".to_owned(), ..entry(&other, 5) }, Source::Event);
+
+        table.take_list(&instance, Records::Instances, Vec::new(), 4);
+        assert_eq!(known(&table, &record), Some(5), "written after the list");
+        table.take_list(&instance, Records::Instances, Vec::new(), 6);
+        assert_eq!(known(&table, &record), None);
+        assert_eq!(known(&table, &other), Some(5), "another's");
+        table.hear(entry(&record, 4), Source::Event);
+        assert_eq!(known(&table, &record), None, "what it was before it went");
+        let anew = Entry { uid: "anew".to_owned(), ..entry(&record, 9) };
+        table.hear(anew, Source::Event);
+        assert_eq!(known(&table, &record), Some(9), "one that was made anew");
+    }
+
+    #[test]
+    fn a_deleted_resource_asks_for_what_a_deprovision_would() {
+        let going = |action: Action, phase: Phase| {
+            let mut record = sample("i");
+            record.operation.action = action;
+            record.operation.phase = phase;
+            Change::of(&Entry { going: true, ..entry(&record, 1) }).unwanted
+        };
+        let begun = || Phase::Pending { not_before: None };
+        for (name, action, phase, unwanted) in [
+            ("there", Action::Provision, Phase::Succeeded, true),
+            ("being made: what makes it is halted", Action::Provision, begun(), true),
+            ("being updated: that ends first", Action::Update, begun(), false),
+            ("going already", Action::Deprovision, begun(), false),
+        ] {
+            assert_eq!(going(action, phase), unwanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_resource_that_others_hold_is_let_go_once() {
+        let mut record = sample("i");
+        record.lifecycle = engine::record::Lifecycle::Deleted;
+        record.operation.phase = Phase::Succeeded;
+        let gone = |held, going| Change::of(&Entry { held, going, ..entry(&record, 1) }).gone;
+        assert!(gone(true, false) && gone(true, true), "ours is on it");
+        assert!(gone(false, false), "nobody has deleted it");
+        assert!(!gone(false, true), "it waits for others alone");
+    }
+}
