@@ -24,29 +24,37 @@ pub(crate) async fn bench() {
     let params = PatchParams::default();
     namespaces.patch(&cluster.namespace, &params, &Patch::Merge(labels)).await.unwrap();
     let kubeconfig = testkit::cluster::kubeconfig().unwrap();
-    let process = Process::start(&kubeconfig, &cluster.namespace, &cluster.namespace).await;
-    quarks(&cluster, "warm", 1).await;
-    clear(&cluster).await;
-    println!("{MANY} on real pods, {ROUNDS} rounds; load {}", load());
-    for round in 0..ROUNDS {
-        let begun = machine::busy();
-        let bare = bare(&cluster, &format!("bare-{round}"), MANY).await;
-        let bare_cpu = (machine::busy() - begun) / MANY as f64;
+    for sidecar in [false, true] {
+        let home = &cluster.namespace;
+        let process = Process::start_with(&kubeconfig, home, home, sidecar).await;
+        quarks(&cluster, "warm", 1).await;
         clear(&cluster).await;
-        let begun = machine::busy();
-        let ours = quarks(&cluster, &format!("ours-{round}"), MANY).await;
-        let cpu = (machine::busy() - begun) / MANY as f64;
-        clear(&cluster).await;
-        let ratio = ours.as_secs_f64() / bare.as_secs_f64();
-        println!(
-            "  bare {bare:.1?}, with output {ours:.1?}: {ratio:.2} times; CPU of the machine {bare_cpu:.3}, {cpu:.3} s \
-             each: {:.2} times",
-            cpu / bare_cpu,
-        );
+        let how = if sidecar { "each with a sidecar" } else { "wrapped" };
+        println!("{MANY} on real pods, {how}, {ROUNDS} rounds; load {}", load());
+        for round in 0..ROUNDS {
+            beside_bare_ones(&cluster, round).await;
+        }
+        println!("  resident {:.1} MB", process.memory().0);
+        drop(process);
     }
-    println!("  resident {:.1} MB", process.memory().0);
-    drop(process);
     cluster.remove().await;
+}
+
+async fn beside_bare_ones(cluster: &Cluster, round: usize) {
+    let begun = machine::busy();
+    let bare = bare(cluster, &format!("bare-{round}"), MANY).await;
+    let bare_cpu = (machine::busy() - begun) / MANY as f64;
+    clear(cluster).await;
+    let begun = machine::busy();
+    let ours = quarks(cluster, &format!("ours-{round}"), MANY).await;
+    let cpu = (machine::busy() - begun) / MANY as f64;
+    clear(cluster).await;
+    let ratio = ours.as_secs_f64() / bare.as_secs_f64();
+    println!(
+        "  bare {bare:.1?}, with output {ours:.1?}: {ratio:.2} times; CPU of the machine {bare_cpu:.3}, {cpu:.3} s \
+         each: {:.2} times",
+        cpu / bare_cpu,
+    );
 }
 
 fn pod() -> Value {
