@@ -48,6 +48,27 @@ pub(crate) enum CallError {
     NoAnswer(String),
 }
 
+impl CallError {
+    /// Of a call about a Secret: without what may show what that holds, for it becomes what is waited for, an Event, a log.
+    pub(crate) fn of_a_secret(self) -> Self {
+        match self {
+            Self::Forbidden(why) => Self::Forbidden(secretless(&why)),
+            Self::Invalid(why) => Self::Invalid(secretless(&why)),
+            Self::Refused(why) => Self::Refused(secretless(&why)),
+            error => error,
+        }
+    }
+}
+
+/// What the API server says of a Secret may show what is in it: only where the fault is. What a webhook says is
+/// anything.
+pub(crate) fn secretless(why: &str) -> String {
+    const DENIED: &str = "denied the request";
+    let why = why.find(DENIED).and_then(|at| why.get(..at + DENIED.len())).unwrap_or(why);
+    let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
+    fields.chars().take(200).collect()
+}
+
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
@@ -207,5 +228,29 @@ mod tests {
         assert_eq!(pauses, [200, 400, 800, 1600, 3200, 5000, 5000]);
         again.last = again.last.and_then(|last| last.checked_sub(Duration::from_secs(11)));
         assert_eq!(again.next(), Some(Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn what_is_said_of_a_secret_that_was_refused_does_not_show_what_is_in_it() {
+        for (why, said) in [
+            (
+                "Secret \"s\" is invalid: data[k]: Invalid value: \"PLANTED\"",
+                "Secret \"s\" is invalid: data[k]",
+            ),
+            (
+                "admission webhook \"w.example\" denied the request: no PLANTED: here",
+                "admission webhook \"w.example\" denied the request",
+            ),
+            (
+                "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: PLANTED",
+                "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request",
+            ),
+        ] {
+            assert_eq!(secretless(why), said);
+            for error in [CallError::Forbidden, CallError::Invalid, CallError::Refused] {
+                let words = error(why.to_owned()).of_a_secret().to_string();
+                assert!(words.ends_with(said), "{words}");
+            }
+        }
     }
 }

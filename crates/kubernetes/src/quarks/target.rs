@@ -17,7 +17,7 @@ use super::reference::Kind;
 use super::resource::Resource;
 use super::seen::SeenJob;
 use super::writes::{self, Refusal, Step};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, secretless};
 
 /// How often a name that is taken is looked at again.
 const TRIES: u32 = 10;
@@ -89,7 +89,7 @@ impl Controller {
                     let kind = wanted.kind.word();
                     return Ok(Err(format!("{kind}/{name} was refused: {}", secretless(&why))));
                 }
-                Err(error) => return Err(without_words(error)),
+                Err(error) => return Err(error.of_a_secret()),
             }
         }
         Err(CallError::Conflict)
@@ -207,52 +207,9 @@ impl Controller {
         };
         match deleted {
             Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
-            Err(error) => return Err(without_words(error)),
+            Err(error) => return Err(error.of_a_secret()),
         }
         self.table().objects.forget(object);
         Ok(())
-    }
-}
-
-/// What becomes what it waits for, and an Event, without what may show what a Secret holds.
-fn without_words(error: CallError) -> CallError {
-    match error {
-        CallError::Forbidden(why) => CallError::Forbidden(secretless(&why)),
-        CallError::Refused(why) => CallError::Refused(secretless(&why)),
-        error => error,
-    }
-}
-
-/// What the API server says of a Secret may show what is in it: only where the fault is. What a webhook says is
-/// anything.
-fn secretless(why: &str) -> String {
-    const DENIED: &str = "denied the request";
-    let why = why.find(DENIED).and_then(|at| why.get(..at + DENIED.len())).unwrap_or(why);
-    let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
-    fields.chars().take(200).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_said_of_a_secret_that_was_refused_does_not_show_what_is_in_it() {
-        for (why, said) in [
-            (
-                "Secret \"s\" is invalid: data[k]: Invalid value: \"PLANTED\"",
-                "Secret \"s\" is invalid: data[k]",
-            ),
-            (
-                "admission webhook \"w.example\" denied the request: no PLANTED: here",
-                "admission webhook \"w.example\" denied the request",
-            ),
-            (
-                "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: PLANTED",
-                "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request",
-            ),
-        ] {
-            assert_eq!(secretless(why), said);
-        }
     }
 }

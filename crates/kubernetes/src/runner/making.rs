@@ -35,7 +35,8 @@ impl Shared {
             StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
         })?;
         if !given.is_empty() {
-            self.give(name, namespace, &job, &given).await.map_err(refused)?;
+            let given = self.give(name, namespace, &job, &given).await;
+            given.map_err(|error| refused("what it is to be given", error.of_a_secret()))?;
         }
         let jobs = self.jobs(namespace);
         let left = lead.map_or(Duration::MAX, |lead| lead.left());
@@ -52,18 +53,20 @@ impl Shared {
         match made {
             Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::Exists) => {
-                let found = find(jobs.get(name.as_str())).await.map_err(refused)?;
+                let found = find(jobs.get(name.as_str()))
+                    .await
+                    .map_err(|error| refused("the Job", error))?;
                 let found = found.as_ref().and_then(SeenJob::of);
                 if found.as_ref().is_none_or(|job| job.released.is_some()) {
                     if let Some(job) = &found {
-                        self.delete(job).await.map_err(refused)?;
+                        self.delete(job).await.map_err(|error| refused("the Job", error))?;
                     }
                     let why = "a former run of this name is still being removed";
                     return Err(StartError::Transient(why.to_owned()));
                 }
                 found.into_iter().for_each(|job| self.known.learn(job));
             }
-            Err(error) => return Err(refused(error)),
+            Err(error) => return Err(refused("the Job", error)),
         }
         Ok(())
     }
@@ -108,9 +111,9 @@ impl Shared {
     }
 }
 
-fn refused(error: CallError) -> StartError {
+fn refused(what: &str, error: CallError) -> StartError {
     match error {
-        CallError::Invalid(why) => StartError::Permanent(format!("the Job was refused: {why}")),
+        CallError::Invalid(why) => StartError::Permanent(format!("{what} was refused: {why}")),
         CallError::NotFound => StartError::Transient("there is no such namespace".to_owned()),
         error => StartError::Transient(error.to_string()),
     }

@@ -116,7 +116,8 @@ impl Place {
             return Ok(outgoing.entry(record, From::First, &made.metadata));
         }
         let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
-        self.keep(&name, &outgoing.fresh, &labels, &owner, true).await?;
+        let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, true).await;
+        kept.map_err(CallError::of_a_secret)?;
         coming.kept();
         if begun.elapsed() < SURE {
             return Ok(outgoing.entry(record, From::First, &made.metadata));
@@ -145,6 +146,7 @@ impl Place {
             let owner = owner(kind, &name, &before.uid);
             let coming = self.secrets.expect(&name, &outgoing.fresh);
             let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, false).await;
+            let kept = kept.map_err(CallError::of_a_secret);
             if let Err(CallError::Invalid(said)) = kept {
                 return Err(self.make_room(before, said).await?);
             }
