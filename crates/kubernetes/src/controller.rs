@@ -27,6 +27,23 @@ const LONGEST: Duration = Duration::from_secs(10 * 60);
 
 /// Runs for ever; to be spawned.
 pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
+    // Heard at once, whatever is being waited for meanwhile.
+    let mut held = lead.held();
+    let leaves = engine.clone();
+    let loses = async move {
+        while held.changed().await.is_ok() {
+            if !*held.borrow_and_update() {
+                leaves.set_driving(false);
+            }
+        }
+    };
+    tokio::select! {
+        () = loses => {}
+        () = follow(engine, store, lead) => {}
+    }
+}
+
+async fn follow(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
     let Some(mut changes) = store.changes() else { return };
     let mut controller = Controller { engine, store, tried: HashMap::new() };
     let mut held = lead.held();
