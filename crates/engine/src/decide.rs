@@ -53,8 +53,10 @@ pub enum Around {
     Busy(bool),
     /// The bindings of an instance that is to go.
     Bindings {
-        /// Those that are live.
-        live: Vec<Key>,
+        /// Whether any is live.
+        live: bool,
+        /// Those of them that nobody removes yet.
+        staying: Vec<Key>,
         /// All of them are being made: they may come to nothing.
         coming: bool,
         /// Why one of them could not be removed since the deprovision was asked for.
@@ -159,7 +161,9 @@ fn halt_first(state: &State<'_>, now: Timestamp) -> Option<Step> {
         }
         Some(RunState::Absent) if halt.first && matches!(state.run, RunState::Absent) => {
             let output = Output::default();
-            Some(write(transition::succeeded(state.record, &output, now), vec![]))
+            let next = transition::succeeded(state.record, &output, now);
+            // What it was to be given may be there all the same.
+            Some(write(next, vec![halt.run.clone()]))
         }
         _ => None,
     }
@@ -244,10 +248,10 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
         }
         (Around::Instance(Parent::Updating), _) if first => Some(Step::WaitUntil(now.plus(AROUND))),
         (Around::Busy(true), Action::Update) if first => Some(unchanged(state, now)),
-        (Around::Bindings { live, coming, stuck }, _) if !live.is_empty() => {
+        (Around::Bindings { live: true, staying, coming, stuck }, _) => {
             Some(match (policy.bound, stuck) {
                 (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
-                (OnBound::Cascade, None) => Step::Unbind(live.clone()),
+                (OnBound::Cascade, None) => Step::Unbind(staying.clone()),
                 (OnBound::Refuse, _) if *coming => Step::WaitUntil(now.plus(AROUND)),
                 (OnBound::Refuse, _) => unremoved(state, now),
             })

@@ -16,7 +16,7 @@ use crate::decide::{RefusedStart, Step, decide};
 use crate::engine::Shared;
 use crate::failpoint;
 use crate::names::RunName;
-use crate::observe::{newest, observe};
+use crate::observe::{is_leaving, newest, observe};
 use crate::permits::{Permits, Waited};
 use crate::ports::{Clock, Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
@@ -27,8 +27,13 @@ const TROUBLE: Duration = Duration::from_millis(500);
 /// How long to wait before a record that another process takes care of is looked at again, unless that
 /// process is heard of first.
 const ELSEWHERE: Duration = Duration::from_secs(5);
-/// How long a deprovision waits before it looks at its bindings again.
+/// How long a deprovision waits before it looks at its bindings again, at first; each time twice as long, up to
+/// `BINDINGS_MOST`.
 const BINDINGS: Duration = Duration::from_millis(200);
+const BINDINGS_MOST: Duration = Duration::from_secs(2);
+/// A record that nobody has written for so long may have been carried out by another process since, by a run that is not
+/// known of any more, where what is known of records lags. A runner remembers those of the last minute.
+const OLD: Duration = Duration::from_secs(30);
 
 /// The tasks, by record, and those who wait for their end.
 #[derive(Default)]
@@ -226,6 +231,8 @@ pub(crate) struct Hands {
     /// It has waited for a permit for long: how many there are.
     pub(crate) queued: Option<usize>,
     cancelled: Option<RunName>,
+    /// How often its bindings were looked at that have to go before it.
+    bound: u32,
     /// The run that was started from here.
     pub(crate) begun: Option<RunName>,
     /// Somebody else wrote the record, and we have not heard of it yet.
@@ -281,7 +288,10 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
         Step::Unbind(bindings) => {
             // Their runs may need the last one.
             hands.permit = None;
-            unbind(shared, &bindings).await
+            unbind(shared, &bindings).await?;
+            let pause = BINDINGS * 2_u32.pow(hands.bound.min(8));
+            hands.bound += 1;
+            Ok(Next::Await(Awaited::Time(pause.min(BINDINGS_MOST))))
         }
     }
 }
@@ -294,6 +304,10 @@ async fn start(
     hands: &mut Hands,
 ) -> Result<Next, Trouble> {
     let record = &*stored.record;
+    if hands.refused.is_none() && is_overtaken(shared, stored).await? {
+        hands.behind = true;
+        return Ok(Next::Look);
+    }
     let work = work(shared, record, poll).await?;
     let run = Run {
         name,
@@ -324,6 +338,18 @@ async fn start(
             Ok(if permanent { Next::Look } else { Next::Await(pause) })
         }
     }
+}
+
+/// Whether somebody has written the record since what is known of it was written: who has just begun to lead may hear old
+/// news for as long as its connections say nothing else.
+async fn is_overtaken(shared: &Shared, stored: &Stored) -> Result<bool, StoreError> {
+    let record = &stored.record;
+    let is_first = matches!(record.operation.phase, Phase::Pending { .. });
+    if !is_first || !shared.store.lags() || shared.clock.now() < record.updated_at.plus(OLD) {
+        return Ok(false);
+    }
+    let now = shared.store.read(&record.key).await?;
+    Ok(now.is_none_or(|now| now.version != stored.version))
 }
 
 async fn work(shared: &Shared, record: &Record, poll: Option<String>) -> Result<Work, StoreError> {
@@ -438,12 +464,11 @@ async fn cancel(shared: &Shared, run: RunName, hands: &mut Hands) -> Result<Next
 }
 
 /// Records an unbind for each binding that has none yet.
-async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<Next, Trouble> {
+async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<(), StoreError> {
     for key in bindings {
         let Some(stored) = shared.store.read(key).await? else { continue };
         let record = &*stored.record;
-        let leaving = record.is_busy() && record.operation.action == Action::Unbind;
-        if !record.is_live() || leaving {
+        if !record.is_live() || is_leaving(record) {
             continue;
         }
         let intent = Intent::new(Action::Unbind);
@@ -451,10 +476,10 @@ async fn unbind(shared: &Arc<Shared>, bindings: &[Key]) -> Result<Next, Trouble>
         match shared.store.write(Arc::new(next), Some(&stored.version)).await {
             Ok(_) => kick(shared, key),
             Err(StoreError::Conflict) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
-    Ok(Next::Await(Awaited::Time(BINDINGS)))
+    Ok(())
 }
 
 impl Shared {

@@ -73,8 +73,10 @@ pub(crate) async fn observe<'a>(
             let is_coming =
                 |binding: &Record| binding.is_busy() && binding.operation.action == Action::Bind;
             let coming = bindings.iter().all(|stored| is_coming(&stored.record));
-            let live = bindings.into_iter().map(|stored| stored.record.key.clone()).collect();
-            Around::Bindings { live, coming, stuck }
+            let live = !bindings.is_empty();
+            let staying = bindings.iter().filter(|stored| !is_leaving(&stored.record));
+            let staying = staying.map(|stored| stored.record.key.clone()).collect();
+            Around::Bindings { live, staying, coming, stuck }
         }
         _ => Around::Nothing,
     };
@@ -97,6 +99,11 @@ fn parent(instance: Option<&Record>, binding: &Record) -> Parent {
         _ if binding.ordered.plan_id != record.ordered.plan_id => Parent::Replanned,
         _ => Parent::Usable,
     }
+}
+
+/// Whether a binding is being removed.
+pub(crate) fn is_leaving(binding: &Record) -> bool {
+    binding.is_busy() && binding.operation.action == Action::Unbind
 }
 
 /// Why a binding could not be removed since the deprovision was asked for.

@@ -208,8 +208,9 @@ async fn a_delete_waits_for_the_run_that_it_halts() {
     assert_eq!(look(&later, ended(FailureKind::Failed)), start(&later));
     assert_eq!(look(&later, RunState::Lost { why: String::new() }), start(&later));
     assert_eq!(look(&later, RunState::Absent), start(&later));
-    // What never began has left nothing to remove.
-    let gone = written(look(&first, RunState::Absent));
+    // What never began has left nothing to remove, but what it was to be given.
+    let Step::Write { record: gone, release } = look(&first, RunState::Absent) else { panic!() };
+    assert_eq!(release, [halted.clone()]);
     assert_eq!((gone.lifecycle, &gone.operation.phase), (Lifecycle::Deleted, &Phase::Succeeded));
 }
 
@@ -277,11 +278,18 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
 
     let remove = removing(creating().await);
     let bindings = |live: &[Key], stuck: Option<&str>| Around::Bindings {
-        live: live.to_vec(),
+        live: !live.is_empty(),
+        staying: live.to_vec(),
         coming: false,
         stuck: stuck.map(Into::into),
     };
-    let coming = || Around::Bindings { live: vec![bind.key.clone()], coming: true, stuck: None };
+    let coming = || Around::Bindings {
+        live: true,
+        staying: vec![bind.key.clone()],
+        coming: true,
+        stuck: None,
+    };
+    let leaving = || Around::Bindings { live: true, staying: vec![], coming: false, stuck: None };
     let key = bind.key.clone();
     let one = std::slice::from_ref(&key);
     assert_eq!(look(&refuse, &remove, bindings(&[], None)), start(&remove));
@@ -293,6 +301,7 @@ async fn a_bind_looks_at_its_instance_and_a_deprovision_at_its_bindings() {
     for around in [bindings(one, None), coming()] {
         assert_eq!(look(&cascade, &remove, around), Step::Unbind(vec![key.clone()]));
     }
+    assert_eq!(look(&cascade, &remove, leaving()), Step::Unbind(vec![]), "they are waited for");
     let next = written(look(&cascade, &remove, bindings(one, Some("b is stuck"))));
     assert_eq!(reason(&next), Some(Reason::Refused));
 }

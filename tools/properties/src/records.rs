@@ -92,7 +92,7 @@ type Situation = (Around, Option<RefusedStart>, Option<RunState>);
 fn situations() -> Vec<Situation> {
     let refused =
         |permanent, times| Some(RefusedStart { why: "no memory".to_owned(), permanent, times });
-    let live = vec![Key::Instance(InstanceId::new("i").unwrap())];
+    let staying = vec![Key::Instance(InstanceId::new("i").unwrap())];
     let stuck = Some("said no".to_owned());
     let running = RunState::Running { progress: None };
     vec![
@@ -102,7 +102,15 @@ fn situations() -> Vec<Situation> {
         (Around::Instance(Parent::Updating), None, None),
         (Around::Instance(Parent::Replanned), None, None),
         (Around::Busy(true), None, None),
-        (Around::Bindings { live: live.clone(), coming: true, stuck: None }, None, None),
-        (Around::Bindings { live, coming: false, stuck }, refused(false, STARTS), None),
+        (
+            Around::Bindings { live: true, staying: staying.clone(), coming: true, stuck: None },
+            None,
+            None,
+        ),
+        (
+            Around::Bindings { live: true, staying, coming: false, stuck },
+            refused(false, STARTS),
+            None,
+        ),
     ]
 }

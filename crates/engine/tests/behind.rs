@@ -1,0 +1,121 @@
+//! A store whose news is old: who begins to lead then knows an operation as it was recorded, and not that another has
+//! carried it out since, by a run of which nothing is left.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use engine::ports::{Query, Scanned, Store, StoreError, Stored, Version};
+use engine::record::{Key, Record};
+use engine::testing::{MemoryStore, TestClock};
+use engine::{Engine, Policy, Ports};
+use osb::{Backend, PlanId, ServiceId};
+use serde_json::{Value, json};
+use support::{World, asynchronous, id, offer, provision};
+
+/// What is known is what was recorded first, until it is read anew.
+struct Behind {
+    inner: Arc<MemoryStore>,
+    known: Mutex<Option<Stored>>,
+    /// How often a record was read as it is.
+    reads: Mutex<usize>,
+}
+
+#[async_trait]
+impl Store for Behind {
+    async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        *self.reads.lock().unwrap() += 1;
+        let now = self.inner.read(key).await?;
+        self.known.lock().unwrap().clone_from(&now);
+        Ok(now)
+    }
+
+    async fn glance(&self, _: &Key) -> Result<Option<Stored>, StoreError> {
+        Ok(self.known.lock().unwrap().clone())
+    }
+
+    fn lags(&self) -> bool {
+        true
+    }
+
+    async fn write(
+        &self,
+        record: Arc<Record>,
+        expected: Option<&Version>,
+    ) -> Result<Version, StoreError> {
+        let version = self.inner.write(Arc::clone(&record), expected).await?;
+        *self.known.lock().unwrap() = Some(Stored { record, version: version.clone() });
+        Ok(version)
+    }
+
+    async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
+        self.inner.remove(key, expected).await
+    }
+
+    async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
+        self.inner.scan(query).await
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
+        self.inner.discard(key).await
+    }
+
+    async fn busy(&self) -> Result<Vec<Key>, StoreError> {
+        let known = self.known.lock().unwrap().clone();
+        Ok(known.into_iter().map(|stored| stored.record.key.clone()).collect())
+    }
+
+    async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError> {
+        self.inner.plans_in_use().await
+    }
+
+    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
+        self.inner.catalog().await
+    }
+
+    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
+        self.inner.save_catalog(catalog).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_recorded_long_ago_is_read_once_more_before_its_first_run_and_what_is_new_is_not()
+{
+    for (case, later, done, begun, reads) in [
+        ("it was just recorded", 0, false, 1, 0),
+        ("it waits for long", 40, false, 1, 1),
+        ("another has carried it out since", 120, true, 1, 2),
+    ] {
+        let (world, clock) = (World::default(), Arc::new(TestClock::default()));
+        let another = world.engine().await;
+        another.set_driving(done);
+        another.provision(&asynchronous(), &id("i"), provision(json!({}))).await.unwrap();
+        let key = Key::Instance(id("i"));
+        let recorded = world.store.read(&key).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(later)).await;
+        let over = !world.record(&key).await.unwrap().is_busy();
+        assert_eq!(over, done, "{case}");
+        another.set_driving(false);
+
+        let store = Arc::new(Behind {
+            inner: Arc::clone(&world.store),
+            known: Mutex::new(recorded),
+            reads: Mutex::default(),
+        });
+        let ports = Ports {
+            store: Arc::clone(&store) as _,
+            runner: Arc::new(world.runner.clone()),
+            clock,
+            observer: Arc::new(()),
+        };
+        let engine = Engine::new(Policy::default(), ports);
+        engine.set_offer(offer()).await.unwrap();
+        engine.resume().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.runner.works().len(), begun, "{case}");
+        assert_eq!(*store.reads.lock().unwrap(), reads, "{case}");
+        assert!(!world.record(&key).await.unwrap().is_busy(), "{case}");
+    }
+}
