@@ -13,6 +13,7 @@
 //! one step of an operation. So of two leaders at once one has its way, and the other looks again.
 
 pub mod access;
+mod answers;
 pub mod brokers;
 mod calls;
 mod client;

@@ -18,6 +18,8 @@ use http::HeaderMap;
 use kube::Client;
 use kube::client::Body;
 
+use crate::answers::{self, Says};
+
 /// The API server was away if it answered none of our calls for so long, in milliseconds.
 const AWAY: i64 = 5_000;
 
@@ -38,6 +40,7 @@ pub(crate) struct ServerTime {
 struct Asked {
     time: Arc<ServerTime>,
     sent: i64,
+    is_of_a_node: bool,
     is_answered: bool,
 }
 
@@ -57,21 +60,10 @@ impl ServerTime {
         let (base, learns) = (client.clone(), Arc::clone(&time));
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let base = base.clone();
+            let is_of_a_node = answers::is_of_a_node(request.uri().path());
             let (sent, time) = (learns.ours(), Arc::clone(&learns));
-            async move {
-                let mut asked = Asked { time, sent, is_answered: false };
-                let answer = base.send(request).await;
-                asked.is_answered = true;
-                let (time, received) = (&asked.time, asked.time.ours());
-                match &answer {
-                    Ok(answer) => {
-                        time.hear(answer.headers(), asked.sent, received);
-                        time.answered(answer.status(), asked.sent, received);
-                    }
-                    Err(_) => time.unanswered(asked.sent),
-                }
-                answer
-            }
+            let asked = Asked { time, sent, is_of_a_node, is_answered: false };
+            async move { asked.answer(base.send(request)).await }
         });
         (Client::new(service, namespace), time)
     }
@@ -90,11 +82,15 @@ impl ServerTime {
         if is_away { self.now() } else { self.back.load(Ordering::Relaxed) }
     }
 
-    /// An API server whose store is away answers with 500 and above.
-    fn answered(&self, status: http::StatusCode, sent: i64, received: i64) {
-        if status.is_server_error() {
-            return self.unanswered(sent);
+    fn learn(&self, says: Says, sent: i64, received: i64) {
+        match says {
+            Says::There => self.answered(received),
+            Says::Away => self.unanswered(sent),
+            Says::Nothing => {}
         }
+    }
+
+    fn answered(&self, received: i64) {
         // Not the latest of all: our clock may have been set back.
         self.heard.store(received, Ordering::Relaxed);
         let silent = self.silent.load(Ordering::Acquire);
@@ -142,11 +138,46 @@ impl ServerTime {
     }
 }
 
+/// What was answered.
+type Answer = http::Response<Body>;
+
+impl Asked {
+    /// Waits for the answer, and learns from it.
+    async fn answer(
+        mut self,
+        answer: impl Future<Output = Result<Answer, kube::Error>>,
+    ) -> Result<Answer, kube::Error> {
+        let answer = self.read(answer).await;
+        self.is_answered = true;
+        if answer.is_err() {
+            self.time.learn(answers::by_none(self.is_of_a_node), self.sent, self.time.ours());
+        }
+        answer
+    }
+
+    /// With its whole body, where that says why it failed.
+    async fn read(
+        &self,
+        answer: impl Future<Output = Result<Answer, kube::Error>>,
+    ) -> Result<Answer, kube::Error> {
+        let (head, mut body) = answer.await?.into_parts();
+        self.time.hear(&head.headers, self.sent, self.time.ours());
+        let mut why = Vec::new();
+        if head.status.is_server_error() {
+            why = body.collect_bytes().await?.to_vec();
+            body = Body::from(why.clone());
+        }
+        let says = answers::by(head.status, &why, self.is_of_a_node);
+        self.time.learn(says, self.sent, self.time.ours());
+        Ok(Answer::from_parts(head, body))
+    }
+}
+
 impl Drop for Asked {
     fn drop(&mut self) {
         let waited = self.time.ours().saturating_sub(self.sent);
         if !self.is_answered && waited >= AWAY {
-            self.time.unanswered(self.sent);
+            self.time.learn(answers::by_none(self.is_of_a_node), self.sent, self.time.ours());
         }
     }
 }
@@ -246,10 +277,9 @@ mod tests {
         for (name, calls, expected) in cases {
             let time = ServerTime::new(Arc::new(SystemClock));
             for &(sent, received, status) in calls {
-                match status {
-                    Some(status) => time.answered(status, sent, received),
-                    None => time.unanswered(sent),
-                }
+                let by = |status| answers::by(status, b"", false);
+                let says = status.map_or_else(|| answers::by_none(false), by);
+                time.learn(says, sent, received);
             }
             assert_eq!(time.back.load(Ordering::Relaxed), expected, "{name}");
         }
@@ -323,24 +353,73 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_node_or_a_webhook_that_does_not_answer_is_not_the_api_server() {
+        const FAILED: &str = r#"{"message": "failed calling webhook \"a.b\": EOF"}"#;
+        let log = |name: &str| format!("/api/v1/namespaces/n/pods/{name}/log");
+        let server = tower::service_fn(|request: http::Request<Body>| async move {
+            let path = request.uri().path().to_owned();
+            let (status, body) = match path.as_str() {
+                "/there" => (200, "{}"),
+                "/webhook" => (500, FAILED),
+                path if path.ends_with("unreachable/log") => (500, "dial tcp: i/o timeout"),
+                path if path.ends_with("broken/log") => {
+                    return Err(std::io::Error::other("the connection was closed"));
+                }
+                _ => std::future::pending().await,
+            };
+            let body = Body::from(body.as_bytes().to_vec());
+            Ok(http::Response::builder().status(status).body(body).unwrap())
+        });
+        let clock = Arc::new(Still::default());
+        clock.goes_on(1_000_000);
+        let base = Client::new(server, "n");
+        let (client, time) = ServerTime::by(Arc::clone(&clock) as _, &base, "n");
+        let ask = |path: String| {
+            let request = http::Request::get(path).body(Body::empty()).unwrap();
+            let client = client.clone();
+            async move { client.send(request).await }
+        };
+        ask("/there".to_owned()).await.unwrap();
+        for path in [log("unreachable"), log("broken"), "/webhook".to_owned(), log("slow")] {
+            clock.goes_on(60_000);
+            let mut asked = Box::pin(ask(path.clone()));
+            if path == log("slow") {
+                let a_while = Duration::from_millis(100);
+                assert!(tokio::time::timeout(a_while, &mut asked).await.is_err());
+            } else if let Ok(answer) = (&mut asked).await {
+                let body = answer.into_body().collect_bytes().await.unwrap();
+                assert!(!body.is_empty(), "{path}: who asked reads it, too");
+            }
+            clock.goes_on(AWAY);
+            drop(asked);
+            assert_eq!(time.back(), 1_000_000, "{path}");
+            ask("/there".to_owned()).await.unwrap();
+            assert_eq!(time.back(), 1_000_000, "{path}: it was there all the time");
+        }
+    }
+
     #[test]
     fn while_it_is_away_it_is_back_now() {
         let time = ServerTime::new(Arc::new(SystemClock));
         let now = time.ours();
         time.unanswered(now - 1_000);
         assert_eq!(time.back(), 0, "one call, just now");
-        time.answered(http::StatusCode::OK, now - 2 * AWAY, now - 2 * AWAY);
+        time.answered(now - 2 * AWAY);
         time.unanswered(now - AWAY);
         assert!(time.back() >= now, "{}", time.back());
     }
 
     #[test]
     fn who_waits_no_more_had_no_answer_if_they_waited_for_long() {
-        for (waited, expected) in [(10, false), (AWAY, true)] {
+        for (waited, is_of_a_node, expected) in
+            [(10, false, false), (AWAY, false, true), (AWAY, true, false)]
+        {
             let time = Arc::new(ServerTime::new(Arc::new(SystemClock)));
             let sent = time.ours() - waited;
-            drop(Asked { time: Arc::clone(&time), sent, is_answered: false });
-            assert_eq!(time.silent.load(Ordering::Relaxed) != 0, expected, "{waited} ms");
+            drop(Asked { time: Arc::clone(&time), sent, is_of_a_node, is_answered: false });
+            let is_silent = time.silent.load(Ordering::Relaxed) != 0;
+            assert_eq!(is_silent, expected, "{waited} ms, of a node: {is_of_a_node}");
         }
     }
 }
