@@ -52,14 +52,10 @@ impl Shared {
             Ok(Message::Logged(logged)) => {
                 let log = match self.whole_log(seen).await {
                     Ok(log) => log,
-                    Err(error @ (CallError::NoAnswer(_) | CallError::Overloaded(_))) => {
-                        return Err(unavailable(&error));
-                    }
+                    Err(error @ CallError::Overloaded(_)) => return Err(unavailable(&error)),
                     Err(error) => {
                         tracing::warn!(run = %name, %error, "the report of a run cannot be read");
-                        let back = self.time.back() / 1000;
-                        let since = end.at.map_or(back, |at| at.max(back));
-                        return Ok(Err(unread(&error, self.now().saturating_sub(since))));
+                        return self.without_log(name, end, &error).await.map(Err);
                     }
                 };
                 match log.map(|log| logged.read(&log)) {
@@ -81,6 +77,27 @@ impl Shared {
             opened = sealed.report(&self.keys.all(), name.as_str());
         }
         Ok(opened.map_err(|error| Untold::Ever(error.to_string())))
+    }
+
+    /// What there is to say of a report whose log is not to be had. That it never will be is said only where the API server
+    /// answers what it knows by itself: else it is that which is away.
+    async fn without_log(
+        &self,
+        name: &RunName,
+        end: &End,
+        error: &CallError,
+    ) -> Result<Untold, RunnerError> {
+        let back = self.time.back() / 1000;
+        let since = end.at.map_or(back, |at| at.max(back));
+        let untold = unread(error, self.now().saturating_sub(since));
+        if matches!(untold, Untold::Ever(_)) {
+            match self.look_up(name).await {
+                // Rights go with their namespace.
+                Ok(()) | Err(CallError::Forbidden(_)) => {}
+                Err(error) => return Err(RunnerError(error.to_string())),
+            }
+        }
+        Ok(untold)
     }
 
     /// Waits for what a catalog's run offers.
@@ -184,6 +201,7 @@ fn never(why: &str) -> Untold {
 pub(super) fn unread(error: &CallError, after: i64) -> Untold {
     let what = match error {
         CallError::Forbidden(_) => "the right to read it is missing (pods/log: get)",
+        CallError::NoAnswer(_) => "it does not come; its node may be out of reach",
         _ => "the API server cannot read it from the node",
     };
     match after > UNREAD {

@@ -1,6 +1,7 @@
 //! What is seen and what it means, by what API servers wrote: 1.20 where nothing else is said.
 
 mod known;
+mod logs;
 mod manifests;
 mod pods;
 mod standings;
