@@ -1,20 +1,22 @@
 //! Keeps what a run has left: reads its reports, has what they hold written. All of it can be done again.
 
+use std::time::Instant;
+
 use engine::trigger::Outcome;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use serde_json::Value;
-use tokio::sync::SemaphorePermit;
 
 use super::Controller;
 use super::capture::SIDECAR;
-use super::dialect::Dialect;
+use super::logs::Reading;
 use super::noted;
 use super::output::{Kept, OutputMap, kept, merged};
 use super::report::{self, Found};
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
+use super::undone::{self, Undone};
 use crate::calls::{CallError, call, find};
 
 /// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
@@ -25,13 +27,9 @@ const DEADLINE: &str = "DeadlineExceeded";
 
 impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
-    pub(super) async fn keep(
-        &self,
-        resource: &Resource,
-        job: &SeenJob,
-    ) -> Result<Outcome, CallError> {
+    pub(super) async fn keep(&self, resource: &Resource, job: &SeenJob) -> Result<Outcome, Undone> {
         if job.noted.inherited {
-            return of_inherited(job);
+            return Ok(of_inherited(job)?);
         }
         let spec = self.spec_of(resource, job).await?;
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
@@ -50,7 +48,7 @@ impl Controller {
                 Some(true) => None,
                 Some(false) => Some((String::new(), String::new())),
                 // They went just now.
-                None => return Err(CallError::Conflict),
+                None => return Err(CallError::Conflict.into()),
             },
         };
         let pod = self.pod(job, failed.is_some(), is_needed).await?;
@@ -74,10 +72,10 @@ impl Controller {
             return Ok(outcome);
         }
         // Held until all of it is written.
-        let mut large = None;
+        let mut reading = None;
         let mut kept = match &pod {
             Some(pod) => {
-                let reports = self.reports(resource.dialect, &spec, job, pod, &mut large).await?;
+                let reports = self.reports(resource, &spec, job, pod, &mut reading).await?;
                 let verbatim = self.settings.verbatim_prefixes;
                 kept(resource.dialect, &spec, verbatim, &merged(reports))
             }
@@ -193,20 +191,22 @@ impl Controller {
         Ok(left.or_else(|| report::left(table.pods(job).filter(tried))).cloned())
     }
 
-    /// What a pod's agents left, each container's or why not. Of one that is in a log `large` is held then: it takes
+    /// What a pod's agents left, each container's or why not. Of one that is in a log `reading` is held then: it takes
     /// several times its size, and many may have ended at once.
     async fn reports<'s>(
         &'s self,
-        dialect: Dialect,
+        resource: &Resource,
         spec: &Value,
         job: &SeenJob,
         pod: &SeenPod,
-        large: &mut Option<SemaphorePermit<'s>>,
-    ) -> Result<Vec<agent::Gathered>, CallError> {
+        reading: &mut Option<Reading<'s>>,
+    ) -> Result<Vec<agent::Gathered>, Undone> {
+        let dialect = resource.dialect;
         let mut reports = Vec::new();
         for (reporter, found) in report::find(dialect, pod, spec) {
-            if large.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
-                *large = self.large.acquire().await.ok();
+            if reading.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
+                let may_read = self.logs.read(&resource.key(), &job.uid, Instant::now());
+                *reading = Some(may_read.map_err(Undone::Later)?);
             }
             let log = match &found {
                 Found::InLog { container, previous, logged } => {
@@ -214,12 +214,12 @@ impl Controller {
                     let tail_lines = Some(lines.saturating_add(STRAY_LINES));
                     let previous = *previous || pod.anew && container == SIDECAR;
                     let limits = LogParams { tail_lines, previous, ..LogParams::default() };
-                    Some(self.log(pod, container, limits).await?)
+                    Some(self.log(job, pod, container, limits).await?)
                 }
                 Found::Printed(container) => {
                     let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
                     let limits = LogParams { limit_bytes, ..LogParams::default() };
-                    Some(self.log(pod, container, limits).await?)
+                    Some(self.log(job, pod, container, limits).await?)
                 }
                 _ => None,
             };
@@ -241,11 +241,13 @@ impl Controller {
             report::only_of(&reporter, &mut report);
             reports.push(report);
         }
+        self.logs.were_read(&job.uid);
         Ok(reports)
     }
 
     async fn log(
         &self,
+        job: &SeenJob,
         pod: &SeenPod,
         container: &str,
         limits: LogParams,
@@ -254,6 +256,10 @@ impl Controller {
         match call(self.api::<Pod>(&pod.namespace).logs(&pod.name, &params)).await {
             // The container's log went with it.
             Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),
+            Err(error) => {
+                self.logs.failed(&job.uid, Instant::now());
+                Err(undone::of_log(&pod.name, container, error))
+            }
             log => log,
         }
     }

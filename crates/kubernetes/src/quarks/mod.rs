@@ -26,6 +26,7 @@ mod inputs;
 mod install;
 mod keep;
 mod lint;
+mod logs;
 mod look;
 mod manifest;
 mod namesakes;
@@ -51,6 +52,7 @@ mod target;
 mod tell;
 mod tend;
 mod trouble;
+mod undone;
 pub mod view;
 mod watch;
 mod writes;
@@ -66,7 +68,6 @@ use engine::SystemClock;
 use engine::ports::Clock;
 use kube::Client;
 use kube::api::Api;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::counts::Counters;
@@ -76,6 +77,7 @@ pub use self::dialect::{Dialect, VERSION};
 use self::held::Digest;
 pub use self::install::install;
 pub use self::lint::faults;
+use self::logs::Logs;
 use self::table::Table;
 use crate::calls::call;
 use crate::lease::Lead;
@@ -88,8 +90,6 @@ use crate::versions::has_native_sidecars;
 
 /// How many are worked on at a time, unless said otherwise.
 pub const WORKERS: usize = 16;
-/// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as can be.
-const LARGE: usize = 4;
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -184,8 +184,7 @@ pub struct Controller {
     agents: tokio::sync::Mutex<()>,
     /// What that holds, if the agent comes from one.
     agent: Option<Digest>,
-    /// Held by those who keep what is in logs.
-    large: Semaphore,
+    logs: Logs,
 }
 
 impl Controller {
@@ -225,6 +224,7 @@ impl Controller {
         let agent = settings.delivery.config_map().map(agents::config_map).transpose();
         let agent = agent.map_err(|error| QuarksError::Keys(error.to_string()))?;
         let agent = agent.as_ref().map(held::content);
+        let queue = Arc::default();
         Ok(Arc::new(Self {
             client,
             time,
@@ -233,13 +233,13 @@ impl Controller {
             native_sidecars,
             dialects: tokio::sync::watch::Sender::new(dialects),
             table,
-            queue: Arc::default(),
+            logs: Logs::of(&queue),
+            queue,
             counters: Counters::default(),
             leads: AtomicBool::new(false),
             lead: OnceLock::new(),
             agents: tokio::sync::Mutex::default(),
             agent,
-            large: Semaphore::new(LARGE),
         }))
     }
 

@@ -15,6 +15,7 @@ use super::resource::{RUNS, Resource, Written, word};
 use super::seen::SeenJob;
 use super::table::Key;
 use super::trouble::Trouble;
+use super::undone::{self, Undone};
 use super::{Controller, lint, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::queue::Looked;
@@ -47,15 +48,17 @@ impl Controller {
             if decision.actions.is_empty() {
                 return self.idle(key, &resource, look, decision.wait).await;
             }
-            let error = match self.act(key, &resource, decision.actions, &mut undone).await {
+            let (error, later) = match self.act(key, &resource, decision.actions, &mut undone).await
+            {
                 Ok(true) => continue,
-                Ok(false) => undone.pop().map(|(_, error)| error),
-                Err(error) => Some(error),
+                Ok(false) => undone::summed(undone.into_iter().map(|(_, why)| why)),
+                Err(error) => (Some(error), None),
             };
-            return match error {
-                Some(error) => self.stuck(key, &resource, latest, error).await,
-                None => Ok(Some(Duration::ZERO)),
-            };
+            if error.is_none() && later.is_none() {
+                return Ok(Some(Duration::ZERO));
+            }
+            let latest = latest.into_iter().chain(later).min();
+            return self.stuck(key, &resource, latest, error).await;
         }
         Ok(Some(Duration::ZERO))
     }
@@ -67,7 +70,7 @@ impl Controller {
         key: &Key,
         resource: &Resource,
         actions: Vec<Action>,
-        undone: &mut Vec<(Action, CallError)>,
+        undone: &mut Vec<(Action, Undone)>,
     ) -> Result<bool, CallError> {
         let mut acted = false;
         for action in actions {
@@ -86,12 +89,12 @@ impl Controller {
                 Ok(()) if writes_it => return Ok(true),
                 Ok(()) => acted = true,
                 // Somebody else wrote: what is known of it is old.
-                Err(CallError::Conflict) => {
+                Err(Undone::Failed(CallError::Conflict)) => {
                     self.refresh(key).await?;
                     return Ok(true);
                 }
-                Err(error) if may_stay => undone.push((action, error)),
-                Err(error) => return Err(error),
+                Err(Undone::Failed(error)) if !may_stay => return Err(error),
+                Err(why) => undone.push((action, why)),
             }
         }
         Ok(acted)
@@ -189,20 +192,22 @@ impl Controller {
         settles.into_iter().chain(look.next.map(|time| self.until(time))).min()
     }
 
-    /// What there is to do cannot be done now. What goes on is looked after meanwhile.
+    /// What there is to do cannot be done now, or is put off. What goes on is looked after meanwhile.
     async fn stuck(
         &self,
         key: &Key,
         resource: &Resource,
         latest: Option<Duration>,
-        error: CallError,
+        error: Option<CallError>,
     ) -> Looked {
         let looked_after = self.look_after(key, resource).await;
-        // For the rest of that it is looked at again soon enough.
-        self.remove_left(key, resource).await;
-        self.remind(key).await;
-        let error = looked_after.err().unwrap_or(error);
-        self.failed(key, resource, latest, error).await
+        let left = self.remove_left(key, resource).await;
+        let overdue = self.remind(key).await;
+        match looked_after.err().or(error) {
+            // For the rest of that it is looked at again soon enough.
+            Some(error) => self.failed(key, resource, latest, error).await,
+            None => Ok(latest.into_iter().chain(left).chain(overdue).min()),
+        }
     }
 
     /// How long it is until then, in pieces: clocks are put right.
@@ -255,13 +260,8 @@ impl Controller {
         })
     }
 
-    async fn execute(
-        &self,
-        key: &Key,
-        resource: &Resource,
-        action: Action,
-    ) -> Result<(), CallError> {
-        match action {
+    async fn execute(&self, key: &Key, resource: &Resource, action: Action) -> Result<(), Undone> {
+        let done = match action {
             Action::Reopen => {
                 let reopened = status::reopened(resource, self.now());
                 self.patch_status(key, resource, reopened).await
@@ -278,26 +278,31 @@ impl Controller {
                 Ok(())
             }
             Action::Start(run) => self.start(key, resource, &run).await,
-            Action::Keep(run) => {
-                let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run.id).cloned());
-                let Some(job) = job else { return Ok(()) };
-                let kept = self.keep(resource, &job).await;
-                match &kept {
-                    Ok(outcome) => self.table().kept(resource, run.id, outcome.clone()),
-                    Err(CallError::Forbidden(_)) => {
-                        self.table().not_let_in(resource, run.id, Instant::now());
-                    }
-                    Err(_) => self.table().may_be_let_in(resource, run.id),
-                }
-                kept.map(drop)
-            }
+            Action::Keep(run) => return self.take_in(key, resource, run.id).await,
             Action::Settle(run, outcome) => {
                 // What it left may have been kept since that was decided.
                 let kept = self.table().get(key).and_then(|it| it.kept.get(&run.id).cloned());
                 self.settle(key, resource, &run, &kept.unwrap_or(outcome)).await
             }
             Action::Remove(run) => self.remove(key, run).await,
+        };
+        Ok(done?)
+    }
+
+    /// Keeps what a run has left, and remembers how that went.
+    async fn take_in(&self, key: &Key, resource: &Resource, run: u64) -> Result<(), Undone> {
+        let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());
+        let Some(job) = job else { return Ok(()) };
+        let kept = self.keep(resource, &job).await;
+        match &kept {
+            Ok(outcome) => self.table().kept(resource, run, outcome.clone()),
+            Err(Undone::Failed(CallError::Forbidden(_))) => {
+                self.table().not_let_in(resource, run, Instant::now());
+            }
+            Err(Undone::Failed(_)) => self.table().may_be_let_in(resource, run),
+            Err(Undone::Later(_)) => {}
         }
+        kept.map(drop)
     }
 
     fn resources(&self, key: &Key) -> Api<Document> {
