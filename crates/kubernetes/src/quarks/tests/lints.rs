@@ -159,6 +159,24 @@ fn each_fault_has_its_path_and_a_remedy() {
             "spec.output.outputMap.c[\"p.json\"]: goes where another file goes",
         ),
         (
+            "/spec/output/outputMap/c",
+            "../p.json",
+            json!({"name": "t"}),
+            "spec.output.outputMap.c[\"../p.json\"]: is no path within /mnt/quarks",
+        ),
+        (
+            "/spec/output/outputMap/c",
+            "/mnt/quarks/p.json",
+            json!({"name": "t"}),
+            "spec.output.outputMap.c[\"/mnt/quarks/p.json\"]: is no path within /mnt/quarks",
+        ),
+        (
+            "/spec/output/outputMap/c",
+            "",
+            json!({"name": "t"}),
+            "spec.output.outputMap.c[\"\"]: is no path within /mnt/quarks",
+        ),
+        (
             "/spec/output/outputMap/c/o.json",
             "persistenceMethod",
             json!("fan-out"),
