@@ -57,6 +57,10 @@ struct SecretOptions {
 impl SecretOptions {
     /// Whatever cannot be read is a fault of the run, not of the whole spec.
     fn of(options: &Value) -> Self {
+        if !options.is_object() {
+            let fault = "its entry in outputMap has to be an object with a name".to_owned();
+            return Self { fault: Some(fault), ..Self::default() };
+        }
         serde_path_to_error::deserialize(options).unwrap_or_else(|error| {
             let (path, expected) = (error.path().to_string(), valueless(error.inner()));
             let fault = Some(format!("its entry in outputMap, {path}: {expected}"));

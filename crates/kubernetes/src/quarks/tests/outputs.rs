@@ -81,14 +81,16 @@ fn a_file_that_does_not_say_is_versioned_as_the_whole_output() {
 #[test]
 fn options_of_the_wrong_type_are_named() {
     for (options, words) in [
-        (json!({"name": "s", "secretLabels": {"n": 1}}), "secretLabels.n: expected is a string"),
-        (json!({"name": 5}), "name: expected is a string"),
-        (json!({"name": "s", "versioned": "yes"}), "versioned: expected is a boolean"),
+        (json!({"name": "s", "secretLabels": {"n": 1}}), ", secretLabels.n: expected is a string"),
+        (json!({"name": 5}), ", name: expected is a string"),
+        (json!({"name": "s", "versioned": "yes"}), ", versioned: expected is a boolean"),
+        (json!(null), " has to be an object with a name"),
+        (json!("s"), " has to be an object with a name"),
     ] {
         let kept = of(&options, text("{}"));
         let [(reason, why)] = kept.faults.as_slice() else { panic!("{kept:?}") };
         assert_eq!(*reason, "OutputInvalid");
-        assert!(why.ends_with(&format!("its entry in outputMap, {words}")), "{why}");
+        assert!(why.ends_with(&format!("its entry in outputMap{words}")), "{why}");
     }
 }
 
