@@ -86,8 +86,8 @@ impl Controller {
                     self.look_at(resource, wanted.kind, &name).await?;
                 }
                 Err(CallError::Invalid(why)) => {
-                    let kind = wanted.kind.word();
-                    return Ok(Err(format!("{kind}/{name} was refused: {}", secretless(&why))));
+                    let target = format!("{}/{name}", wanted.kind.word());
+                    return Ok(Err(refused(&target, &why)));
                 }
                 Err(error) => return Err(error.of_a_secret()),
             }
@@ -211,5 +211,37 @@ impl Controller {
         }
         self.table().objects.forget(object);
         Ok(())
+    }
+}
+
+/// Why the API server takes no such object, and what to do where that is known.
+fn refused(target: &str, why: &str) -> Refusal {
+    // Only what is there can have another type than what a run writes.
+    if why.contains("is invalid: type: ") && why.ends_with("field is immutable") {
+        let what = "is there and of another type, which stays";
+        return format!("{target} {what}: name another in outputMap, or delete it");
+    }
+    format!("{target} was refused: {}", secretless(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_of_another_type_is_told_from_what_is_refused_otherwise() {
+        let target = "secret/tls";
+        for (why, said) in [
+            (
+                "Secret \"tls\" is invalid: type: Invalid value: \"Opaque\": field is immutable",
+                "secret/tls is there and of another type, which stays: name another in outputMap, or delete it",
+            ),
+            (
+                "Secret \"tls\" is invalid: metadata.name: Invalid value: \"tls\": no",
+                "secret/tls was refused: Secret \"tls\" is invalid: metadata.name",
+            ),
+        ] {
+            assert_eq!(refused(target, why), said);
+        }
     }
 }
