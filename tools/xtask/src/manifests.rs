@@ -13,7 +13,7 @@
 //! Helm's functions those that are given below. So the templates use nothing else.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -83,7 +83,8 @@ fn definitions(printed: &str) -> String {
         "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
     );
     format!(
-        "{{{{- if and .Values.templates.enabled .Values.templates.definitions -}}}}\n{kept}{{{{- end }}}}\n"
+        "{{{{- $templates := default dict .Values.templates -}}}}\n\
+         {{{{- if and $templates.enabled $templates.definitions -}}}}\n{kept}{{{{- end }}}}\n"
     )
 }
 
@@ -116,18 +117,29 @@ pub(crate) fn chart(over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
 
 /// The same in another namespace: by template, without those that are empty.
 pub(crate) fn chart_in(namespace: &str, over: &Value) -> anyhow::Result<BTreeMap<String, String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CHART);
-    let values = std::fs::read_to_string(root.join("values.yaml"))?;
-    let mut values: Value = serde_saphyr::from_str(&values)?;
+    let mut values = values()?;
     merge(&mut values, over);
-    let given = json!({
-        "Values": values,
-        "Release": {"Name": RELEASE, "Namespace": namespace},
-    });
+    of_values(namespace, term(&values))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CHART)
+}
+
+/// Those of the chart.
+fn values() -> anyhow::Result<Value> {
+    Ok(serde_saphyr::from_str(&std::fs::read_to_string(root().join("values.yaml"))?)?)
+}
+
+/// What the chart makes of these values alone.
+fn of_values(namespace: &str, values: Term) -> anyhow::Result<BTreeMap<String, String>> {
+    let release = term(&json!({"Name": RELEASE, "Namespace": namespace}));
+    let given = [("Values".to_owned(), values), ("Release".to_owned(), release)];
+    let given = Term::Object(given.into_iter().collect());
     let mut made = BTreeMap::new();
-    for entry in std::fs::read_dir(root.join("templates"))? {
+    for entry in std::fs::read_dir(root().join("templates"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let path = root.join("templates").join(&name);
+        let path = root().join("templates").join(&name);
         let text = render(&std::fs::read_to_string(path)?, &given)
             .with_context(|| format!("the template {name}"))?;
         if name.ends_with(".yaml") && !text.trim().is_empty() {
@@ -147,14 +159,19 @@ pub(crate) fn list(objects: impl Iterator<Item = Value>) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()})
 }
 
-fn render(template: &str, given: &Value) -> anyhow::Result<String> {
+fn render(template: &str, given: &Term) -> anyhow::Result<String> {
     let mut parsed = gtmpl::Template::default();
     parsed.add_func("quote", quote);
     parsed.add_func("toJson", to_json);
     parsed.add_func("indent", indent);
     parsed.add_func("int64", int64);
+    parsed.add_func("default", default);
+    parsed.add_func("dict", |_| Ok(Term::Map(Default::default())));
+    parsed.add_func("hasKey", has_key);
+    parsed.add_func("ternary", ternary);
+    parsed.add_func("required", required);
     parsed.parse(template).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let context = gtmpl::Context::from(term(given));
+    let context = gtmpl::Context::from(given.clone());
     parsed.render(&context).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
@@ -202,6 +219,48 @@ fn indent(arguments: &[Term]) -> Result<Term, FuncError> {
     };
     let margin = " ".repeat(usize::try_from(spaces).unwrap_or_default());
     Ok(Term::from(format!("{margin}{}", text.replace('\n', &format!("\n{margin}")))))
+}
+
+/// As `default` of Helm.
+fn default(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [or, given] = arguments else { return Err(FuncError::ExactlyXArgs("default".into(), 2)) };
+    Ok(if is_empty(given) { or.clone() } else { given.clone() })
+}
+
+/// As `required` of Helm.
+fn required(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [why, given] = arguments else { return Err(FuncError::ExactlyXArgs("required".into(), 2)) };
+    match json(given) {
+        Value::Null => Err(FuncError::Generic(why.to_string())),
+        Value::String(text) if text.is_empty() => Err(FuncError::Generic(why.to_string())),
+        _ => Ok(given.clone()),
+    }
+}
+
+/// As `hasKey` of Helm.
+fn has_key(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [Term::Object(members) | Term::Map(members), Term::String(name)] = arguments else {
+        return Err(FuncError::Generic("hasKey: a map and a text are needed".into()));
+    };
+    Ok(Term::from(members.contains_key(name)))
+}
+
+/// As `ternary` of Helm: the condition is the last.
+fn ternary(arguments: &[Term]) -> Result<Term, FuncError> {
+    let [yes, no, which] = arguments else {
+        return Err(FuncError::ExactlyXArgs("ternary".into(), 3));
+    };
+    Ok(if json(which) == true { yes.clone() } else { no.clone() })
+}
+
+fn is_empty(term: &Term) -> bool {
+    match json(term) {
+        Value::Object(members) => members.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        value => value == Value::Null || value == false,
+    }
 }
 
 fn term(value: &Value) -> Term {

@@ -381,6 +381,45 @@ fn no_two_objects_of_a_release_have_one_name() {
     }
 }
 
+/// As Helm has values: of what is not there nothing is said, where the chart's own are all there.
+fn as_helm(value: &Value) -> Term {
+    match value {
+        Value::Object(members) => {
+            Term::Map(members.iter().map(|(name, value)| (name.clone(), as_helm(value))).collect())
+        }
+        value => term(value),
+    }
+}
+
+/// `helm upgrade --reuse-values`: those of the chart that was installed, and of this one none. A list that is not there
+/// is one for Helm, and a fault for the library here.
+#[test]
+fn values_of_a_chart_before_make_what_they_made() {
+    let mut before = values().unwrap();
+    for member in ["templates", "controller", "auth", "runAs", "brokers", "kubernetes"] {
+        before.as_object_mut().unwrap().remove(member).unwrap();
+    }
+    for (section, member) in [("broker", "enabled"), ("tls", "authorityKey")] {
+        before[section].as_object_mut().unwrap().remove(member).unwrap();
+    }
+    let same = |over: Value| {
+        let mut values = before.clone();
+        merge(&mut values, &over);
+        assert_eq!(of_values(RELEASE, as_helm(&values)).unwrap(), chart(&over).unwrap(), "{over}");
+    };
+    same(json!({}));
+    same(json!({"tls": {"secretName": "certificate"}, "serviceMonitor": {"enabled": true}}));
+
+    for (member, fault) in
+        [("templates", "templates.requesters: "), ("controller", "controller.monitoredID: ")]
+    {
+        let mut values = before.clone();
+        values[member] = json!({"enabled": true});
+        let error = format!("{:?}", of_values(RELEASE, as_helm(&values)).unwrap_err());
+        assert!(error.contains(fault) && error.contains("--reset-then-reuse-values"), "{error}");
+    }
+}
+
 #[test]
 fn whoever_asks_for_figures_knows_the_authority_of_the_secret_or_by_itself() {
     for (key, expected) in [
