@@ -114,6 +114,24 @@ pub(super) fn condition(object: &DynamicObject, kind: &str) -> Option<String> {
     condition["message"].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
+/// How a removal gets on; `first` is the instance before it began. What the condition said then is of its making.
+pub(super) fn removal(there: &DynamicObject, first: &DynamicObject) -> String {
+    let of_its_making = match first.metadata.deletion_timestamp {
+        None => condition(first, "Ready"),
+        Some(_) => None,
+    };
+    let retries =
+        has_reason(there, "Ready", "Retrying").then(|| condition(there, "Ready")).flatten();
+    let trouble = retries.filter(|words| of_its_making.as_ref() != Some(words));
+    trouble.unwrap_or_else(|| "its objects are being removed".to_owned())
+}
+
+/// Whether a condition that is there has this reason.
+fn has_reason(object: &DynamicObject, kind: &str, reason: &str) -> bool {
+    let conditions = object.data["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == kind && it["reason"] == reason))
+}
+
 /// The message of a condition that holds.
 fn holds(object: &DynamicObject, kind: &str) -> Option<String> {
     let conditions = object.data["status"]["conditions"].as_array()?;
@@ -160,6 +178,32 @@ mod tests {
             let mut status = json!({"conditions": conditions});
             status["observedGeneration"] = observed;
             assert_eq!(stands(&object(status, json!({})), generation), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_removal_says_what_keeps_it_and_not_what_its_making_waited_for() {
+        let goes = "its objects are being removed";
+        let said = |reason: &str, words: &str| {
+            let ready =
+                json!({"type": "Ready", "status": "False", "reason": reason, "message": words});
+            object(json!({"conditions": [ready]}), json!({}))
+        };
+        let waits = || said("Waiting", "Waiting for instantiated objects to report ready");
+        let quota = || said("Retrying", "exceeded quota");
+        let mut goes_already = said("Retrying", "no right to delete");
+        goes_already.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
+        let later = "no right to delete";
+        for (case, first, there, expected) in [
+            ("nothing was said", object(json!({}), json!({})), object(json!({}), json!({})), goes),
+            ("it was being made", waits(), waits(), goes),
+            ("its making was tried again", quota(), quota(), goes),
+            ("its removal is tried again", waits(), said("Retrying", later), later),
+            ("after its making was", quota(), said("Retrying", later), later),
+            ("it was being removed before", goes_already.clone(), goes_already, later),
+        ] {
+            assert_eq!(removal(&there, &first), expected, "{case}");
         }
     }
 

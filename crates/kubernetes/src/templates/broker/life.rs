@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use osb::{Failure, FailureKind, Output, Work};
 use serde_json::{Map, Value, json};
 
-use super::await_end::{self, Awaited, condition};
+use super::await_end::{self, Awaited};
 use super::claim::Claim;
 use super::stock::Known;
 use super::{TemplateBroker, failed, parameters, requester};
@@ -124,9 +124,7 @@ impl TemplateBroker {
                 if there.uid() != found.uid() {
                     break;
                 }
-                if let Some(message) = condition(&there, "Ready") {
-                    work.progress.report(&message);
-                }
+                work.progress.report(&await_end::removal(&there, &found));
                 tokio::time::sleep(LOOK).await;
             }
         }
