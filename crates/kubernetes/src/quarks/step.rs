@@ -402,8 +402,8 @@ impl Controller {
             false => self.counters.failed.add(),
         }
         let (namespace, name) = (&*key.namespace, &*key.name);
-        let (reason, message) = (&outcome.reason, &outcome.message);
-        tracing::info!(namespace, name, run = run.id, reason, message, "a run has ended");
+        let (reason, why) = (&outcome.reason, &outcome.message);
+        tracing::info!(namespace, name, run = run.id, reason, why, "a run has ended");
         Ok(())
     }
 

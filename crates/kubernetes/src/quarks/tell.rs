@@ -37,7 +37,7 @@ impl Controller {
         tracing::info!(
             namespace = &*resource.namespace,
             name,
-            message,
+            why = message,
             "a trigger was passed over"
         );
         self.tell_event(resource, "PassedOver", &message, &resource.version.to_string());
@@ -52,7 +52,7 @@ impl Controller {
     pub(super) fn tell_of_what_stays(&self, resource: &Resource, wanted: &Wanted, why: &str) {
         let message = format!("old versions of {} stay: {why}", wanted.name);
         let (namespace, name) = (&*resource.namespace, &*resource.name);
-        tracing::warn!(namespace, name, message);
+        tracing::warn!(namespace, name, "{message}");
         self.tell_event(resource, "VersionsStay", &message, &message);
     }
 

@@ -87,6 +87,35 @@ mod tests {
         }
     }
 
+    /// Every text of the program's sources.
+    fn sources(folder: &std::path::Path, to: &mut Vec<String>) {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                sources(&path, to);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                to.push(std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    /// The words of an event are the member `message` of its line in JSON, and so would be a field of that name.
+    #[test]
+    fn no_event_has_a_field_that_takes_the_place_of_its_words() {
+        let mut texts = Vec::new();
+        sources(concat!(env!("CARGO_MANIFEST_DIR"), "/..").as_ref(), &mut texts);
+        let called = texts.iter().flat_map(|text| text.split("tracing::").skip(1));
+        let events: Vec<_> = called.filter_map(|call| call.split(");").next()).collect();
+        let takes_it = |event: &&&str| {
+            let mut fields = event
+                .split(['(', ','])
+                .map(|field| field.trim_start().trim_start_matches(['%', '?']));
+            fields.any(|field| field.split([' ', '\n']).next() == Some("message"))
+        };
+        let found: Vec<_> = events.iter().filter(takes_it).collect();
+        assert!(events.len() > 100, "{} events were looked at", events.len());
+        assert!(found.is_empty(), "{found:?}");
+    }
+
     #[test]
     fn what_somebody_else_wrote_makes_no_line_of_its_own() {
         let written = Written::default();
