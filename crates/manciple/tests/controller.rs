@@ -150,18 +150,31 @@ fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
         ("MAX_WORKERS", "0", "1"),
         ("MANCIPLE_KEY_ROTATION", "0s", "1h at least"),
         ("KUBECONFIG", "/nowhere", "kubeconfig"),
-        ("MANCIPLE_AGENT_FILE", "/nowhere", "packed agent"),
+        ("MANCIPLE_AGENT_FILE", "/nowhere", "--agent-file: "),
+        ("MANCIPLE_AGENT_FILE", "/nowhere", "or say --agent-delivery init-container"),
+        ("MANCIPLE_AGENT_DELIVERY", "init-container", "--agent-image: give the image"),
         ("MONITORED_ID", "not a label", "monitored"),
         ("LOG_LEVEL", "loud", "level"),
         ("MANCIPLE_INSTANCE_NAMESPACES", "shop,", "is empty: take it out"),
         ("MANCIPLE_INSTANCE_NAMESPACES", "", "is empty: take it out"),
         ("MANCIPLE_INSTANCE_NAMESPACES", "shop, BAD_NS", "no name of a namespace"),
         ("MANCIPLE_DRIFT_INTERVAL", "1ms", "1s at least"),
+        ("MANCIPLE_ALLOW_CHANGES", "true", "--webhook-listen"),
     ] {
         let (code, said) = Served::refused(town.command().env(name, value));
         assert_eq!(code, Some(2), "{name}: {said}");
         assert!(said.contains(words), "{name}: {said}");
     }
+}
+
+#[test]
+fn what_is_switched_off_wants_nothing_beside_it() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+    command.arg("controller").env_clear().env("HOME", home.path());
+    command.env("MANCIPLE_ALLOW_CHANGES", "false").env("POD_NAMESPACE", "n");
+    let (_, said) = Served::refused(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    assert!(said.contains("no cluster is configured"), "{said}");
 }
 
 /// Nobody is asked: neither cluster is there.

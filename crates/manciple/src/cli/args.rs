@@ -52,7 +52,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve the Open Service Broker API
     Serve(ServeArgs),
-    /// Run QuarksJobs: Jobs that run when something happens, and whose output is kept
+    /// Run QuarksJobs (Jobs that run when something happens, and whose output is kept), make TemplateInstances, or both
     Controller(Box<ControllerArgs>),
     /// List, run and read the QuarksJobs of a cluster
     Job(Box<JobArgs>),
@@ -81,6 +81,9 @@ pub(crate) enum Command {
     /// List operations, the newest first
     Operations(Remote<OperationsArgs>),
     /// Print what a run wrote to its log
+    #[command(
+        override_usage = "manciple logs [OPTIONS] <RUN>\n       manciple logs [OPTIONS] --instance <ID> [--binding <ID>]"
+    )]
     Logs(Remote<LogsArgs>),
     /// Try a failed operation once more
     Retry(Remote<RetryArgs>),

@@ -8,7 +8,7 @@ use template::translate::Translation;
 
 use super::webhook::WebhookArgs;
 use crate::serve::{
-    AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Translate,
+    AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Spelling, Translate,
     drift_interval_fault, namespace,
 };
 
@@ -222,6 +222,12 @@ impl ControllerArgs {
             agent_delivery: self.agent_delivery,
             agent_file: self.agent_file.clone(),
             agent_image: self.agent_image.clone(),
+            spelling: Spelling {
+                namespace: "--namespace",
+                agent_file: "--agent-file",
+                agent_image: "--agent-image",
+                by_init_container: "--agent-delivery init-container",
+            },
             ..Cluster::default()
         }
     }

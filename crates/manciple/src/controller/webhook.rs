@@ -47,7 +47,7 @@ pub(crate) struct WebhookArgs {
     webhook_key: Option<PathBuf>,
     /// Let the requester of a TemplateInstance change its template and its parameters, as the webhook verifies;
     /// otherwise what was ordered does not change, but through the broker
-    #[arg(long, env = "MANCIPLE_ALLOW_CHANGES", requires = "webhook_listen")]
+    #[arg(long, env = "MANCIPLE_ALLOW_CHANGES", requires_if("true", "webhook_listen"))]
     allow_changes: bool,
 }
 

@@ -62,6 +62,30 @@ pub(crate) struct Cluster {
     pub(crate) keep_failed: Option<Period>,
     /// The cluster, where this does not run in a pod of it.
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// How whoever gives these writes them.
+    #[serde(skip)]
+    pub(crate) spelling: Spelling,
+}
+
+/// What a fault calls the settings that are given in several ways.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spelling {
+    pub(crate) namespace: &'static str,
+    pub(crate) agent_file: &'static str,
+    pub(crate) agent_image: &'static str,
+    pub(crate) by_init_container: &'static str,
+}
+
+/// As members of a configuration.
+impl Default for Spelling {
+    fn default() -> Self {
+        Self {
+            namespace: "kubernetes.namespace",
+            agent_file: "kubernetes.agent_file",
+            agent_image: "kubernetes.agent_image",
+            by_init_container: "agent_delivery: init-container",
+        }
+    }
 }
 
 /// How the agent comes into pods.
@@ -201,9 +225,10 @@ impl Cluster {
 
     pub(crate) fn namespace(&self) -> anyhow::Result<String> {
         let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
-        self.namespace.clone().or_else(ours).context(
-            "kubernetes.namespace: give one (or POD_NAMESPACE), for this is no pod of a cluster",
-        )
+        self.namespace.clone().or_else(ours).with_context(|| {
+            let member = self.spelling.namespace;
+            format!("{member}: give one (or POD_NAMESPACE), for this is no pod of a cluster")
+        })
     }
 
     fn jobs(
@@ -308,10 +333,11 @@ impl Cluster {
             return Ok(None);
         }
         let file = self.agent_file.clone().unwrap_or_else(packed_agent);
+        let Spelling { agent_file, by_init_container, .. } = self.spelling;
         PackedAgent::read(&file).map(Some).map_err(|error| {
             anyhow!(
-                "kubernetes.agent_file: {error}; give the packed agent, manciple-agent.packed of the image or \
-                 of `cargo xtask agent`, or say agent_delivery: init-container"
+                "{agent_file}: {error}; give the packed agent, manciple-agent.packed of the image or of \
+                 `cargo xtask agent`, or say {by_init_container}"
             )
         })
     }
@@ -320,9 +346,10 @@ impl Cluster {
     async fn image(&self, client: &Client, namespace: &str) -> anyhow::Result<Delivery> {
         let image = match &self.agent_image {
             Some(image) => image.clone(),
-            None => own::image(client.clone(), namespace, &pod()).await.context(
-                "kubernetes.agent_image: give the image that this program is in (or MANCIPLE_IMAGE)",
-            )?,
+            None => own::image(client.clone(), namespace, &pod()).await.with_context(|| {
+                let member = self.spelling.agent_image;
+                format!("{member}: give the image that this program is in (or MANCIPLE_IMAGE)")
+            })?,
         };
         let path = self.agent_path.clone().unwrap_or_else(|| Delivery::PATH.to_owned());
         Ok(Delivery::InitContainer { image, path })

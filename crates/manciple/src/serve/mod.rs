@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use standalone::seal::KeySource;
 use standalone::store::{OpenError, Replace, Restored, restore as restore_store};
 
-pub(crate) use cluster::{AgentDelivery, Cluster, identity};
+pub(crate) use cluster::{AgentDelivery, Cluster, Spelling, identity};
 pub(crate) use config::{Format, Log, Period, Role, Tls};
 pub(crate) use log::log;
 pub(crate) use offer::{Drift, Requesters, Translate, drift_interval_fault, namespace};

@@ -37,6 +37,12 @@ fn a_token_and_a_user_exclude_each_other() {
 }
 
 #[test]
+fn logs_are_of_a_run_or_of_an_instance_and_a_fault_names_both() {
+    let fault = Cli::try_parse_from(["manciple", "logs"]).unwrap_err().to_string();
+    assert!(fault.contains("logs [OPTIONS] <RUN>") && fault.contains("--instance <ID>"), "{fault}");
+}
+
+#[test]
 fn an_update_changes_something() {
     assert!(Cli::try_parse_from(["manciple", "update", "i"]).is_err());
     assert!(Cli::try_parse_from(["manciple", "update", "i", "--plan", "p"]).is_ok());
