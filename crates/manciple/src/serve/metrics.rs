@@ -216,3 +216,39 @@ impl engine::Observer for Operations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever makes a dashboard begins with the pages.
+    #[test]
+    fn every_metric_is_on_a_page() {
+        let pages = [
+            include_str!("../../../../docs/operating.md"),
+            include_str!("../../../../docs/template-instances.md"),
+        ]
+        .concat();
+        let counts = Counts { known: 1, ages: vec![1], ready: 1, failed: 1 };
+        let metrics = Metrics::new();
+        let (action, route) = ("bind", "/");
+        let request = RequestLabels { method: "GET", route, status: 200 };
+        metrics.requests.get_or_create(&request).inc();
+        metrics.request_seconds.get_or_create(&RouteLabels { route }).observe(1.0);
+        let operation = OperationLabels { action, outcome: "succeeded", broker: String::new() };
+        metrics.operations.get_or_create(&operation).inc();
+        metrics.operation_seconds.get_or_create(&ActionLabels { action }).observe(1.0);
+        let text = metrics.text(0, true, Some(&counts));
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let named: Vec<_> = types.filter_map(|line| line.split_once(' ')).collect();
+        assert_eq!(named.len(), 11, "{text}");
+        for (name, kind) in named {
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            assert!(pages.contains(&format!("`{name}{suffix}`")), "{name}{suffix}: {kind}");
+        }
+    }
+}

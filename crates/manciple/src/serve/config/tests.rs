@@ -7,6 +7,47 @@ fn parse(yaml: &str) -> Result<Config, String> {
     Config::parse(yaml)
 }
 
+/// The blocks of YAML of a page.
+fn shown(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next())
+}
+
+/// An operator begins with what the page shows, and takes what it says for the defaults.
+#[test]
+fn what_the_page_shows_is_understood_and_is_the_default() {
+    let mut shown = shown(include_str!("../../../../../docs/operating.md"));
+    let config = parse(shown.next().unwrap()).unwrap();
+    config.check().unwrap();
+    let mut policy = config.policy().unwrap();
+    assert_eq!(policy.timeouts.bind, Duration::from_secs(60), "not the default, but an example");
+    policy.timeouts = engine::Policy::default().timeouts;
+    policy.dashboard_url = None;
+    assert_eq!(policy.capabilities.take(), Some(vec![Capability::RequestFile]));
+    assert_eq!(format!("{policy:?}"), format!("{:?}", engine::Policy::default()));
+    assert_eq!(format!("{:?}", config.http.limits()), format!("{:?}", Limits::default()));
+    let server = osb::server::Settings::new(osb::server::Authentication::Disabled);
+    assert_eq!(config.http.body_limit, Some(server.body_limit));
+    assert_eq!(config.http.body_timeout.map(|it| it.0), Some(server.body_timeout));
+    assert_eq!(config.http.changes_in_flight, Some(server.changes_in_flight));
+    assert_eq!((config.auth.disabled, config.http.open_metrics), (false, false));
+}
+
+#[test]
+fn what_is_shown_for_a_cluster_is_understood() {
+    let pages = [
+        include_str!("../../../../../docs/kubernetes.md"),
+        include_str!("../../../../../docs/template-instances.md"),
+    ];
+    let is_ours = |block: &&str| {
+        ["broker:\n", "kubernetes:\n", "auth:\n"].iter().any(|it| block.starts_with(it))
+    };
+    let blocks: Vec<_> = pages.into_iter().flat_map(shown).filter(is_ours).collect();
+    assert_eq!(blocks.len(), 4, "{blocks:?}");
+    for block in blocks {
+        parse(block).unwrap_or_else(|fault| panic!("{fault}:\n{block}"));
+    }
+}
+
 #[test]
 fn periods_are_written_as_people_write_them() {
     let seconds = |text: &str| text.parse::<Period>().map(|period| period.0.as_secs());
