@@ -158,6 +158,10 @@ fn failed(error: &kube::Error) -> CallError {
     let kube::Error::Api(status) = error else { return CallError::NoAnswer(error.to_string()) };
     let said = without_excerpts(&status.message).to_owned();
     match status.code {
+        // No `Status` of Kubernetes, though JSON: a gateway's word.
+        0 => CallError::NoAnswer(
+            "what answers is no API server, or something before it answers in its place".to_owned(),
+        ),
         404 if names_no_object(status) => CallError::Unserved,
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,

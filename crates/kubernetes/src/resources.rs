@@ -268,13 +268,21 @@ fn columns(kind: Kind) -> Value {
     ];
     let mut columns: Vec<Value> = shown
         .into_iter()
-        .map(|(name, path, priority)| {
-            json!({"name": name, "type": "string", "jsonPath": path, "priority": priority})
-        })
+        .map(|(name, path, priority)| column(name, "string", path, priority))
         .collect();
     let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
     columns.push(age);
     Value::Array(columns)
+}
+
+/// What `kubectl get` shows in a column. A priority of 0 is left out, as the API server leaves it out of what it keeps:
+/// else it would keep something else than was applied, and whoever applies it next were in conflict.
+pub(crate) fn column(name: &str, kind: &str, path: &str, priority: u32) -> Value {
+    let mut column = json!({"name": name, "type": kind, "jsonPath": path});
+    if priority > 0 {
+        column["priority"] = json!(priority);
+    }
+    column
 }
 
 fn schema(kind: Kind) -> Value {

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, DynamicObject, PostParams};
-use kubernetes::Lead;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, definition, install};
+use kubernetes::{Lead, templates};
 use serde_json::{Value, json};
 use testkit::kubelet::{JobAct, Kubelet};
 use testkit::plane::ControlPlane;
@@ -149,4 +150,22 @@ async fn a_kind_that_was_not_known_at_the_start_is_run_once_it_is() {
         calls.extend(town.calls.take());
     }
     assert!(town.controller.is_ready());
+}
+
+/// What the API server leaves out or adds is in conflict with whoever applies the same again, as another.
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_are_kept_as_they_are_so_two_may_apply_them() {
+    let plane = ControlPlane::start(&[]).unwrap();
+    let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let of_templates = templates::names::Kind::ALL.map(templates::definition);
+    let ours = kubernetes::resources::definitions().into_iter().chain(of_templates);
+    for definition in ours {
+        let name = definition["metadata"]["name"].as_str().unwrap();
+        for manager in ["kubectl", "flux"] {
+            let (params, patch) = (PatchParams::apply(manager), Patch::Apply(&definition));
+            let applied = definitions.patch(name, &params, &patch).await;
+            applied.unwrap_or_else(|error| panic!("{manager} cannot apply {name}: {error}"));
+        }
+    }
 }

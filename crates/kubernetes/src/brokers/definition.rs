@@ -4,7 +4,7 @@ use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
 use crate::names::{GROUP, VERSION};
-use crate::resources::{api_version, condition_list, described, object, text};
+use crate::resources::{api_version, column, condition_list, described, object, text};
 
 const PERIOD: &str = "^([0-9]{1,9}(ms|s|m|h|d))+$";
 const NAME: &str = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
@@ -24,7 +24,7 @@ pub fn resource() -> ApiResource {
 /// For any API server from 1.16 on.
 pub fn definition() -> Value {
     let ready = |member: &str| format!(r#".status.conditions[?(@.type=="Ready")].{member}"#);
-    let column = |name: &str, path: &str, priority: u8| json!({"name": name, "type": "string", "jsonPath": path, "priority": priority});
+    let column = |name, path: &str, priority| column(name, "string", path, priority);
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

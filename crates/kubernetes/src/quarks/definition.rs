@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::dialect::{Dialect, VERSION};
 use super::resource::RECORD;
-use crate::resources::{condition_list, described, object, text};
+use crate::resources::{column, condition_list, described, object, text};
 
 /// For any API server from 1.16 on.
 pub fn definition(dialect: Dialect) -> Value {
@@ -49,8 +49,8 @@ fn columns() -> Value {
         ("message", "string", ".status.lastRun.message", 10),
         ("updateOnConfigChange", "boolean", ".spec.updateOnConfigChange", 20),
     ];
-    let column = |(name, kind, path, priority): (&str, &str, &str, u32)| json!({"name": name, "type": kind, "jsonPath": path, "priority": priority});
-    Value::Array(shown.into_iter().map(column).collect())
+    let columns = shown.map(|(name, kind, path, priority)| column(name, kind, path, priority));
+    columns.into_iter().collect()
 }
 
 fn schema(dialect: Dialect) -> Value {

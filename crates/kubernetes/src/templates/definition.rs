@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::names::{GROUP, Kind, VERSION};
-use crate::resources::{condition_list, described, object, text};
+use crate::resources::{column, condition_list, described, object, text};
 
 /// For any API server from 1.16 on. OpenShift serves these kinds itself: nothing is installed there.
 pub fn definition(kind: Kind) -> Value {
@@ -67,7 +67,8 @@ fn columns(kind: Kind) -> Value {
             ("Bindings", ".spec.bindingIDs".to_owned(), 10),
         ],
     };
-    let column = |(name, path, priority): (&str, String, u32)| json!({"name": name, "type": "string", "jsonPath": path, "priority": priority});
+    let column =
+        |(name, path, priority): (&str, String, u32)| column(name, "string", &path, priority);
     let mut columns: Vec<Value> = shown.into_iter().map(column).collect();
     let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
     columns.push(age);
