@@ -225,10 +225,12 @@ impl Cluster {
 
     pub(crate) fn namespace(&self) -> anyhow::Result<String> {
         let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
-        self.namespace.clone().or_else(ours).with_context(|| {
-            let member = self.spelling.namespace;
+        let member = self.spelling.namespace;
+        let given = self.namespace.clone().filter(|name| !name.is_empty());
+        let name = given.or_else(ours).with_context(|| {
             format!("{member}: give one (or POD_NAMESPACE), for this is no pod of a cluster")
-        })
+        })?;
+        namespace(&name).map_err(|fault| anyhow!("{member} (or POD_NAMESPACE): {name:?} {fault}"))
     }
 
     fn jobs(
