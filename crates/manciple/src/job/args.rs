@@ -159,13 +159,15 @@ impl From<Kind> for Dialect {
     }
 }
 
-/// As Kubernetes takes names of variables.
+/// As the controller takes names of variables: with another its run would wait to be mended.
 fn input(text: &str) -> Result<Input, String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    let good = |c: char| c.is_ascii_graphic() || c == ' ';
-    match !name.is_empty() && name.chars().all(good) {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let starts_well = !name.starts_with(|first: char| first.is_ascii_digit());
+    match !name.is_empty() && name.chars().all(good) && starts_well {
         true => Ok(Input { name: name.to_owned(), value: value.to_owned() }),
-        false => Err("the name of a variable is printable ASCII, and not empty".to_owned()),
+        false => Err("the name of a variable is letters, digits, '-', '_' and '.', no digit first"
+            .to_owned()),
     }
 }
 
@@ -203,6 +205,9 @@ mod tests {
             ("A", None),
             ("=1", None),
             ("\u{1b}=1", None),
+            ("a b=1", None),
+            ("A$=1", None),
+            ("1A=1", None),
         ] {
             let read = input(text).ok();
             let read = read.as_ref().map(|it| (it.name.as_str(), it.value.as_str()));
