@@ -9,9 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use data_encoding::BASE64;
 use engine::ports::{Store, StoreError};
+use engine::record::{Lifecycle, Phase};
 use engine::testing::store_contract::{self, Place, sample};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
+};
 use kubernetes::{KubernetesStore, Settings};
 use osb::Sensitive;
 use serde_json::{Value, json};
@@ -98,5 +101,86 @@ async fn a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_m
     }
     let found = store.read(&sample("large").key).await.unwrap().unwrap();
     assert_eq!(found.record.made.state, state(400_000));
+    cluster.remove().await;
+}
+
+/// Puts a record there, as one that is ready; says how its resource is called.
+async fn kept(store: &KubernetesStore, resources: &Api<DynamicObject>, id: &str) -> String {
+    let mut record = sample(id);
+    record.operation.phase = Phase::Succeeded;
+    record.lifecycle = Lifecycle::Ready;
+    let version = store.write(Arc::new(record.clone()), None).await.unwrap();
+    // As every record has been that was ordered and made: its status has it too.
+    store.write(Arc::new(record), Some(&version)).await.unwrap();
+    let all = resources.list(&ListParams::default()).await.unwrap().items;
+    let of = |it: &DynamicObject| it.data["spec"]["instanceID"] == id;
+    all.into_iter().find(of).and_then(|it| it.metadata.name).unwrap()
+}
+
+/// Waits until something is so that has to become so.
+async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
+    let all = async {
+        while !so().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
+    let cluster = Cluster::new("store-people").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
+    let resources: Api<DynamicObject> = Api::namespaced_with(
+        cluster.client.clone(),
+        &cluster.namespace,
+        &kubernetes::resources::Kind::ServiceInstance.resource(),
+    );
+
+    // A copy under another name, which is deleted.
+    let name = kept(&store, &resources, "copied").await;
+    let whole = resources.get(&name).await.unwrap();
+    let mut copy = whole.clone();
+    copy.metadata = ObjectMeta {
+        name: Some("a-copy".to_owned()),
+        labels: whole.metadata.labels.clone(),
+        annotations: whole.metadata.annotations.clone(),
+        finalizers: whole.metadata.finalizers.clone(),
+        ..ObjectMeta::default()
+    };
+    resources.create(&PostParams::default(), &copy).await.unwrap();
+    resources.delete("a-copy", &DeleteParams::default()).await.unwrap();
+
+    // Labels that are taken away, which the watch needs: what it brings of it comes after the copy.
+    let name = kept(&store, &resources, "bare").await;
+    let bare = Patch::Merge(json!({"metadata": {"labels": null}}));
+    resources.patch(&name, &PatchParams::default(), &bare).await.unwrap();
+    until("its labels are not put back", async || {
+        resources.get(&name).await.unwrap().metadata.labels.is_some_and(|it| !it.is_empty())
+    })
+    .await;
+    // It is heard of again.
+    resources.delete(&name, &DeleteParams::default()).await.unwrap();
+    until("nobody hears that it was deleted", async || {
+        store.outstanding().iter().any(|it| it.key == sample("bare").key && it.unwanted)
+    })
+    .await;
+    let copied = sample("copied").key;
+    assert!(store.outstanding().iter().all(|it| it.key != copied), "{:?}", store.outstanding());
+    assert!(store.read(&copied).await.unwrap().is_some());
+
+    // A record that is nonsense is forgotten, as one whose Secret was lost.
+    let name = kept(&store, &resources, "damaged").await;
+    let damaged = Patch::Merge(json!({"status": {"record": "nonsense"}}));
+    resources.patch_status(&name, &PatchParams::default(), &damaged).await.unwrap();
+    let key = sample("damaged").key;
+    let read = store.read(&key).await;
+    assert!(matches!(read, Err(StoreError::Unreadable { .. })), "{read:?}");
+    store.discard(&key).await.unwrap();
+    assert!(store.read(&key).await.unwrap().is_none());
+    assert!(resources.get_opt(&name).await.unwrap().is_none());
+    let readable = store.discard(&copied).await;
+    assert!(matches!(readable, Err(StoreError::Conflict)), "{readable:?}");
     cluster.remove().await;
 }

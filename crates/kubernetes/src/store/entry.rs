@@ -131,6 +131,12 @@ impl Entry {
         !self.is_tombstone() && self.is_live() && self.going && !waits
     }
 
+    /// Of what a watch says that it is gone: our finalizer holds it, so it has lost its labels. Of what is going that
+    /// is not said: it goes with the finalizer, in one step.
+    pub(super) fn is_out_of_sight(&self) -> bool {
+        !self.is_tombstone() && self.held && !self.going
+    }
+
     /// Since when its conditions are as they are, if that was written.
     pub(super) fn since(&self) -> Option<Since> {
         #[derive(serde::Deserialize)]

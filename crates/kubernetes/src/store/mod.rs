@@ -209,7 +209,17 @@ impl Store for KubernetesStore {
     }
 
     async fn discard(&self, key: &Key) -> Result<(), StoreError> {
-        let Some(entry) = self.place.find(key).await? else { return Err(StoreError::Conflict) };
+        let entry = match self.place.find(key).await {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Err(StoreError::Conflict),
+            Err(StoreError::Unreadable { .. }) => {
+                self.place.discard_unread(key).await?;
+                // What was known before it was damaged.
+                self.known.get(key).iter().for_each(|entry| self.known.forget(entry));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         match self.place.whole(&entry).await {
             Err(StoreError::Unreadable { .. }) => {}
             Ok(_) => return Err(StoreError::Conflict),

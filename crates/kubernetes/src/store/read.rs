@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use engine::ports::{self, StoreError, Stored, Version};
 use engine::record::Key;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use osb::InstanceId;
+use serde_json::{Value, json};
 
 use super::entry::{Entry, From, version_of};
 use super::{Place, names};
@@ -22,16 +23,74 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 impl Place {
     /// What stands in the resource of a record, or in its tombstone.
     pub(super) async fn find(&self, key: &Key) -> Result<Option<Arc<Entry>>, StoreError> {
-        let name = self.name(key);
-        let read = |entry: Option<Result<Entry, serde_json::Error>>| match entry {
-            Some(Ok(entry)) => Ok(Some(Arc::new(entry))),
-            Some(Err(error)) => Err(unreadable(key, &error.to_string())),
-            None => Ok(None),
+        let Some(found) = find(self.resources(Kind::of(key)).get(&self.name(key))).await? else {
+            return self.tombstone(key).await;
         };
-        if let Some(found) = find(self.resources(Kind::of(key)).get(&name)).await? {
-            return read(Entry::of_resource(&found));
+        let entry = Self::entry_of(key, &found)?;
+        if !self.is_labelled(key, &found.metadata) {
+            self.put_labels_back(&entry).await;
         }
-        self.tombstone(key).await
+        Ok(Some(Arc::new(entry)))
+    }
+
+    /// The record in the resource that has its name.
+    pub(super) fn entry_of(key: &Key, found: &DynamicObject) -> Result<Entry, StoreError> {
+        match Entry::of_resource(found) {
+            Some(Ok(entry)) if entry.key == *key => Ok(entry),
+            Some(Ok(_)) => Err(unreadable(key, "its resource holds another's")),
+            Some(Err(error)) => Err(unreadable(key, &error.to_string())),
+            None => Err(unreadable(key, "its resource holds none")),
+        }
+    }
+
+    /// What a resource or a tombstone is read as, if the record in it is of its name. Another is a copy that somebody
+    /// made: what is done to that must not be done to the record.
+    pub(super) fn own(
+        &self,
+        read: Option<Result<Entry, serde_json::Error>>,
+        metadata: &ObjectMeta,
+    ) -> Option<Result<Entry, serde_json::Error>> {
+        match &read {
+            Some(Ok(entry)) if metadata.name.as_deref() != Some(&*self.name(&entry.key)) => {
+                tracing::warn!(
+                    copy = metadata.name, record = %entry.key,
+                    "a copy of a record's resource stands for nothing: remove its finalizers, and it"
+                );
+                None
+            }
+            _ => read,
+        }
+    }
+
+    /// Whether lists and watches see it.
+    fn is_labelled(&self, key: &Key, metadata: &ObjectMeta) -> bool {
+        let has = |(label, value): (&String, &Value)| {
+            let found = metadata.labels.as_ref().and_then(|labels| labels.get(label));
+            found.map(String::as_str) == value.as_str()
+        };
+        self.labels(key).as_object().into_iter().flatten().all(has)
+    }
+
+    /// Labels a resource that somebody has taken the labels of: neither a list nor a watch has it without.
+    /// Says whether it is there.
+    pub(super) async fn put_labels_back(&self, entry: &Entry) -> bool {
+        let patch = Patch::Merge(json!({"metadata": {
+            "uid": entry.uid,
+            "labels": self.labels(&entry.key),
+        }}));
+        let resources = self.resources(Kind::of(&entry.key));
+        let name = self.name(&entry.key);
+        match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
+            // Or another has its name.
+            Err(CallError::NotFound | CallError::Conflict) => return false,
+            Ok(_) => {
+                tracing::warn!(record = %entry.key, "the labels of its resource were put back");
+            }
+            Err(error) => {
+                tracing::warn!(record = %entry.key, %error, "its resource has lost its labels");
+            }
+        }
+        true
     }
 
     /// What is left of a record that is gone.
@@ -95,8 +154,8 @@ impl Place {
         let selector = format!("{},{}={name}", self.selector(), names::INSTANCE);
         let found =
             call(self.resources(kind).list(&ListParams::default().labels(&selector))).await?;
-        let entries = found.items.iter().filter_map(Entry::of_resource);
-        let entries = entries.filter_map(Result::ok).map(Arc::new).collect();
+        let read = |it: &DynamicObject| self.own(Entry::of_resource(it), &it.metadata)?.ok();
+        let entries = found.items.iter().filter_map(read).map(Arc::new).collect();
         Ok((entries, version_of(found.metadata.resource_version.as_deref())))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -30,8 +31,8 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
                 _ => Kind::ServiceInstance,
             };
             let stream = watcher(place.resources(kind), config(&selector));
-            let read = |object: DynamicObject| Entry::of_resource(&object);
-            take_in(&known, watched, stream.backoff(Again::default()), read).await;
+            let read = |it: DynamicObject| place.own(Entry::of_resource(&it), &it.metadata);
+            take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
         }
         Watched::Tombstones => {
             let kept = [TOMBSTONE, names::KEEPS_CATALOG].join(",");
@@ -42,28 +43,28 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
                 if object.metadata.name == catalog {
                     known.hear_of_catalog(version_of(object.metadata.resource_version.as_deref()));
                 }
-                Entry::of_tombstone(&object)
+                place.own(Entry::of_tombstone(&object), &object.metadata)
             };
-            take_in(&known, watched, stream.backoff(Again::default()), read).await;
+            take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
         }
     }
 }
 
-async fn take_in<K>(
-    known: &Known,
+async fn take_in<K: ResourceExt>(
+    place: &Arc<Place>,
+    known: &Arc<Known>,
     watched: Watched,
     stream: impl futures_util::Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(K) -> Option<Result<Entry, serde_json::Error>>,
 ) {
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
-        let read = |object| match read(object) {
-            Some(Ok(entry)) => Some(entry),
-            Some(Err(error)) => {
-                tracing::error!(?watched, %error, "a resource has a record that cannot be read");
-                None
-            }
-            None => None,
+        let read = |object: K| {
+            let name = object.name_any();
+            let because = |error| {
+                tracing::error!(?watched, name, %error, "a resource has a record that cannot be read");
+            };
+            read(object).and_then(|read| read.map_err(because).ok())
         };
         match event {
             Ok(Event::Apply(object)) => {
@@ -72,9 +73,18 @@ async fn take_in<K>(
             Ok(Event::InitApply(object)) => {
                 read(object).into_iter().for_each(|entry| known.hear(entry, Source::List));
             }
-            Ok(Event::Delete(object)) => {
-                read(object).into_iter().for_each(|entry| known.forget(&entry));
-            }
+            Ok(Event::Delete(object)) => match read(object) {
+                Some(entry) if entry.is_out_of_sight() => {
+                    let (place, known) = (Arc::clone(place), Arc::clone(known));
+                    tokio::spawn(async move {
+                        if !place.put_labels_back(&entry).await {
+                            known.forget(&entry);
+                        }
+                    });
+                }
+                Some(entry) => known.forget(&entry),
+                None => {}
+            },
             Ok(Event::Init) => known.begin(watched),
             Ok(Event::InitDone) => known.finish(watched),
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),

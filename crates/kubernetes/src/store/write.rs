@@ -16,7 +16,7 @@ use super::known::Known;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
 use super::{Place, names};
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, find};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
 
@@ -271,6 +271,31 @@ impl Place {
         }
         let uid = Some(before.uid.clone());
         gone(call(resources.delete(&name, &background(uid, None))).await.map(drop))
+    }
+
+    /// Removes what stands for a record and cannot be read: a resource, whoever else holds it, or a tombstone.
+    pub(super) async fn discard_unread(&self, key: &Key) -> Result<(), StoreError> {
+        let name = self.name(key);
+        let resources = self.resources(Kind::of(key));
+        let Some(found) = find(resources.get(&name)).await? else {
+            let tombstone = call(self.config_maps().delete(&name, &background(None, None))).await;
+            return gone(tombstone.map(drop));
+        };
+        if Self::entry_of(key, &found).is_ok() {
+            return Err(StoreError::Conflict);
+        }
+        let others = found.metadata.finalizers.iter().flatten();
+        let others: Vec<_> = others.filter(|it| *it != names::FINALIZER).collect();
+        let patch = Patch::Merge(json!({"metadata": {
+            "resourceVersion": found.metadata.resource_version,
+            "finalizers": others,
+        }}));
+        match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
+            Err(CallError::NotFound) => return Ok(()),
+            other => drop(other?),
+        }
+        self.secrets.forget(&name);
+        gone(call(resources.delete(&name, &background(found.metadata.uid, None))).await.map(drop))
     }
 
     /// Writes what is left of a record that is gone.
