@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, ensure};
 use kubernetes::access::{Followed, Reviews};
 use kubernetes::brokers::{Brokers, Registry};
 use kubernetes::own;
+use kubernetes::syntax::is_subdomain;
 use kubernetes::{
     Client, Delivery, JobRunner, JobSettings, KubernetesStore, Lead, PackedAgent, PodPolicy,
     Settings,
@@ -302,6 +303,7 @@ impl Cluster {
             let words = format!("kubernetes.{member}: is for agent_delivery: {of}; leave it out");
             wrong.then_some(words)
         })
+        .chain(self.names())
         .chain(self.job_namespaces.iter().enumerate().filter_map(|(index, name)| {
             let fault = namespace(name).err()?;
             Some(format!("kubernetes.job_namespaces[{index}]: {name:?}: {fault}"))
@@ -314,6 +316,23 @@ impl Cluster {
         .chain(self.templates.iter().flat_map(|templates| {
             let faults = templates.faults().into_iter();
             faults.map(|fault| format!("kubernetes.templates.{fault}"))
+        }))
+    }
+
+    /// Images and objects that cannot be called so: nothing would say it but a Job that is refused, or a pod that waits.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let images = [("image", &self.image), ("agent_image", &self.agent_image)];
+        let is_image = |name: &String| !name.is_empty() && !name.contains(char::is_whitespace);
+        let images = images.into_iter().filter(move |(_, it)| !it.iter().all(is_image)).map(
+            |(member, _)| format!("kubernetes.{member}: must be the name of an image, such as registry.example/broker:1"),
+        );
+        let objects = [("config_map", &self.config_map), ("secret", &self.secret)];
+        let is_name = |name: &String| is_subdomain(name);
+        let objects = objects.into_iter().filter(move |(_, it)| !it.iter().all(is_name));
+        images.chain(objects.map(|(member, _)| {
+            format!(
+                "kubernetes.{member}: must be a name: small letters, digits, - and ., at most 253"
+            )
         }))
     }
 

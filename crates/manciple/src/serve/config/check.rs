@@ -297,6 +297,10 @@ mod tests {
                 "kubernetes.templates.translate.route_domain",
                 "a DNS name",
             ),
+            ("kubernetes: {image: ''}", "kubernetes.image", "the name of an image"),
+            ("kubernetes: {image: x, agent_image: a b}", "kubernetes.agent_image", "of an image"),
+            ("kubernetes: {image: x, config_map: Bad/Name}", "kubernetes.config_map", "a name"),
+            ("kubernetes: {image: x, secret: ''}", "kubernetes.secret", "must be a name"),
             (
                 "kubernetes: {brokers: apart, job_namespaces: [Jobs]}",
                 "kubernetes.job_namespaces[0]",
@@ -351,6 +355,7 @@ mod tests {
             "kubernetes: {agent_file: /a}",
             "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
             "kubernetes: {agent_image: i}",
+            "kubernetes: {image: 'r:5000/b@sha256:0', config_map: a.b, secret: s}",
             "kubernetes: {pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",
             "kubernetes: {templates: {namespaces: [a], ids: name, status_codes: original}}",
             "auth: {users: [{name: a, password_file: x}], tokens: [{name: a, token_file: y}]}",
