@@ -14,6 +14,8 @@ use tokio::task::JoinSet;
 const AGAIN: Duration = Duration::from_millis(250);
 /// The longest such pause.
 const LONGEST: Duration = Duration::from_secs(30);
+/// Nobody waits for longer: more than some years no clock may count to.
+const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a look ended: when to look again though nothing happens, or that it failed; then it is after a pause, and after
 /// so long at the latest.
@@ -117,7 +119,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         };
         match pause {
             Some(pause) => {
-                turns.schedule(key, Instant::now() + pause);
+                turns.schedule(key, Instant::now() + pause.min(FAR));
                 drop(turns);
                 self.pushed.notify_one();
             }
@@ -174,6 +176,14 @@ impl<K: Clone + Ord + Hash> Turns<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_that_no_clock_counts_to_is_a_day() {
+        let queue = Queue::default();
+        queue.done("a", Ok(Some(Duration::MAX)));
+        let (due, _) = queue.lock().due.pop_first().unwrap();
+        assert!(due.duration_since(Instant::now()) <= FAR);
+    }
 
     #[test]
     fn whoever_failed_waits_longer_each_time_but_for_no_longer_than_it_may() {

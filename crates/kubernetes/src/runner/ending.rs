@@ -244,7 +244,7 @@ impl Shared {
     /// Waits for the end of a run that was fenced off.
     async fn until_over(&self, name: &RunName) -> Result<(), CallError> {
         let kept = self.kept(self.known.get(name).job.as_ref());
-        let patience = Duration::from_secs(kept.grace) + OVER;
+        let patience = Duration::from_secs(kept.grace).saturating_add(OVER);
         let over = async {
             let goes_on = |seen: &Seen| {
                 matches!(self.standing(seen), Standing::Going { .. } | Standing::ToEnd(_))

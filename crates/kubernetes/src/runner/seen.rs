@@ -66,6 +66,14 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// What is longer than any period of ours was not written by us, and is as good as for ever.
+    fn read(kept: &str) -> Option<Self> {
+        let Self { start_timeout, grace, succeeded, failed } = serde_json::from_str(kept).ok()?;
+        let [start_timeout, grace, succeeded, failed] = [start_timeout, grace, succeeded, failed]
+            .map(|seconds: u64| seconds.min(i32::MAX.unsigned_abs().into()));
+        Some(Self { start_timeout, grace, succeeded, failed })
+    }
+
     pub(super) fn of(settings: &JobSettings) -> Self {
         Self {
             start_timeout: settings.start_timeout.as_secs(),
@@ -210,7 +218,7 @@ impl SeenJob {
             released: annotation(RELEASED).and_then(|until| until.parse().ok()),
             ended: annotation(ENDED).and_then(|why| serde_json::from_str(why).ok()),
             failed,
-            kept: annotation(KEPT).and_then(|kept| serde_json::from_str(kept).ok()),
+            kept: annotation(KEPT).and_then(|kept| Kept::read(kept)),
             complete: condition("Complete").is_some(),
             going: metadata.deletion_timestamp.is_some(),
             deleted: false,

@@ -117,3 +117,15 @@ fn the_oldest_pod_is_the_first() {
     let pods = known.get(&run()).pods;
     assert_eq!(pods.iter().map(Watched::uid).collect::<Vec<_>>(), ["a", "b", "c"]);
 }
+
+#[test]
+fn a_period_that_somebody_wrote_on_a_job_is_no_longer_than_an_api_server_takes() {
+    let grace = |grace: u64| {
+        let kept = json!({"startTimeout": grace, "grace": grace, "succeeded": 0, "failed": grace});
+        let kept = json!({"metadata": {"annotations": {"manciple.dev/kept": kept.to_string()}}});
+        job(&kept).kept.map(|kept| [kept.start_timeout, kept.grace, kept.succeeded, kept.failed])
+    };
+    let most = 2_147_483_647;
+    assert_eq!(grace(10), Some([10, 10, 0, 10]));
+    assert_eq!(grace(u64::MAX), Some([most, most, 0, most]), "no clock counts to it");
+}
