@@ -123,7 +123,7 @@ impl Table {
         let begun = entry.jobs.values().map(|job| (job.run, job.noted.trigger, &job.noted.at));
         let begun = begun.filter_map(|(run, trigger, at)| Some((run, (trigger?, at.clone()))));
         let begun: BTreeMap<u64, (Trigger, String)> = begun.collect();
-        let was_once = history.any(|run| run.trigger == Trigger::Once)
+        let was_once = history.any(|run| run.trigger == Trigger::Once.word())
             || begun.values().any(|(trigger, _)| *trigger == Trigger::Once);
         // It was written after what it names, unless that was counted elsewhere: in an etcd of its own, or another one.
         record.versions.retain(|_, version| *version <= resource.version);

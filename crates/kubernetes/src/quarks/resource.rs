@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::trigger::{Concurrency, Outcome, Passed, Record, Run, Strategy, Trigger};
+use engine::trigger::{Concurrency, Outcome, Passed, Record, Run, Strategy};
 use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -98,24 +98,35 @@ impl Written {
     }
 }
 
-/// What its status says.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// What its status says: each word of it by itself, for one that cannot be read takes nothing from the others.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Status {
     pub(super) completed: bool,
     /// The newest first.
     pub(super) history: Vec<Ended>,
     /// What it waits for, in words.
-    #[serde(skip)]
     pub(super) waits: Option<String>,
     /// How its conditions stand.
-    #[serde(skip)]
     pub(super) succeeded: Option<Said>,
-    #[serde(skip)]
     pub(super) waiting: Option<Said>,
 }
 
 impl Status {
+    fn of(said: &Value) -> Self {
+        Self {
+            completed: said["completed"] == true,
+            history: said["history"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Ended::of)
+                .collect(),
+            waits: waits(said),
+            succeeded: Said::of(said, SUCCEEDED),
+            waiting: Said::of(said, WAITING),
+        }
+    }
+
     /// Whether it says that a run goes on.
     pub(super) fn says_running(&self) -> bool {
         self.succeeded.as_ref().is_some_and(Said::is_unknown)
@@ -123,20 +134,44 @@ impl Status {
 }
 
 /// A run that has ended, as the status shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Ended {
     pub(super) id: u64,
-    pub(super) trigger: Trigger,
+    /// As it is spelled: another release may know others.
+    pub(super) trigger: String,
     pub(super) job: String,
     #[serde(flatten)]
     pub(super) outcome: Outcome,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) started_at: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) ended_at: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) seconds: Option<u64>,
+}
+
+impl Ended {
+    /// `None` for what has no number. Any that has one has ended, and is not run again, whatever else it says.
+    fn of(said: &Value) -> Option<Self> {
+        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        let made = said["made"].as_array().into_iter().flatten();
+        let outcome = Outcome {
+            succeeded: said["succeeded"] == true,
+            reason: said["reason"].as_str().unwrap_or("Unknown").to_owned(),
+            message: text("message"),
+            made: made.filter_map(Value::as_str).map(str::to_owned).collect(),
+        };
+        Some(Self {
+            id: said["id"].as_u64().filter(|id| *id < MAX_RUN)?,
+            trigger: text("trigger"),
+            job: text("job"),
+            outcome,
+            started_at: text("startedAt"),
+            ended_at: text("endedAt"),
+            seconds: said["seconds"].as_u64(),
+        })
+    }
 }
 
 impl Resource {
@@ -159,12 +194,7 @@ impl Resource {
         };
         let times = Times::of(&spec["trigger"]);
         let of_pod = references(dialect.pod_spec(spec)).into_iter();
-        let mut status: Status =
-            serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
-        status.history.retain(|run| run.id < MAX_RUN);
-        status.waits = waits(&object.data["status"]);
-        status.succeeded = Said::of(&object.data["status"], SUCCEEDED);
-        status.waiting = Said::of(&object.data["status"], WAITING);
+        let status = Status::of(&object.data["status"]);
         // As long as nobody has changed it, its schedule is as old as itself. Of one that has run, whose record
         // somebody has removed, times are behind it.
         let has_run = record.last > 0 || !status.history.is_empty();

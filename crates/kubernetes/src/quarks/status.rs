@@ -74,7 +74,7 @@ pub(super) fn settled(
 ) -> Value {
     let ended = Ended {
         id: run.id,
-        trigger: run.trigger,
+        trigger: run.trigger.word().to_owned(),
         job: job.to_owned(),
         outcome: shown(outcome),
         started_at: run.at.clone(),

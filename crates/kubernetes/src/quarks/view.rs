@@ -50,8 +50,8 @@ pub struct View {
 pub struct RunView {
     /// Its number, from 1.
     pub id: u64,
-    /// What it was started for.
-    pub trigger: Trigger,
+    /// What it was started for, as it is spelled.
+    pub trigger: String,
     /// The name of its Job.
     pub job: String,
     /// When it was recorded, RFC 3339; empty: nobody knows.
@@ -90,7 +90,7 @@ impl View {
         let open = resource.record.open.iter().filter(|run| resource.is_open(run.id));
         runs.extend(open.map(|run| RunView {
             id: run.id,
-            trigger: run.trigger,
+            trigger: run.trigger.word().to_owned(),
             job: naming::of_run(&resource.name, &resource.uid, run),
             started_at: run.at.clone(),
             end: None,
@@ -134,7 +134,7 @@ impl View {
     /// for one.
     pub fn taken(&self, last: u64) -> Taken<'_> {
         let mut later = self.runs.iter().rev().filter(|run| run.id > last);
-        match later.find(|run| run.trigger == Trigger::Now) {
+        match later.find(|run| run.trigger == Trigger::Now.word()) {
             Some(run) => Taken::By(run),
             None if self.strategy == Strategy::Now => Taken::NotYet,
             None => Taken::PassedOver,
@@ -146,7 +146,7 @@ impl RunView {
     fn ended(run: &Ended) -> Self {
         Self {
             id: run.id,
-            trigger: run.trigger,
+            trigger: run.trigger.clone(),
             job: run.job.clone(),
             started_at: run.started_at.clone(),
             end: Some(RunEnd {

@@ -40,7 +40,7 @@ fn row(run: &RunView, now: Timestamp) -> Vec<String> {
     let outcome = run.end.as_ref().map(|end| &end.outcome);
     vec![
         run.id.to_string(),
-        run.trigger.word().to_owned(),
+        run.trigger.clone(),
         times::ago(&run.started_at, now),
         took(run, now),
         outcome.map_or("Going", |it| &it.reason).to_owned(),

@@ -55,7 +55,7 @@ pub(crate) async fn perform(
 fn document(run: &RunView) -> Value {
     let mut document = json!({
         "run": run.id,
-        "trigger": run.trigger.word(),
+        "trigger": run.trigger,
         "job": run.job,
         "state": "going",
         "started_at": run.started_at,

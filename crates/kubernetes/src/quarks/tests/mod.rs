@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 mod captures;
+mod histories;
 mod lints;
 mod namesakes;
 mod outputs;

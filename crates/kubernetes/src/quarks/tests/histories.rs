@@ -1,0 +1,96 @@
+//! A status as others may have written it: a later release, or somebody by hand.
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::quarks::dialect::Dialect;
+use crate::quarks::resource::{RUNS, Resource};
+use crate::quarks::status;
+use crate::quarks::view::View;
+
+/// One of whose three runs the second is recorded as going on, with this status.
+fn object(status: &Value) -> DynamicObject {
+    let run = json!({"id": 2, "trigger": "now", "at": ""});
+    let record = json!({"last": 3, "open": [run]}).to_string();
+    serde_json::from_value(json!({
+        "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
+        "metadata": {
+            "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "9",
+            "annotations": {RUNS: record},
+        },
+        "spec": {"trigger": {"strategy": "manual"}},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn resource(status: &Value) -> Resource {
+    Resource::of(Dialect::QuarksJob, &object(status)).unwrap()
+}
+
+fn run(id: u64) -> Value {
+    json!({
+        "id": id, "trigger": "now", "job": format!("a-{id}"), "succeeded": true, "reason": "Completed",
+        "startedAt": "2026-01-01T00:00:00Z", "endedAt": "2026-01-01T00:00:01Z", "seconds": 1,
+    })
+}
+
+/// The second run of the history, changed so.
+fn second(more: &Value) -> Value {
+    let mut second = run(2);
+    let changes = more.as_object().unwrap().clone();
+    second.as_object_mut().unwrap().extend(changes);
+    second
+}
+
+#[test]
+fn a_run_that_the_history_has_is_over_whatever_else_is_said_of_it_and_of_others() {
+    let waiting = json!([{"type": "Waiting", "status": "True", "message": "it waits"}]);
+    for (name, second, settled) in [
+        ("as we write it", second(&json!({})), vec![1, 2, 3]),
+        ("a trigger of later", second(&json!({"trigger": "webhook"})), vec![1, 2, 3]),
+        ("a trigger that is no word", second(&json!({"trigger": 7})), vec![1, 2, 3]),
+        ("no job", second(&json!({"job": null})), vec![1, 2, 3]),
+        ("an outcome that is no truth", second(&json!({"succeeded": "yes"})), vec![1, 2, 3]),
+        ("no reason", second(&json!({"reason": null})), vec![1, 2, 3]),
+        ("time below nothing", second(&json!({"seconds": -1})), vec![1, 2, 3]),
+        ("objects that are no list", second(&json!({"made": "secret"})), vec![1, 2, 3]),
+        ("a number alone", json!({"id": 2}), vec![1, 2, 3]),
+        ("no number", second(&json!({"id": null})), vec![1, 3]),
+        ("a number below nothing", second(&json!({"id": -2})), vec![1, 3]),
+        ("a number that there is not", second(&json!({"id": 1u64 << 53})), vec![1, 3]),
+        ("no run at all", json!("done"), vec![1, 3]),
+    ] {
+        let history = json!([run(3), second, run(1)]);
+        let said = json!({"completed": true, "history": history, "conditions": waiting});
+        let resource = resource(&said);
+        assert_eq!(Vec::from_iter(resource.settled()), settled, "{name}");
+        assert_eq!(resource.is_open(2), !settled.contains(&2), "{name}: it is run again");
+        assert!(resource.status.completed, "{name}");
+        assert_eq!(resource.status.waits.as_deref(), Some("it waits"), "{name}");
+        assert_eq!(View::of(Dialect::QuarksJob, &object(&said)).unwrap().last, 3, "{name}");
+    }
+}
+
+#[test]
+fn words_of_a_status_that_cannot_be_read_take_nothing_from_the_others() {
+    for (name, said, completed, settled) in [
+        ("no truth", json!({"completed": "yes", "history": [run(3)]}), false, vec![3]),
+        ("no list", json!({"completed": true, "history": "none"}), true, vec![]),
+        ("no status", json!("none"), false, vec![]),
+    ] {
+        let resource = resource(&said);
+        assert_eq!(resource.status.completed, completed, "{name}");
+        assert_eq!(Vec::from_iter(resource.settled()), settled, "{name}");
+    }
+}
+
+#[test]
+fn what_a_later_release_said_of_a_run_is_written_again_as_it_was() {
+    let later = second(&json!({"trigger": "webhook"}));
+    let resource = resource(&json!({"history": [later, run(1)]}));
+    let third = engine::trigger::Run { id: 3, ..resource.record.open[0].clone() };
+    let outcome = engine::trigger::Outcome::completed();
+    let settled = status::settled(&resource, &third, "a-3", &outcome, 0);
+    assert_eq!((&settled["history"][1], &settled["history"][2]), (&later, &run(1)));
+}
