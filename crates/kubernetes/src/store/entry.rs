@@ -5,7 +5,9 @@ use engine::record::{Key, Lifecycle, Record, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, ObjectMeta};
 use osb::{Action, PlanId, ServiceId};
+use serde_json::Error as Why;
 
+use super::damage::Damage;
 use crate::names;
 use crate::resources::Since;
 use crate::split::{self, Places, Written};
@@ -25,8 +27,8 @@ pub(crate) struct Entry {
     /// [`Written`], as JSON.
     pub(crate) text: Box<str>,
     pub(crate) places: Places,
-    pub(crate) service_id: ServiceId,
-    pub(crate) plan_id: PlanId,
+    /// Of what it is.
+    pub(crate) plan: Option<(ServiceId, PlanId)>,
     pub(crate) busy: bool,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) updated_at: Timestamp,
@@ -38,6 +40,8 @@ pub(crate) struct Entry {
     pub(crate) held: bool,
     /// The finalizers that others have put on the resource: most have none.
     pub(crate) others: Box<[String]>,
+    /// Its record cannot be read.
+    pub(crate) damage: Option<Box<Damage>>,
 }
 
 /// What an entry was read from.
@@ -50,14 +54,24 @@ pub(crate) enum From {
 }
 
 impl Entry {
-    /// Of a resource; `None` if it holds no record of ours.
-    pub(super) fn of_resource(object: &DynamicObject) -> Option<Result<Self, serde_json::Error>> {
+    /// Of a resource; `None` if it holds no record of ours. One that cannot be read is damaged if it is known, by
+    /// `key`, which it is; else an error.
+    pub(super) fn of_resource(
+        object: &DynamicObject,
+        key: impl FnOnce() -> Option<Key>,
+    ) -> Option<Result<Self, Why>> {
         let kept = object.data.pointer("/status/record").and_then(serde_json::Value::as_str);
         let first = || object.metadata.annotations.as_ref()?.get(names::RECORD).map(String::as_str);
         let text = kept.or_else(first)?;
         let from = if kept.is_some() { From::Resource } else { From::First };
         let entry = Self::read(text, from, object.metadata.resource_version.as_deref());
-        Some(entry.map(|entry| entry.of(&object.metadata)))
+        Some(match entry {
+            Ok(entry) => Ok(entry.of(&object.metadata)),
+            Err(why) => match key() {
+                Some(key) => Ok(Self::damaged(key, from, &why, object)),
+                None => Err(why),
+            },
+        })
     }
 
     /// As the resource says that it stands in.
@@ -74,14 +88,18 @@ impl Entry {
         }
     }
 
-    /// Of a tombstone; `None` if it is none.
-    pub(super) fn of_tombstone(object: &ConfigMap) -> Option<Result<Self, serde_json::Error>> {
+    /// Of a tombstone; `None` if it is none. One that cannot be read is damaged if it is known which it is.
+    pub(super) fn of_tombstone(object: &ConfigMap, key: Option<&Key>) -> Option<Result<Self, Why>> {
         let text = object.data.as_ref()?.get(TOMBSTONE_KEY)?;
         let entry = Self::read(text, From::Tombstone, object.metadata.resource_version.as_deref());
-        Some(entry.map(|entry| entry.of(&object.metadata)))
+        Some(match (entry, key) {
+            (Ok(entry), _) => Ok(entry.of(&object.metadata)),
+            (Err(why), Some(key)) => Ok(Self::damaged_tombstone(key, &why, object)),
+            (Err(why), None) => Err(why),
+        })
     }
 
-    fn read(text: &str, from: From, version: Option<&str>) -> Result<Self, serde_json::Error> {
+    fn read(text: &str, from: From, version: Option<&str>) -> Result<Self, Why> {
         let written: Written = serde_json::from_str(text)?;
         let (places, record) = (written.places.clone(), bare(written)?);
         Ok(Self::new(&record, places, text.into(), from, version_of(version)))
@@ -102,8 +120,7 @@ impl Entry {
             from,
             text,
             places,
-            service_id: record.ordered.service_id.clone(),
-            plan_id: record.ordered.plan_id.clone(),
+            plan: Some((record.ordered.service_id.clone(), record.ordered.plan_id.clone())),
             busy: record.is_busy(),
             lifecycle: record.lifecycle,
             updated_at: record.updated_at,
@@ -111,6 +128,7 @@ impl Entry {
             going: false,
             held: true,
             others: Box::default(),
+            damage: None,
         }
     }
 
@@ -119,7 +137,7 @@ impl Entry {
         match filter {
             Filter::All => true,
             Filter::Live => self.is_live(),
-            Filter::Busy => self.busy,
+            Filter::Busy => self.busy || self.damage.as_ref().is_some_and(|it| it.may_be_busy),
             Filter::DeletedBefore(when) => !self.is_live() && self.updated_at < when,
         }
     }
@@ -152,7 +170,7 @@ impl Entry {
 }
 
 /// A record without its confidential parts.
-fn bare(written: Written) -> Result<Record, serde_json::Error> {
+fn bare(written: Written) -> Result<Record, Why> {
     split::join(split::Parts {
         public: written.record,
         order: serde_json::Map::new(),

@@ -121,10 +121,11 @@ impl Known {
         held.map(|held| Arc::clone(&held.entry))
     }
 
-    /// Takes in what the watch brings, and tells of it if it is new.
-    pub(super) fn hear(&self, entry: Entry, source: Source) {
+    /// Takes in what the watch brings, or what was read before it did, and tells of it if it is new.
+    pub(super) fn hear(&self, entry: impl Into<Arc<Entry>>, source: Source) {
+        let entry = entry.into();
         let change = Change::of(&entry);
-        if self.take(Arc::new(entry), source) {
+        if self.take(entry, source) {
             self.tell(change);
         }
     }
@@ -160,7 +161,7 @@ impl Known {
         all.map(|held| Change::of(&held.entry)).collect()
     }
 
-    /// Takes in what was read or written. What is not newer than what is known changes nothing.
+    /// Takes in what was written. What is not newer than what is known changes nothing.
     pub(super) fn learn(&self, entry: Arc<Entry>) -> bool {
         self.take(entry, Source::Event)
     }
@@ -199,6 +200,15 @@ impl Known {
         self.lock().remove(entry, |held| held.version <= entry.version);
     }
 
+    /// The resource of this uid was removed: which record it had cannot be read.
+    pub(super) fn forget_uid(&self, watched: Watched, uid: &str) {
+        let mut table = self.lock();
+        let mut all = table.0[watched as usize].entries.values().map(|held| &held.entry);
+        if let Some(entry) = all.find(|entry| entry.uid == uid).cloned() {
+            table.remove(&entry, |_| true);
+        }
+    }
+
     /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
     /// watch has not said so yet.
     pub(super) fn take_list(
@@ -210,7 +220,7 @@ impl Known {
     ) {
         let listed: BTreeSet<Key> = entries.iter().map(|entry| entry.key.clone()).collect();
         for entry in entries {
-            self.learn(entry);
+            self.hear(entry, Source::Event);
         }
         let watched = match kind {
             Records::Instances => Watched::Instances,
@@ -302,8 +312,7 @@ impl Known {
         let table = self.lock();
         let all = table.0.iter().flat_map(|kind| kind.entries.values()).map(|held| &held.entry);
         let live = all.filter(|entry| entry.is_live());
-        let plans: BTreeSet<_> =
-            live.map(|entry| (entry.service_id.clone(), entry.plan_id.clone())).collect();
+        let plans: BTreeSet<_> = live.filter_map(|entry| entry.plan.clone()).collect();
         plans.into_iter().collect()
     }
 }

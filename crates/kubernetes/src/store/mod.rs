@@ -4,10 +4,13 @@
 //! from a watch, to which this process's own writes are added at once.
 
 mod burial;
+mod damage;
 mod entry;
 mod known;
 mod read;
 mod secrets;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod write;
 
@@ -24,7 +27,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use self::entry::Entry;
-use self::known::{Known, Watched};
+use self::known::{Known, Source, Watched};
 use self::secrets::Secrets;
 use crate::calls::{call, find};
 use crate::names;
@@ -155,7 +158,8 @@ impl Store for KubernetesStore {
         let Some(entry) = self.place.find(key).await? else {
             return Ok(None);
         };
-        self.known.learn(Arc::clone(&entry));
+        // What it brings before the watch does is news all the same.
+        self.known.hear(Arc::clone(&entry), Source::Event);
         self.place.whole(&entry).await
     }
 
@@ -225,7 +229,7 @@ impl Store for KubernetesStore {
             Ok(_) => return Err(StoreError::Conflict),
             Err(error) => return Err(error),
         }
-        self.place.let_go(&entry).await?;
+        self.place.take_away(&entry).await?;
         self.known.forget(&entry);
         Ok(())
     }

@@ -9,6 +9,7 @@ use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use osb::InstanceId;
 use serde_json::{Value, json};
 
+use super::damage::nameless;
 use super::entry::{Entry, From, version_of};
 use super::{Place, names};
 use crate::calls::{CallError, call, find};
@@ -35,7 +36,7 @@ impl Place {
 
     /// The record in the resource that has its name.
     pub(super) fn entry_of(key: &Key, found: &DynamicObject) -> Result<Entry, StoreError> {
-        match Entry::of_resource(found) {
+        match Entry::of_resource(found, || Some(key.clone())) {
             Some(Ok(entry)) if entry.key == *key => Ok(entry),
             Some(Ok(_)) => Err(unreadable(key, "its resource holds another's")),
             Some(Err(error)) => Err(unreadable(key, &error.to_string())),
@@ -98,15 +99,15 @@ impl Place {
         let Some(found) = find(self.config_maps().get(&self.name(key))).await? else {
             return Ok(None);
         };
-        match Entry::of_tombstone(&found) {
-            Some(Ok(entry)) => Ok(Some(Arc::new(entry))),
-            Some(Err(error)) => Err(unreadable(key, &error.to_string())),
-            None => Ok(None),
-        }
+        let entry = Entry::of_tombstone(&found, Some(key)).transpose();
+        Ok(entry.map_err(|error| unreadable(key, &error.to_string()))?.map(Arc::new))
     }
 
     /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made.
     pub(super) async fn whole(&self, entry: &Entry) -> Result<Option<Stored>, StoreError> {
+        if let Some(damage) = &entry.damage {
+            return Err(unreadable(&entry.key, &damage.why));
+        }
         let name = self.name(&entry.key);
         let begun = tokio::time::Instant::now();
         let parts = loop {
@@ -141,11 +142,14 @@ impl Place {
     }
 
     /// Everything of an instance, as the API server has it in this version. Tombstones are left to the watch.
+    ///
+    /// # Errors
+    /// Also if nobody can say which record one of them is of.
     pub(super) async fn of_instance(
         &self,
         instance: &InstanceId,
         kind: ports::Kind,
-    ) -> Result<(Vec<Arc<Entry>>, u64), CallError> {
+    ) -> Result<(Vec<Arc<Entry>>, u64), StoreError> {
         let kind = match kind {
             ports::Kind::Instances => Kind::ServiceInstance,
             ports::Kind::Bindings => Kind::ServiceBinding,
@@ -154,8 +158,11 @@ impl Place {
         let selector = format!("{},{}={name}", self.selector(), names::INSTANCE);
         let found =
             call(self.resources(kind).list(&ListParams::default().labels(&selector))).await?;
-        let read = |it: &DynamicObject| self.own(Entry::of_resource(it), &it.metadata)?.ok();
-        let entries = found.items.iter().filter_map(read).map(Arc::new).collect();
+        let read = |object: &DynamicObject| {
+            let entry = self.entry(object)?.map(Arc::new);
+            Some(entry.map_err(|error| nameless(kind, object, &error)))
+        };
+        let entries = found.items.iter().filter_map(read).collect::<Result<_, _>>()?;
         Ok((entries, version_of(found.metadata.resource_version.as_deref())))
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
                 _ => Kind::ServiceInstance,
             };
             let stream = watcher(place.resources(kind), config(&selector));
-            let read = |it: DynamicObject| place.own(Entry::of_resource(&it), &it.metadata);
+            let read = |object: &DynamicObject| place.entry(object);
             take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
         }
         Watched::Tombstones => {
@@ -39,11 +39,11 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
             let selector = format!("{selector},{} in ({kept})", names::KEEPS);
             let stream = watcher(place.config_maps(), config(&selector));
             let catalog = Some(place.catalog_name());
-            let read = |object: ConfigMap| {
+            let read = |object: &ConfigMap| {
                 if object.metadata.name == catalog {
                     known.hear_of_catalog(version_of(object.metadata.resource_version.as_deref()));
                 }
-                place.own(Entry::of_tombstone(&object), &object.metadata)
+                place.own(Entry::of_tombstone(object, None), &object.metadata)
             };
             take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
         }
@@ -55,26 +55,25 @@ async fn take_in<K: ResourceExt>(
     known: &Arc<Known>,
     watched: Watched,
     stream: impl futures_util::Stream<Item = Result<Event<K>, watcher::Error>>,
-    read: impl Fn(K) -> Option<Result<Entry, serde_json::Error>>,
+    read: impl Fn(&K) -> Option<Result<Entry, serde_json::Error>>,
 ) {
     pin_mut!(stream);
+    let hear = |object: K, source: Source| match read(&object) {
+        Some(Ok(entry)) => {
+            if let Some(damage) = &entry.damage {
+                complain(watched, &object, &damage.why);
+            }
+            known.hear(entry, source);
+        }
+        Some(Err(error)) => complain(watched, &object, &error.to_string()),
+        None => {}
+    };
     while let Some(event) = stream.next().await {
-        let read = |object: K| {
-            let name = object.name_any();
-            let because = |error| {
-                tracing::error!(?watched, name, %error, "a resource has a record that cannot be read");
-            };
-            read(object).and_then(|read| read.map_err(because).ok())
-        };
         match event {
-            Ok(Event::Apply(object)) => {
-                read(object).into_iter().for_each(|entry| known.hear(entry, Source::Event));
-            }
-            Ok(Event::InitApply(object)) => {
-                read(object).into_iter().for_each(|entry| known.hear(entry, Source::List));
-            }
-            Ok(Event::Delete(object)) => match read(object) {
-                Some(entry) if entry.is_out_of_sight() => {
+            Ok(Event::Apply(object)) => hear(object, Source::Event),
+            Ok(Event::InitApply(object)) => hear(object, Source::List),
+            Ok(Event::Delete(object)) => match read(&object) {
+                Some(Ok(entry)) if entry.is_out_of_sight() => {
                     let (place, known) = (Arc::clone(place), Arc::clone(known));
                     tokio::spawn(async move {
                         if !place.put_labels_back(&entry).await {
@@ -82,7 +81,8 @@ async fn take_in<K: ResourceExt>(
                         }
                     });
                 }
-                Some(entry) => known.forget(&entry),
+                Some(Ok(entry)) => known.forget(&entry),
+                Some(Err(_)) => known.forget_uid(watched, &object.uid().unwrap_or_default()),
                 None => {}
             },
             Ok(Event::Init) => known.begin(watched),
@@ -90,4 +90,16 @@ async fn take_in<K: ResourceExt>(
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
         }
     }
+}
+
+/// Names a resource that has a record that cannot be read, and what can be done.
+fn complain(watched: Watched, object: &impl ResourceExt, why: &str) {
+    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+    tracing::error!(
+        ?watched,
+        namespace,
+        name,
+        why,
+        "the record of a resource cannot be read: put its status.record right, or forget it: manciple purge"
+    );
 }

@@ -244,13 +244,17 @@ impl Place {
         expected: &Version,
     ) -> Result<(), StoreError> {
         let before = self.expected(known, key, expected).await?;
-        if before.is_tombstone() {
-            self.open_tomb(&before).await?;
-        } else {
-            self.let_go(&before).await?;
-        }
+        self.take_away(&before).await?;
         known.removed(&before);
         Ok(())
+    }
+
+    /// Removes what a record was read from, if it is still of the version that was read.
+    pub(super) async fn take_away(&self, before: &Entry) -> Result<(), StoreError> {
+        match before.is_tombstone() {
+            true => self.open_tomb(before).await,
+            false => self.let_go(before).await,
+        }
     }
 
     /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.

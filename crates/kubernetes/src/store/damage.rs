@@ -1,0 +1,97 @@
+//! Records that cannot be read: of a release that knew more, or written to by hand.
+//!
+//! Such a record is there all the same: it is listed, stands in the way of what it would stand in the way of, and
+//! can be discarded. Which one it is, and of which plan, is said by the spec of its resource.
+
+use engine::ports::StoreError;
+use engine::record::{Key, Lifecycle, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::DynamicObject;
+use osb::{Action, BindingId, InstanceId, PlanId, ServiceId};
+use serde_json::{Error, Value};
+
+use super::Place;
+use super::entry::{Entry, From};
+use crate::resources::Kind;
+use crate::split::Places;
+
+/// What is known of a record that cannot be read.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    pub(crate) why: String,
+    /// The resource does not say that its last operation has ended.
+    pub(crate) may_be_busy: bool,
+}
+
+impl Entry {
+    /// A record that cannot be read, as its resource says beside it. It is in nobody's hands: it counts as there, and
+    /// no operation of it is carried on. One that was let go is none of ours any more.
+    pub(super) fn damaged(key: Key, from: From, why: &Error, object: &DynamicObject) -> Self {
+        let said = |at: &str| object.data.pointer(at).and_then(Value::as_str);
+        let may_be_busy =
+            !matches!(said("/status/lastOperation/state"), Some("Succeeded" | "Failed"));
+        let service = said("/spec/serviceID").and_then(|id| ServiceId::new(id).ok());
+        let plan = said("/spec/planID").and_then(|id| PlanId::new(id).ok());
+        let entry = Self { plan: service.zip(plan), ..Self::unread(key, from, why, may_be_busy) };
+        let entry = entry.of(&object.metadata);
+        let is_let_go = entry.going && !entry.held;
+        Self { lifecycle: if is_let_go { Lifecycle::Deleted } else { Lifecycle::Broken }, ..entry }
+    }
+
+    pub(super) fn damaged_tombstone(key: &Key, why: &Error, object: &ConfigMap) -> Self {
+        Self::unread(key.clone(), From::Tombstone, why, false).of(&object.metadata)
+    }
+
+    fn unread(key: Key, from: From, why: &Error, may_be_busy: bool) -> Self {
+        Self {
+            key,
+            version: 0,
+            uid: String::new(),
+            from,
+            text: Box::default(),
+            places: Places::default(),
+            plan: None,
+            busy: false,
+            lifecycle: Lifecycle::Broken,
+            updated_at: Timestamp(0),
+            action: Action::Provision,
+            going: false,
+            held: false,
+            others: Box::default(),
+            damage: Some(Box::new(Damage { why: why.to_string(), may_be_busy })),
+        }
+    }
+}
+
+impl Place {
+    /// What stands in a resource; `None` if it holds no record of ours.
+    ///
+    /// # Errors
+    /// If its record cannot be read, and its spec does not say which that is.
+    pub(super) fn entry(&self, object: &DynamicObject) -> Option<Result<Entry, Error>> {
+        self.own(Entry::of_resource(object, || self.key_of(object)), &object.metadata)
+    }
+
+    /// Of which record a resource is, by its spec, if its name agrees: anybody may have written to it.
+    fn key_of(&self, object: &DynamicObject) -> Option<Key> {
+        let id = |name: &str| object.data["spec"][name].as_str();
+        let instance = InstanceId::new(id("instanceID")?).ok()?;
+        let key = match id("bindingID") {
+            Some(binding) => Key::Binding(instance, BindingId::new(binding).ok()?),
+            None => Key::Instance(instance),
+        };
+        (object.metadata.name.as_deref() == Some(&*self.name(&key))).then_some(key)
+    }
+}
+
+/// Why nothing can be said of what an instance has: one of its resources does not say which record it is of.
+pub(super) fn nameless(kind: Kind, object: &DynamicObject, why: &Error) -> StoreError {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    StoreError::Unreadable {
+        key: format!("the record of {} {name}", kind.name()),
+        why: format!(
+            "{why}; nor does its spec say which record it is: put its status.record right, or its spec, and then \
+             it can be purged"
+        ),
+    }
+}
