@@ -190,7 +190,9 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         // A look is large and short, a wait small and long: thousands of tasks do the latter.
         next = Box::pin(look(shared, &key, &mut hands)).await.unwrap_or_else(|error| {
             tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
-            Next::Await(Awaited::Time(TROUBLE))
+            // Somebody has to put it right, or to purge it.
+            let is_unreadable = matches!(error, Trouble::Store(StoreError::Unreadable { .. }));
+            Next::Await(Awaited::Time(if is_unreadable { ELSEWHERE } else { TROUBLE }))
         });
     }
 }
