@@ -210,7 +210,7 @@ async fn a_delete_waits_for_the_run_that_it_halts() {
     assert_eq!(look(&later, RunState::Absent), start(&later));
     // What never began has left nothing to remove, but what it was to be given.
     let Step::Write { record: gone, release } = look(&first, RunState::Absent) else { panic!() };
-    assert_eq!(release, [halted.clone()]);
+    assert_eq!(release, std::slice::from_ref(&halted));
     assert_eq!((gone.lifecycle, &gone.operation.phase), (Lifecycle::Deleted, &Phase::Succeeded));
 }
 
