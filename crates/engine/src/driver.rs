@@ -188,10 +188,14 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
             task.kicked = false;
         }
         // A look is large and short, a wait small and long: thousands of tasks do the latter.
-        next = Box::pin(look(shared, &key, &mut hands)).await.unwrap_or_else(|error| {
+        let looked = Box::pin(look(shared, &key, &mut hands)).await;
+        next = looked.unwrap_or_else(|error| {
             tracing::warn!(record = %key, %error, "an operation waits for the store or the runner");
-            // Somebody has to put it right, or to purge it.
+            // Somebody has to put it right, or to purge it, which may take long.
             let is_unreadable = matches!(error, Trouble::Store(StoreError::Unreadable { .. }));
+            if is_unreadable {
+                hands.permit = None;
+            }
             Next::Await(Awaited::Time(if is_unreadable { ELSEWHERE } else { TROUBLE }))
         });
     }

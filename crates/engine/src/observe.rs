@@ -5,7 +5,7 @@ use osb::{Action, InstanceId};
 use crate::decide::{Around, Parent, State};
 use crate::driver::{Hands, Trouble};
 use crate::engine::Shared;
-use crate::ports::{Filter, Kind, Query, RunState, RunnerError, StoreError, Stored};
+use crate::ports::{Filter, Kind, Query, RunState, RunnerError, StoreError, Stored, Unreadable};
 use crate::record::{Key, Lifecycle, Operation, Phase, Record};
 use crate::transition;
 
@@ -65,15 +65,20 @@ pub(crate) async fn observe<'a>(
         }
         (Key::Instance(instance), Action::Update) => {
             let query = bindings(instance, Filter::Busy, 1);
-            Around::Busy(!shared.store.list(&query).await?.is_empty())
+            // One that cannot be read may be anything.
+            Around::Busy(!shared.store.scan(&query).await?.is_empty())
         }
         (Key::Instance(instance), Action::Deprovision) => {
-            let bindings = shared.store.list(&bindings(instance, Filter::Live, 64)).await?;
-            let stuck = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
+            let found = shared.store.scan(&bindings(instance, Filter::Live, 64)).await?;
+            let unreadable = found.iter().find_map(|found| found.as_ref().err()).map(left_alone);
+            let bindings: Vec<Stored> = found.into_iter().flatten().collect();
+            let refused = bindings.iter().find_map(|stored| refused_to_go(&stored.record, record));
             let is_coming =
                 |binding: &Record| binding.is_busy() && binding.operation.action == Action::Bind;
-            let coming = bindings.iter().all(|stored| is_coming(&stored.record));
-            let live = !bindings.is_empty();
+            let all_coming = bindings.iter().all(|stored| is_coming(&stored.record));
+            let coming = unreadable.is_none() && all_coming;
+            let live = unreadable.is_some() || !bindings.is_empty();
+            let stuck = unreadable.or(refused);
             let staying = bindings.iter().filter(|stored| !is_leaving(&stored.record));
             let staying = staying.map(|stored| stored.record.key.clone()).collect();
             Around::Bindings { live, staying, coming, stuck }
@@ -104,6 +109,14 @@ fn parent(instance: Option<&Record>, binding: &Record) -> Parent {
 /// Whether a binding is being removed.
 pub(crate) fn is_leaving(binding: &Record) -> bool {
     binding.is_busy() && binding.operation.action == Action::Unbind
+}
+
+/// Why a binding that cannot be read is not removed.
+fn left_alone(unreadable: &Unreadable) -> String {
+    let Unreadable { key, why } = unreadable;
+    format!(
+        "{key} cannot be read, so nobody can remove it ({why}): put it right, or forget it: manciple purge"
+    )
 }
 
 /// Why a binding could not be removed since the deprovision was asked for.

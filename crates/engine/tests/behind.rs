@@ -1,5 +1,5 @@
-//! A store whose news is old: who begins to lead then knows an operation as it was recorded, and not that another has
-//! carried it out since, by a run of which nothing is left.
+//! Stores that do not say how all stands. One's news is old: who begins to lead then knows an operation as it was recorded,
+//! and not that another has carried it out since, by a run of which nothing is left. One has a binding that cannot be read.
 
 mod support;
 
@@ -7,18 +7,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use engine::ports::{Query, Scanned, Store, StoreError, Stored, Version};
+use engine::policy::OnBound;
+use engine::ports::{Kind, Query, Scanned, Store, StoreError, Stored, Unreadable, Version};
 use engine::record::{Key, Record};
 use engine::testing::{MemoryStore, TestClock};
 use engine::{Engine, Policy, Ports};
-use osb::{Backend, PlanId, ServiceId};
+use osb::{Backend, ErrorKind, OperationState, PlanId, ServiceId};
 use serde_json::{Value, json};
-use support::{World, asynchronous, id, offer, provision};
+use support::{Platform, World, asynchronous, binding_id, id, offer, operation, provision};
 
 /// What is known is what was recorded first, until it is read anew.
+#[derive(Default)]
 struct Behind {
     inner: Arc<MemoryStore>,
     known: Mutex<Option<Stored>>,
+    /// What cannot be read of the bindings.
+    torn: Option<Key>,
     /// How often a record was read as it is.
     reads: Mutex<usize>,
 }
@@ -32,8 +36,8 @@ impl Store for Behind {
         Ok(now)
     }
 
-    async fn glance(&self, _: &Key) -> Result<Option<Stored>, StoreError> {
-        Ok(self.known.lock().unwrap().clone())
+    async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        Ok(self.known.lock().unwrap().clone().filter(|known| known.record.key == *key))
     }
 
     fn lags(&self) -> bool {
@@ -55,7 +59,10 @@ impl Store for Behind {
     }
 
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
-        self.inner.scan(query).await
+        let mut found = self.inner.scan(query).await?;
+        let torn = self.torn.iter().filter(|_| query.kind == Kind::Bindings);
+        found.extend(torn.map(|key| Err(Unreadable { key: key.clone(), why: "torn".into() })));
+        Ok(found)
     }
 
     async fn discard(&self, key: &Key) -> Result<(), StoreError> {
@@ -80,6 +87,44 @@ impl Store for Behind {
     }
 }
 
+async fn engine(
+    world: &World,
+    store: &Arc<Behind>,
+    clock: Arc<TestClock>,
+    policy: Policy,
+) -> Engine {
+    let ports = Ports {
+        store: Arc::clone(store) as _,
+        runner: Arc::new(world.runner.clone()),
+        clock,
+        observer: Arc::new(()),
+    };
+    let engine = Engine::new(policy, ports);
+    engine.set_offer(offer()).await.unwrap();
+    engine
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_cannot_be_read_ends_what_it_stands_in_the_way_of_and_holds_up_no_other() {
+    let (world, clock) = (World::default(), Arc::new(TestClock::default()));
+    let torn = Some(Key::Binding(id("i"), binding_id("b")));
+    let store = Arc::new(Behind { inner: Arc::clone(&world.store), torn, ..Behind::default() });
+    let policy = Policy { bound: OnBound::Cascade, max_runs: 1, ..Policy::default() };
+    let platform = Platform(engine(&world, &store, clock, policy).await);
+    platform.provisioned().await;
+    let removal = operation(platform.deprovision().await.unwrap());
+    let ended = platform.wait(&removal).await;
+    assert_eq!(ended.state, OperationState::Failed);
+    let said = ended.description.unwrap();
+    assert!(said.contains("cannot be read") && said.contains("manciple purge"), "{said}");
+    let change = platform.update(json!({"plan_id": "large"})).await;
+    assert_eq!(change.unwrap_err().kind, ErrorKind::ConcurrencyError, "it may be busy");
+    let other = platform.0.provision(&asynchronous(), &id("other"), provision(json!({}))).await;
+    operation(other.unwrap());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!world.record(&Key::Instance(id("other"))).await.unwrap().is_busy());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_recorded_long_ago_is_read_once_more_before_its_first_run_and_what_is_new_is_not()
 {
@@ -102,16 +147,9 @@ async fn what_was_recorded_long_ago_is_read_once_more_before_its_first_run_and_w
         let store = Arc::new(Behind {
             inner: Arc::clone(&world.store),
             known: Mutex::new(recorded),
-            reads: Mutex::default(),
+            ..Behind::default()
         });
-        let ports = Ports {
-            store: Arc::clone(&store) as _,
-            runner: Arc::new(world.runner.clone()),
-            clock,
-            observer: Arc::new(()),
-        };
-        let engine = Engine::new(Policy::default(), ports);
-        engine.set_offer(offer()).await.unwrap();
+        let engine = engine(&world, &store, clock, Policy::default()).await;
         engine.resume().await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(world.runner.works().len(), begun, "{case}");
