@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
 };
-use kubernetes::{KubernetesStore, Settings};
+use kubernetes::{KubernetesStore, Settings, names};
 use osb::Sensitive;
 use serde_json::{Value, json};
 
@@ -152,34 +152,41 @@ async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
     resources.create(&PostParams::default(), &copy).await.unwrap();
     resources.delete("a-copy", &DeleteParams::default()).await.unwrap();
 
-    // Labels that are taken away, which the watch needs: what it brings of it comes after the copy.
-    let name = kept(&store, &resources, "bare").await;
-    let bare = Patch::Merge(json!({"metadata": {"labels": null}}));
-    resources.patch(&name, &PatchParams::default(), &bare).await.unwrap();
-    until("its labels are not put back", async || {
-        resources.get(&name).await.unwrap().metadata.labels.is_some_and(|it| !it.is_empty())
-    })
-    .await;
-    // It is heard of again.
-    resources.delete(&name, &DeleteParams::default()).await.unwrap();
-    until("nobody hears that it was deleted", async || {
-        store.outstanding().iter().any(|it| it.key == sample("bare").key && it.unwanted)
-    })
-    .await;
+    // Labels that are taken away, which watches and lists need: what is brought of it comes after the copy.
+    for (instance, labels) in [("bare", Value::Null), ("half", json!({names::INSTANCE: null}))] {
+        let name = kept(&store, &resources, instance).await;
+        let bare = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        resources.patch(&name, &PatchParams::default(), &bare).await.unwrap();
+        until("its labels are not put back", async || {
+            let labels = resources.get(&name).await.unwrap().metadata.labels.unwrap_or_default();
+            [names::BROKER, names::INSTANCE].iter().all(|label| labels.contains_key(*label))
+        })
+        .await;
+        // It is heard of again.
+        resources.delete(&name, &DeleteParams::default()).await.unwrap();
+        until("nobody hears that it was deleted", async || {
+            store.outstanding().iter().any(|it| it.key == sample(instance).key && it.unwanted)
+        })
+        .await;
+    }
     let copied = sample("copied").key;
     assert!(store.outstanding().iter().all(|it| it.key != copied), "{:?}", store.outstanding());
     assert!(store.read(&copied).await.unwrap().is_some());
 
-    // A record that is nonsense is forgotten, as one whose Secret was lost.
-    let name = kept(&store, &resources, "damaged").await;
-    let damaged = Patch::Merge(json!({"status": {"record": "nonsense"}}));
-    resources.patch_status(&name, &PatchParams::default(), &damaged).await.unwrap();
-    let key = sample("damaged").key;
-    let read = store.read(&key).await;
-    assert!(matches!(read, Err(StoreError::Unreadable { .. })), "{read:?}");
-    store.discard(&key).await.unwrap();
-    assert!(store.read(&key).await.unwrap().is_none());
-    assert!(resources.get_opt(&name).await.unwrap().is_none());
+    // A record that is nonsense is forgotten, as one whose Secret was lost, and one in which another's was put.
+    let name = names::resource("b", &copied);
+    let another = resources.get(&name).await.unwrap().data["status"]["record"].clone();
+    for (instance, record) in [("damaged", json!("nonsense")), ("another", another)] {
+        let name = kept(&store, &resources, instance).await;
+        let damaged = Patch::Merge(json!({"status": {"record": record}}));
+        resources.patch_status(&name, &PatchParams::default(), &damaged).await.unwrap();
+        let key = sample(instance).key;
+        let read = store.read(&key).await;
+        assert!(matches!(read, Err(StoreError::Unreadable { .. })), "{instance}: {read:?}");
+        store.discard(&key).await.unwrap();
+        assert!(store.read(&key).await.unwrap().is_none());
+        assert!(resources.get_opt(&name).await.unwrap().is_none());
+    }
     let readable = store.discard(&copied).await;
     assert!(matches!(readable, Err(StoreError::Conflict)), "{readable:?}");
     cluster.remove().await;

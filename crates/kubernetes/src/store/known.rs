@@ -51,16 +51,24 @@ impl Default for Known {
 }
 
 /// What is known, by what is watched: a resource and its tombstone may both be there for a while. Beside it the uids
-/// of what was removed of late, and after which list.
+/// of what was removed of late.
 #[derive(Default)]
-struct Table([Kinds; 3], VecDeque<(String, u64)>);
+struct Table([Kinds; 3], VecDeque<Removed>);
+
+struct Removed {
+    uid: String,
+    /// After which list.
+    list: u64,
+    /// What is of a later version is there all the same: it was out of sight.
+    until: u64,
+}
 
 impl Table {
-    /// Removes what is known of an entry, if it is that, and remembers that it is gone.
-    fn remove(&mut self, entry: &Entry, is_it: impl Fn(&Entry) -> bool) {
+    /// Removes what is known of an entry, if it is that, and remembers that it is gone, until a version.
+    fn remove(&mut self, entry: &Entry, until: u64, is_it: impl Fn(&Entry) -> bool) {
         let Self(kinds, removed) = self;
         let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
-        removed.push_back((entry.uid.clone(), *lists));
+        removed.push_back(Removed { uid: entry.uid.clone(), list: *lists, until });
         if removed.len() > REMOVED {
             removed.pop_front();
         }
@@ -174,7 +182,8 @@ impl Known {
         // What a list has that began after something later was known, or after it was removed, is so all the same:
         // etcd was put back to what it was before.
         let is_past = |seen: u64| source == Source::Event || seen >= list;
-        if removed.iter().any(|(uid, seen)| *uid == entry.uid && is_past(*seen)) {
+        let is_old = |gone: &Removed| entry.version <= gone.until && is_past(gone.list);
+        if removed.iter().any(|gone| gone.uid == entry.uid && is_old(gone)) {
             return false;
         }
         match kind.entries.get_mut(&entry.key) {
@@ -192,12 +201,12 @@ impl Known {
 
     /// This process removed it: what the watch has yet to say of it is old.
     pub(super) fn removed(&self, entry: &Entry) {
-        self.lock().remove(entry, |held| held.uid == entry.uid);
+        self.lock().remove(entry, u64::MAX, |held| held.uid == entry.uid);
     }
 
     /// It was removed, in this version or an earlier one; a read that began before may bring it once more.
     pub(super) fn forget(&self, entry: &Entry) {
-        self.lock().remove(entry, |held| held.version <= entry.version);
+        self.lock().remove(entry, u64::MAX, |held| held.version <= entry.version);
     }
 
     /// The resource of this uid was removed: which record it had cannot be read.
@@ -205,7 +214,7 @@ impl Known {
         let mut table = self.lock();
         let mut all = table.0[watched as usize].entries.values().map(|held| &held.entry);
         if let Some(entry) = all.find(|entry| entry.uid == uid).cloned() {
-            table.remove(&entry, |_| true);
+            table.remove(&entry, u64::MAX, |_| true);
         }
     }
 
@@ -235,7 +244,7 @@ impl Known {
         };
         let gone: Vec<_> = of_instance.filter(is_gone).cloned().collect();
         // What the watch has yet to say of them is old.
-        gone.iter().for_each(|entry| table.remove(entry, |_| true));
+        gone.iter().for_each(|entry| table.remove(entry, version, |_| true));
     }
 
     /// The catalog is there in this version.

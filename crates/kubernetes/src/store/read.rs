@@ -7,7 +7,7 @@ use engine::ports::{self, StoreError, Stored, Version};
 use engine::record::Key;
 use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use osb::InstanceId;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::damage::nameless;
 use super::entry::{Entry, From, version_of};
@@ -28,10 +28,15 @@ impl Place {
             return self.tombstone(key).await;
         };
         let entry = Self::entry_of(key, &found)?;
-        if !self.is_labelled(key, &found.metadata) {
-            self.put_labels_back(&entry).await;
+        if self.is_labelled(key, &found.metadata) {
+            return Ok(Some(Arc::new(entry)));
         }
-        Ok(Some(Arc::new(entry)))
+        // Whoever watches goes on trying.
+        let labelled = self.put_labels_back(key, &entry.uid).await.ok().flatten();
+        Ok(Some(Arc::new(match labelled {
+            Some(metadata) => entry.of(&metadata),
+            None => entry,
+        })))
     }
 
     /// The record in the resource that has its name.
@@ -51,47 +56,48 @@ impl Place {
         read: Option<Result<Entry, serde_json::Error>>,
         metadata: &ObjectMeta,
     ) -> Option<Result<Entry, serde_json::Error>> {
+        let is_copy = |entry: &Entry| metadata.name.as_deref() != Some(&*self.name(&entry.key));
         match &read {
-            Some(Ok(entry)) if metadata.name.as_deref() != Some(&*self.name(&entry.key)) => {
-                tracing::warn!(
-                    copy = metadata.name, record = %entry.key,
-                    "a copy of a record's resource stands for nothing: remove its finalizers, and it"
-                );
-                None
-            }
+            Some(Ok(entry)) if is_copy(entry) => None,
             _ => read,
         }
     }
 
     /// Whether lists and watches see it.
-    fn is_labelled(&self, key: &Key, metadata: &ObjectMeta) -> bool {
-        let has = |(label, value): (&String, &Value)| {
-            let found = metadata.labels.as_ref().and_then(|labels| labels.get(label));
-            found.map(String::as_str) == value.as_str()
+    pub(super) fn is_labelled(&self, key: &Key, metadata: &ObjectMeta) -> bool {
+        let labels = self.labels(key);
+        let has = |label: &&str| {
+            let found = metadata.labels.as_ref().and_then(|labels| labels.get(*label));
+            found.map(String::as_str) == labels[*label].as_str()
         };
-        self.labels(key).as_object().into_iter().flatten().all(has)
+        [names::BROKER, names::INSTANCE].iter().all(has)
     }
 
     /// Labels a resource that somebody has taken the labels of: neither a list nor a watch has it without.
-    /// Says whether it is there.
-    pub(super) async fn put_labels_back(&self, entry: &Entry) -> bool {
+    /// What it says of itself then; `None`: it is gone.
+    pub(super) async fn put_labels_back(
+        &self,
+        key: &Key,
+        uid: &str,
+    ) -> Result<Option<ObjectMeta>, CallError> {
         let patch = Patch::Merge(json!({"metadata": {
-            "uid": entry.uid,
-            "labels": self.labels(&entry.key),
+            "uid": uid,
+            "labels": self.labels(key),
         }}));
-        let resources = self.resources(Kind::of(&entry.key));
-        let name = self.name(&entry.key);
+        let resources = self.resources(Kind::of(key));
+        let name = self.name(key);
         match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
             // Or another has its name.
-            Err(CallError::NotFound | CallError::Conflict) => return false,
-            Ok(_) => {
-                tracing::warn!(record = %entry.key, "the labels of its resource were put back");
+            Err(CallError::NotFound | CallError::Conflict) => Ok(None),
+            Ok(labelled) => {
+                tracing::warn!(record = %key, "the labels of its resource were put back");
+                Ok(Some(labelled.metadata))
             }
             Err(error) => {
-                tracing::warn!(record = %entry.key, %error, "its resource has lost its labels");
+                tracing::warn!(record = %key, %error, "its resource has lost its labels");
+                Err(error)
             }
         }
-        true
     }
 
     /// What is left of a record that is gone.
@@ -100,7 +106,11 @@ impl Place {
             return Ok(None);
         };
         let entry = Entry::of_tombstone(&found, Some(key)).transpose();
-        Ok(entry.map_err(|error| unreadable(key, &error.to_string()))?.map(Arc::new))
+        let entry = entry.map_err(|error| unreadable(key, &error.to_string()))?;
+        match entry {
+            Some(entry) if entry.key != *key => Err(unreadable(key, "its tombstone is another's")),
+            entry => Ok(entry.map(Arc::new)),
+        }
     }
 
     /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made.

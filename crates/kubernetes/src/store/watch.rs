@@ -31,7 +31,16 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
                 _ => Kind::ServiceInstance,
             };
             let stream = watcher(place.resources(kind), config(&selector));
-            let read = |object: &DynamicObject| place.entry(object);
+            let read = |object: &DynamicObject| {
+                let entry = place.entry(object);
+                if entry.is_none() && Entry::of_resource(object, || None).is_some() {
+                    tracing::warn!(
+                        copy = object.name_any(),
+                        "a copy of a record's resource stands for nothing: remove its finalizers, and it"
+                    );
+                }
+                entry
+            };
             take_in(&place, &known, watched, stream.backoff(Again::default()), read).await;
         }
         Watched::Tombstones => {
@@ -63,6 +72,11 @@ async fn take_in<K: ResourceExt>(
             if let Some(damage) = &entry.damage {
                 complain(watched, &object, &damage.why);
             }
+            let entry = Arc::new(entry);
+            if !entry.is_tombstone() && !place.is_labelled(&entry.key, object.meta()) {
+                let (place, known) = (Arc::clone(place), Arc::clone(known));
+                tokio::spawn(keep_in_sight(place, known, Arc::clone(&entry)));
+            }
             known.hear(entry, source);
         }
         Some(Err(error)) => complain(watched, &object, &error.to_string()),
@@ -75,19 +89,28 @@ async fn take_in<K: ResourceExt>(
             Ok(Event::Delete(object)) => match read(&object) {
                 Some(Ok(entry)) if entry.is_out_of_sight() => {
                     let (place, known) = (Arc::clone(place), Arc::clone(known));
-                    tokio::spawn(async move {
-                        if !place.put_labels_back(&entry).await {
-                            known.forget(&entry);
-                        }
-                    });
+                    tokio::spawn(keep_in_sight(place, known, Arc::new(entry)));
                 }
                 Some(Ok(entry)) => known.forget(&entry),
-                Some(Err(_)) => known.forget_uid(watched, &object.uid().unwrap_or_default()),
-                None => {}
+                Some(Err(_)) | None => {
+                    known.forget_uid(watched, &object.uid().unwrap_or_default());
+                }
             },
             Ok(Event::Init) => known.begin(watched),
             Ok(Event::InitDone) => known.finish(watched),
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
+        }
+    }
+}
+
+/// Labels a resource again until it has what lists and watches ask for, or is gone.
+async fn keep_in_sight(place: Arc<Place>, known: Arc<Known>, entry: Arc<Entry>) {
+    let mut pauses = Again::default();
+    loop {
+        match place.put_labels_back(&entry.key, &entry.uid).await {
+            Ok(Some(_)) => return,
+            Ok(None) => return known.forget(&entry),
+            Err(_) => tokio::time::sleep(pauses.next().unwrap_or_default()).await,
         }
     }
 }

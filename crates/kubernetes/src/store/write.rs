@@ -281,9 +281,9 @@ impl Place {
     pub(super) async fn discard_unread(&self, key: &Key) -> Result<(), StoreError> {
         let name = self.name(key);
         let resources = self.resources(Kind::of(key));
+        // Of a tombstone it is not said that it cannot be read, but what is wrong with it.
         let Some(found) = find(resources.get(&name)).await? else {
-            let tombstone = call(self.config_maps().delete(&name, &background(None, None))).await;
-            return gone(tombstone.map(drop));
+            return Err(StoreError::Conflict);
         };
         if Self::entry_of(key, &found).is_ok() {
             return Err(StoreError::Conflict);
