@@ -12,6 +12,10 @@ use tokio::time::Instant;
 /// After this a call has failed; whether it took effect is not known. The client itself waits for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What is said of an answer that is none of Kubernetes.
+pub const NO_API_SERVER: &str =
+    "what answers is no API server, or something before it answers in its place";
+
 /// Before what a decoder quotes.
 const EXCERPTS: [&str; 2] = ["error found in #", "bigger context ..."];
 
@@ -159,9 +163,7 @@ fn failed(error: &kube::Error) -> CallError {
     let said = without_excerpts(&status.message).to_owned();
     match status.code {
         // No `Status` of Kubernetes, though JSON: a gateway's word.
-        0 => CallError::NoAnswer(
-            "what answers is no API server, or something before it answers in its place".to_owned(),
-        ),
+        0 => CallError::NoAnswer(NO_API_SERVER.to_owned()),
         404 if names_no_object(status) => CallError::Unserved,
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,

@@ -387,7 +387,8 @@ mod tests {
         for (case, holder, writes, restored, undone) in [
             ("ours, from before our last word", "me", 3, Some(("me", 2)), true),
             ("another's, from before its last word", "other", 3, Some(("other", 2)), true),
-            ("another's, who had it then", "me", 3, Some(("other", 2)), true),
+            ("ours, from before another had it", "other", 3, Some(("me", 2)), true),
+            ("another's, from before we had it", "me", 3, Some(("other", 2)), true),
             ("nobody's, and there was none", "me", 3, None, true),
             ("as it was", "other", 3, Some(("other", 3)), false),
             ("taken by another", "me", 3, Some(("other", 9)), false),

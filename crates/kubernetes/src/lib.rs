@@ -37,6 +37,7 @@ pub mod templates;
 mod versions;
 mod warnings;
 
+pub use self::calls::NO_API_SERVER;
 pub use self::client::{ClientError, client, of_credentials};
 pub use self::controller::control;
 pub use self::events::Events;

@@ -17,7 +17,11 @@ fn roles(home: &str, jobs: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/manciple/templates/role.yaml");
     let mut roles = std::fs::read_to_string(path).unwrap();
     for (asked, said) in [
-        ("{{- if .Values.broker.enabled -}}", ""),
+        (
+            "{{- $isServed := ternary .Values.broker.enabled true (hasKey .Values.broker \"enabled\") -}}",
+            "",
+        ),
+        ("{{- if $isServed -}}", ""),
         ("{{- if or .Values.broker.image .Values.brokers }}", ""),
         ("{{- range .Values.jobNamespaces }}", ""),
         ("{{- end }}", ""),

@@ -1,5 +1,5 @@
-//! Who reads logs now: of few runs at once, for what is in them is large, and never all of them of such runs whose logs do
-//! not come. Nobody waits for that: whoever may not read yet gives its turn up, and comes again.
+//! Who reads logs now: of few runs at once, for what is in them is large, and never all of them of such runs whose logs did
+//! not come before. Nobody waits for that: whoever may not read yet gives its turn up, and comes again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

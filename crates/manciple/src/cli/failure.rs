@@ -118,9 +118,8 @@ impl Failure {
     pub(crate) fn cluster(what: &str, error: &kube::Error, right: Option<&Right<'_>>) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 0 => {
-                let cause =
-                    "what answers is no API server, or something before it answers in its place";
-                Self::new(Exit::Unreachable, format!("cannot {what}: {cause}")).hint(OTHER_CLUSTER)
+                let message = format!("cannot {what}: {}", kubernetes::NO_API_SERVER);
+                Self::new(Exit::Unreachable, message).hint(OTHER_CLUSTER)
             }
             kube::Error::Api(status) => {
                 let said = match status.message.as_str() {
