@@ -99,14 +99,14 @@ async fn until_said(runner: &dyn Runner, run: &RunName, words: &str) -> String {
     said
 }
 
-/// Waits for the end of a run. A pod that does not begin, or is deleted in the moment in which it does, takes
-/// a kubelet of 1.20 a dozen seconds to end; it is said meanwhile why.
+/// Waits for the end of a run, which is long before its deadline. A pod that does not begin, or is deleted in the moment
+/// in which it does, takes a kubelet of 1.20 a dozen seconds to end; it is said meanwhile why.
 async fn until_over(runner: &dyn Runner, run: &RunName) -> RunState {
     let since = Instant::now();
     let state = until(runner, run, |state| !matches!(state, RunState::Running { .. })).await;
     let shown = format!("{state:?}").chars().take(400).collect::<String>();
     println!("over after {:.1} s: {shown}", since.elapsed().as_secs_f32());
-    assert!(since.elapsed() < 2 * SOON, "{:?}", since.elapsed());
+    assert!(since.elapsed() < 6 * SOON, "{:?}", since.elapsed());
     state
 }
 

@@ -77,9 +77,10 @@ fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>
         let (second, _proxy) = town.mortal(Plan::calm(), 0).expect("a server");
         address.lock().unwrap().clone_from(&second.address);
         assert!(life.join().is_ok(), "{when}:\n{}", second.log());
-        // The name of a Job stays taken for a minute, which one life is to wait for.
+        // The name of a Job stays taken for a minute, and until somebody looks, every half a minute: one life is to wait
+        // for that.
         let left = || if death.is_none() { town.left() } else { town.kept() };
-        let clean = within(90, || left().is_empty().then_some(()));
+        let clean = within(180, || left().is_empty().then_some(()));
         assert!(clean.is_some(), "{when}: left behind: {:?}\n{}", left(), second.log());
         counted
     });
