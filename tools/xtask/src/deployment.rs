@@ -25,8 +25,8 @@ use crate::{manifests, rights};
 const WALK: [&str; 2] = ["manciple-quarks-walk", "quarks-jobs-walk"];
 
 /// All of it, with programs that are built.
-pub(crate) fn test(kubeconfig: &Path) -> anyhow::Result<()> {
-    images::deployment(Kind::Dev)?;
+pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
+    images::deployment(kind)?;
     let cluster = Cluster::of(kubeconfig);
     cluster.run(&["apply", "-k", "deploy/crds"])?;
     let namespace = format!("manciple-deployment-{}", std::process::id());

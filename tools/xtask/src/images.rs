@@ -49,18 +49,23 @@ pub(crate) fn forget_programs() -> anyhow::Result<()> {
 
 /// All of them.
 pub(crate) fn all(kind: Kind) -> anyhow::Result<()> {
+    build(kind)?;
+    match kind {
+        Kind::Dist => agent()?,
+        Kind::Dev => for_tests()?,
+    }
+    deployment(kind)
+}
+
+/// The programs that are in them, but for the agent.
+pub(crate) fn build(kind: Kind) -> anyhow::Result<()> {
     match kind {
         Kind::Dist => {
             crate::dist()?;
-            PROGRAMS.iter().try_for_each(|(_, package)| crate::dist_broker(package))?;
-            agent()?;
+            PROGRAMS.iter().try_for_each(|(_, package)| crate::dist_broker(package))
         }
-        Kind::Dev => {
-            crate::build()?;
-            for_tests()?;
-        }
+        Kind::Dev => crate::build(),
     }
-    deployment(kind)
 }
 
 /// The image that tests of runs get the agent from.

@@ -33,8 +33,8 @@ usage: cargo xtask <command>
   dist             the program as it is given away: static, in the order of use, into target/dist
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
                    dev: of the program as it is built for tests, and what tests order, in seconds
-  walk             the deployment on the cluster for tests: rights, overlays, an instance's life,
-                   a broker of its own, templates, QuarksJobs
+  walk [dist]      the deployment on the cluster for tests: rights, overlays, an instance's life,
+                   a broker of its own, templates, QuarksJobs; dist: of the programs as they are given away
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end
@@ -60,7 +60,8 @@ fn main() -> ExitCode {
         ["images"] => images::all(images::Kind::Dist),
         ["images", "dev"] => images::all(images::Kind::Dev),
         ["manifests"] => manifests::write(),
-        ["walk"] => walk(),
+        ["walk"] => walk(images::Kind::Dev),
+        ["walk", "dist"] => walk(images::Kind::Dist),
         ["cluster", "up"] => cluster::up().map(drop),
         ["cluster", "down"] => cluster::down(),
         ["agent"] => agent(),
@@ -131,14 +132,16 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     run(Command::new("sh").arg("examples/files/test.sh"))?;
     run(Command::new("sh").arg("examples/postgres/test.sh"))?;
     demo::test()?;
-    deployment::test(kubeconfig)
+    deployment::test(kubeconfig, images::Kind::Dev)
 }
 
-fn walk() -> anyhow::Result<()> {
+fn walk(kind: images::Kind) -> anyhow::Result<()> {
     packages::install_for_tests()?;
+    // What is read of the program, as the definitions, is of the same sources.
     build()?;
+    images::build(kind)?;
     let (kubeconfig, ours) = cluster::for_tests()?;
-    let result = images::agent().and_then(|()| deployment::test(&kubeconfig));
+    let result = images::agent().and_then(|()| deployment::test(&kubeconfig, kind));
     if ours {
         cluster::down()?;
     }

@@ -10,6 +10,8 @@
 #[allow(dead_code, reason = "shared with the schedules of brokers")]
 #[path = "../support/attempts.rs"]
 mod attempts;
+#[path = "../support/deaths.rs"]
+mod deaths_at;
 #[path = "../support/seeds.rs"]
 mod seeds;
 #[path = "../support/skewed.rs"]

@@ -1,14 +1,15 @@
-//! A replica dies at each of its calls, before the call takes effect and after it, while an instance is made,
+//! A replica dies at each of its calls, before the call takes effect or after it, while an instance is made,
 //! updated, bound, unbound and removed; and while three are made of which one fails, and two are removed meanwhile.
 //! Another carries on: each operation ends by its first attempt as its broker's run did, each attempt has had one
-//! Job and one pod, and nothing is left behind.
+//! Job and one pod, and nothing is left behind. `MANCIPLE_CALLS=1` has it die at each both before and after.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::Order;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::iter;
 use osb::{Action, InstanceId};
 use serde_json::Value;
 use testkit::kubelet::{Act, End, Ledger, Script};
@@ -17,13 +18,14 @@ use testkit::proxy::Plan;
 use testkit::random::Random;
 
 use crate::chaos::check;
+use crate::deaths_at::{Point, assert_most, points};
 use crate::platform::{Fleet, User};
 use crate::replica::{Character, Replica, Unopened};
 use crate::seeds;
 use crate::world::{BROKER, Place, World, policy, well};
 
-/// So many calls are tried beside each other.
-const CALLS_AT_ONCE: u64 = 8;
+/// So many lives go on beside each other.
+const LIVES_AT_ONCE: usize = 16;
 /// What is lived through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
@@ -85,17 +87,22 @@ impl Life {
     }
 }
 
-/// A life in which the first replica dies at this call; whether it came so far.
-async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
-    let when = if effect { "after" } else { "before" };
-    let name = format!("death-{life:?}-{call}-{when}").to_lowercase();
+/// A life in which the first replica dies there, if anywhere; how many calls it made until then, or until all was done,
+/// and whether it died.
+async fn live(place: Place, life: Life, death: Option<Point>) -> (u64, bool) {
+    let when = match death {
+        None => "never".to_owned(),
+        Some((call, effect)) => format!("{call}-{}", if effect { "after" } else { "before" }),
+    };
+    let name = format!("death-{life:?}-{when}").to_lowercase();
+    let (call, effect) = death.unzip();
     let world = Arc::new(World::new(&place, &name, life.script()).await);
     let fleet = Fleet::default();
     let of_world = (Arc::clone(&world), fleet.clone());
     let user = move |instance: &str| User {
         world: Arc::clone(&of_world.0),
         fleet: of_world.1.clone(),
-        random: Random::new(call),
+        random: Random::new(call.unwrap_or_default()),
         instance: InstanceId::new(instance).unwrap(),
         acknowledged: Vec::new(),
         by_hand: false,
@@ -107,7 +114,8 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
         let linger = Duration::from_secs(1);
         Replica::open(&world, Character { plan, linger, ..Character::well(BROKER) }).await
     };
-    let plan = Plan { death: Some(call), effect: Some(effect), ..Plan::calm() };
+    let plan = Plan { death: call, effect, ..Plan::calm() };
+    let mut calls = call.unwrap_or_default();
     let ended = match open(plan).await {
         Ok(replica) => {
             fleet.set(0, Some(replica.answers()));
@@ -116,6 +124,7 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
                 ended = &mut lives => Some(ended),
             };
             fleet.set(0, None);
+            calls = replica.proxy.calls();
             ended
         }
         Err(Unopened::Died) => None,
@@ -135,41 +144,31 @@ async fn dies_at(place: Place, life: Life, call: u64, effect: bool) -> bool {
     check(&world, &fleet, users.unwrap(), policy()).await;
     world.attempts.assert_one_job_each(|_| true);
     life.check(&name, &world.attempts.names(), &world.kubelet.ledger());
-    died
+    (calls, died)
 }
 
-/// Dies at each call of a life, until there are no more.
-fn die(life: Life) -> usize {
+/// A life in which nobody dies, which makes so many calls at least, and then those in which somebody does at one of them.
+fn sweep(life: Life, least: u64) {
     seeds::log();
     let plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
     let place = Place::of(&plane);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let mut deaths = 0;
-    for first in (1..).step_by(usize::try_from(CALLS_AT_ONCE).unwrap()) {
-        let calls = (first..first + CALLS_AT_ONCE).flat_map(|call| [(call, false), (call, true)]);
-        let lives =
-            calls.map(|(call, effect)| runtime.spawn(dies_at(place.clone(), life, call, effect)));
-        let died =
-            runtime.block_on(join_all(lives)).into_iter().filter(|died| *died.as_ref().unwrap());
-        let died = died.count();
-        println!("calls from {first}: {died} died");
-        deaths += died;
-        if died == 0 {
-            break;
-        }
-    }
-    println!("{deaths} deaths");
-    deaths
+    let begin = |death| runtime.spawn(live(place.clone(), life, death));
+    let (calls, _) = runtime.block_on(begin(None)).unwrap();
+    assert!(calls >= least, "{life:?}: only {calls} calls");
+    let name = format!("{life:?}");
+    let lives = iter(points(&name, calls)).map(|death| begin(Some(death)));
+    let lives = runtime.block_on(lives.buffer_unordered(LIVES_AT_ONCE).collect::<Vec<_>>());
+    let died = lives.iter().filter(|life| life.as_ref().unwrap().1).count();
+    assert_most(&name, died, lives.len());
 }
 
 #[test]
 fn whoever_dies_at_any_call_is_followed_by_one_who_ends_each_operation_by_its_first_attempt() {
-    let deaths = die(Life::Whole);
-    assert!(deaths > 100, "a life is more calls than {deaths} deaths say");
+    sweep(Life::Whole, 50);
 }
 
 #[test]
 fn whoever_dies_while_operations_fail_and_are_halted_is_followed_by_one_who_says_so() {
-    let deaths = die(Life::Troubled);
-    assert!(deaths > 60, "these lives are more calls than {deaths} deaths say");
+    sweep(Life::Troubled, 30);
 }

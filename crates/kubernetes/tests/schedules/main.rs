@@ -11,6 +11,8 @@
 #[allow(dead_code, reason = "shared with the schedules of QuarksJobs")]
 #[path = "../support/attempts.rs"]
 mod attempts;
+#[path = "../support/deaths.rs"]
+mod deaths_at;
 #[path = "../support/seeds.rs"]
 mod seeds;
 #[path = "../support/skewed.rs"]
