@@ -1,6 +1,9 @@
 //! The connection to the API server.
 
 use std::error::Error;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -97,19 +100,66 @@ pub fn of_credentials(error: &(dyn Error + 'static)) -> Option<String> {
 /// # Errors
 /// If nothing is configured, or what is configured cannot be used.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-        }
-        None => Config::infer().await?,
-    };
+    client_of(kubeconfig, None).await
+}
+
+/// The same for a context of the kubeconfig, if one is named: its current one otherwise. Whoever names one does not mean
+/// the cluster of a pod.
+///
+/// # Errors
+/// As [`client`], and if the kubeconfig has no such context.
+pub async fn client_of(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Client, ClientError> {
+    let mut config = configured(kubeconfig, context).await?;
     config.connect_timeout = Some(CONNECT);
     config.default_retry = false;
     // Who wrote what, in audit logs and in metadata.managedFields.
     let agent = HeaderValue::from_static(concat!("manciple/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
-    Ok(Client::try_from(config)?)
+    let command = config.auth_info.exec.as_ref().and_then(|exec| exec.command.clone());
+    Client::try_from(config).map_err(|error| match (ClientError::from(error), command) {
+        (ClientError::Credentials(why), Some(command)) => {
+            ClientError::Credentials(format!("{command}: {why}"))
+        }
+        (error, _) => error,
+    })
+}
+
+async fn configured(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Config, ClientError> {
+    let found = match (kubeconfig, std::env::var_os("KUBECONFIG")) {
+        (Some(path), _) => Some(Kubeconfig::read_from(path)?),
+        // One without a current context says nothing of a cluster.
+        (None, Some(list)) => {
+            listed(&list)?.filter(|found| context.is_some() || found.current_context.is_some())
+        }
+        (None, None) => None,
+    };
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..Default::default() };
+    Ok(match found {
+        Some(found) => Config::from_custom_kubeconfig(found, &options).await?,
+        None if context.is_some() => Config::from_kubeconfig(&options).await?,
+        None => Config::infer().await?,
+    })
+}
+
+/// What the files of a list say together, as `kubectl` reads `KUBECONFIG`: those that are not there are passed over. `None`
+/// if none is.
+fn listed(files: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    let is_there = |path: &Path| {
+        let found = fs::metadata(path);
+        !path.as_os_str().is_empty()
+            && !found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    let mut all = None;
+    for path in std::env::split_paths(files).filter(|path| is_there(path)) {
+        all = Some(all.unwrap_or_else(Kubeconfig::default).merge(Kubeconfig::read_from(path)?)?);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -145,6 +195,59 @@ mod tests {
         ] {
             let said = refused(&user).await;
             assert!(said.contains(words) && !said.contains("planted"), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_for_credentials_that_is_not_there_is_named() {
+        let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, \
+                    interactiveMode: Never}}";
+        let said = refused(exec).await;
+        assert!(said.contains("no-such-plugin: ") && said.contains("No such file"), "{said}");
+    }
+
+    /// A kubeconfig with one context, and what it is called.
+    fn of_context(name: &str, is_current: bool) -> String {
+        let current = if is_current { format!("current-context: {name}, ") } else { String::new() };
+        format!(
+            "{{apiVersion: v1, kind: Config, {current}\
+             contexts: [{{name: {name}, context: {{cluster: {name}, user: u, namespace: of-{name}}}}}],\
+             clusters: [{{name: {name}, cluster: {{server: 'http://127.0.0.1:9'}}}}],\
+             users: [{{name: u, user: {{}}}}]}}"
+        )
+    }
+
+    #[test]
+    fn of_several_files_those_that_are_there_count_and_the_first_before_the_second() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, is_current) in [("a", false), ("b", true), ("c", true)] {
+            std::fs::write(folder.path().join(name), of_context(name, is_current)).unwrap();
+        }
+        for (files, current) in [
+            (vec!["b"], Some("b")),
+            (vec!["none", "b"], Some("b")),
+            (vec!["b", "none"], Some("b")),
+            (vec!["a", "c", "b"], Some("c")),
+            (vec!["none"], None),
+            (vec![], None),
+        ] {
+            let paths = files.iter().map(|file| folder.path().join(file));
+            let list = std::env::join_paths(paths).unwrap();
+            let found = listed(&list).unwrap().and_then(|found| found.current_context);
+            assert_eq!(found.as_deref(), current, "{files:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_context_is_that_which_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, of_context("a", false)).unwrap();
+        let client = client_of(Some(&file), Some("a")).await.unwrap();
+        assert_eq!(client.default_namespace(), "of-a");
+        for (context, words) in [(Some("z"), "z"), (None, "context")] {
+            let said = client_of(Some(&file), context).await.err().unwrap().to_string();
+            assert!(said.contains(words), "{said}");
         }
     }
 }

@@ -38,7 +38,7 @@ mod versions;
 mod warnings;
 
 pub use self::calls::NO_API_SERVER;
-pub use self::client::{ClientError, client, of_credentials};
+pub use self::client::{ClientError, client, client_of, of_credentials};
 pub use self::controller::control;
 pub use self::events::Events;
 pub use self::install::InstallError;

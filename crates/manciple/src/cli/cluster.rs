@@ -31,6 +31,9 @@ pub(crate) struct ClusterArgs {
     /// The cluster [env: KUBECONFIG] [default: ~/.kube/config, or that of the pod]
     #[arg(short = 'c', long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
     /// The namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAME", value_parser = namespace)]
     pub(crate) namespace: Option<String>,
@@ -52,8 +55,9 @@ impl ClusterArgs {
     pub(crate) fn words(&self) -> String {
         let file = self.kubeconfig.as_ref().map(|file| quoted(&file.to_string_lossy()));
         let file = file.map(|file| format!(" -c {file}"));
+        let context = self.context.as_ref().map(|name| format!(" --context {}", quoted(name)));
         let namespace = self.namespace.as_ref().map(|name| format!(" -n {name}"));
-        [file, namespace].into_iter().flatten().collect()
+        [file, context, namespace].into_iter().flatten().collect()
     }
 }
 
@@ -79,7 +83,8 @@ impl Cluster {
         ongoing: Ongoing,
     ) -> Result<Self, Failure> {
         let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
-        let client = kubernetes::client(args.kubeconfig.as_deref()).await;
+        let named = (args.kubeconfig.as_deref(), args.context.as_deref());
+        let client = kubernetes::client_of(named.0, named.1).await;
         let client = client.map_err(|error| Failure::kubeconfig(&error))?;
         let context = || client.default_namespace().to_owned();
         let namespace = args.namespace.clone().unwrap_or_else(context);
