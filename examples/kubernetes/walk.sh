@@ -63,7 +63,7 @@ follow() {
 say "Install: the definitions of our resources, and Manciple in a namespace of its own"
 kubectl apply --kustomize "$here/../../deploy/crds"
 # One that went wrong may still be on its way out.
-kubectl wait --for delete "namespace/$namespace" --timeout 30s 2>/dev/null || :
+kubectl wait --for delete "namespace/$namespace" --timeout 120s 2>/dev/null || :
 kubectl create namespace "$namespace"
 ours=yes
 umask 077
@@ -72,7 +72,7 @@ secret >"$tmp/operator.password"
 in_namespace create secret generic manciple-credentials \
     --from-file "$tmp/platform.password" --from-file "$tmp/operator.password"
 kubectl apply --kustomize "$here"
-in_namespace rollout status deployment/manciple --timeout 90s
+in_namespace rollout status deployment/manciple --timeout 300s
 
 say "Reach it, as the platform"
 kubectl --namespace "$namespace" port-forward deployment/manciple :8080 >"$tmp/forward" &
@@ -122,20 +122,23 @@ follow shop
 say "To delete a resource is to deprovision, too"
 ask 202 PUT 'service_instances/blog?accepts_incomplete=true' "$order"
 follow blog
-in_namespace delete serviceinstances --all --timeout 60s
+in_namespace delete serviceinstances --all --timeout 180s
 
 say "Nothing is left but what says so: Manciple's own, records of what is gone, and for a minute the names of Jobs"
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+tries=0
+while :; do
     left=$(in_namespace get serviceinstances,servicebindings --output name)
     [ -n "$left" ] || break
+    tries=$((tries + 1))
+    [ $tries -lt 120 ] || fail "there is still $left"
     sleep 0.5
 done
-[ -z "$left" ] || fail "there is still $left"
 in_namespace get configmaps,secrets
 
 say "Remove"
 kill "$forward"
-kubectl delete --kustomize "$here" --timeout 60s
-kubectl delete namespace "$namespace" --timeout 60s
+kubectl delete --kustomize "$here" --timeout 180s
+# Its pods may take all the time that they have.
+kubectl delete namespace "$namespace" --timeout 300s
 
 say "Done"

@@ -42,7 +42,7 @@ until_so() {
     shift
     until "$@"; do
         tries=$((tries + 1))
-        [ $tries -lt 240 ] || fail "it is never so: $what"
+        [ $tries -lt 720 ] || fail "it is never so: $what"
         sleep 0.25
     done
 }
@@ -99,21 +99,21 @@ are() {
 say "Install: the definitions of our resources, a password that nobody guesses, and the broker"
 kubectl apply --kustomize "$here/../../deploy/crds"
 # One that went wrong may still be on its way out.
-kubectl wait --for delete "namespace/$namespace" --timeout 30s 2>/dev/null || :
+kubectl wait --for delete "namespace/$namespace" --timeout 120s 2>/dev/null || :
 kubectl create namespace "$namespace"
 ours=yes
 umask 077
 od -An -v -N24 -tx1 /dev/urandom | tr -d ' \n' >"$tmp/password"
 in_namespace create secret generic "$broker" --from-file "$tmp/password"
 kubectl apply --kustomize "$here/kubernetes"
-in_namespace rollout status "deployment/$broker" --timeout 90s
+in_namespace rollout status "deployment/$broker" --timeout 300s
 is_behind() { kubectl get --raw "/api/v1/namespaces/$namespace/services/$broker:http/proxy/readyz" 2>/dev/null; }
 until_so "the Service leads to the broker" is_behind
 
 say "Which replica carries out what is ordered? The other is asked"
 leads() { in_namespace get leases --output 'jsonpath={.items[*].spec.holderIdentity}'; }
-leader=$(leads)
-[ -n "$leader" ] || fail "nobody leads"
+is_led() { leader=$(leads) && [ -n "$leader" ]; }
+until_so "somebody leads" is_led
 other=$(in_namespace get pods --selector "app.kubernetes.io/name=$broker" --output name | grep -v "/$leader\$")
 echo "$leader leads, $other is asked"
 kubectl --namespace "$namespace" port-forward "$other" :8080 >"$tmp/forward" &
@@ -190,12 +190,12 @@ follow shop
 are blue
 
 say "To delete the resource is to deprovision, too"
-in_namespace delete serviceinstances --all --timeout 60s
+in_namespace delete serviceinstances --all --timeout 180s
 are ""
 ask 404 GET service_instances/blog
 
 say "No right was missing"
-in_namespace rollout status "deployment/$broker" --timeout 90s
+in_namespace rollout status "deployment/$broker" --timeout 300s
 for pod in $(in_namespace get pods --selector "app.kubernetes.io/name=$broker" --output name); do
     in_namespace logs "$pod" --tail=-1 >>"$tmp/log"
 done
@@ -204,9 +204,9 @@ done
 
 say "Remove"
 kill "$forward"
-kubectl delete --kustomize "$here/kubernetes" --timeout 60s
+kubectl delete --kustomize "$here/kubernetes" --timeout 180s
 # Nobody asks them any more: the namespace is not to wait for the time that they have.
 in_namespace delete pods --all --grace-period 0 --force
-kubectl delete namespace "$namespace" --timeout 60s
+kubectl delete namespace "$namespace" --timeout 300s
 
 say "Done"

@@ -197,9 +197,9 @@ SELECT (SELECT count(*) FROM pg_database WHERE starts_with(datname, 'osb_'))
 SQL
 }
 
-# wait_for NAME SQL: the query answers t within a dozen seconds.
+# wait_for NAME SQL: the query answers t within a minute or two.
 wait_for() {
-    patience=60
+    patience=300
     until [ "$(echo "$2" | super)" = t ]; do
         patience=$((patience - 1))
         if [ $patience -eq 0 ]; then

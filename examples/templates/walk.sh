@@ -68,7 +68,7 @@ until_so() {
     shift
     until "$@"; do
         tries=$((tries + 1))
-        [ $tries -lt 240 ] || fail "it is never so: $what"
+        [ $tries -lt 720 ] || fail "it is never so: $what"
         sleep 0.25
     done
 }
@@ -127,7 +127,7 @@ no_right_is_missing() {
 }
 
 say "What is waited for: passwords, and a certificate of the webhook's that is its own authority"
-kubectl wait --for delete "namespace/$home" "namespace/$market" --timeout 60s 2>/dev/null || :
+kubectl wait --for delete "namespace/$home" "namespace/$market" --timeout 120s 2>/dev/null || :
 kubectl create namespace "$home"
 ours=yes
 kubectl create namespace "$market"
@@ -146,8 +146,8 @@ kubectl apply --kustomize "$here/../../deploy/crds"
 kubectl kustomize "$here" | sed "s|image: manciple:dev|image: $manciple|" | kubectl apply --filename -
 kubectl patch "$webhook" --type json --patch \
     '[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "'"$(base64 -w0 "$tmp/tls.crt")"'"}]'
-at_home rollout status deployment/manciple-controller --timeout 90s
-at_home rollout status deployment/manciple --timeout 90s
+at_home rollout status deployment/manciple-controller --timeout 300s
+at_home rollout status deployment/manciple --timeout 300s
 
 say "Alice and Bob may edit the namespace, as OpenShift's users do"
 for user in alice bob; do
@@ -162,7 +162,7 @@ say "An instance of Alice's own, who says nothing of herself: the webhook does"
 in_market create secret generic shop-parameters --from-literal NAME=shop --from-literal "IMAGE=$image" --as walk-alice
 instance shop shop-parameters | in_market create --as walk-alice --filename -
 [ "$(requester shop)" = walk-alice ] || fail "the requester is $(requester shop), not walk-alice"
-in_market wait --for condition=Ready templateinstance/shop --timeout 60s
+in_market wait --for condition=Ready templateinstance/shop --timeout 180s
 in_market get templateinstance shop
 
 say "Nobody orders in another's name, or changes what another has ordered"
@@ -225,7 +225,8 @@ while [ "$(date +%s)" -lt "$end" ]; do
 done
 follow
 [ "$(requester "$id")" = walk-alice ] || fail "the requester is $(requester "$id"), not walk-alice"
-[ -n "$(leads)" ] && [ "$(leads)" != "$gone" ] || fail "nobody leads in the place of $gone"
+another_leads() { leader=$(leads) && [ -n "$leader" ] && [ "$leader" != "$gone" ]; }
+until_so "somebody leads in the place of $gone" another_leads
 
 say "Bind: what its objects expose"
 ask 201 PUT "service_instances/$id/service_bindings/$binding" "{$wanted}"
@@ -252,7 +253,7 @@ until_so "the instance is gone" is_gone
 say "The record of another is deleted by an operator: it goes in Alice's name"
 order 0
 follow
-at_home delete serviceinstances --all --timeout 60s
+at_home delete serviceinstances --all --timeout 180s
 left=$(in_market get deployments,configmaps,templateinstances,brokertemplateinstances --output name |
     grep -E "/(shop|blog|$id)\$" || :)
 [ -z "$left" ] || fail "there is still $left"
@@ -260,8 +261,9 @@ no_right_is_missing
 
 say "Remove"
 kill "$forward"
-at_home delete deployments --all --timeout 60s
+at_home delete deployments --all --timeout 180s
 of_cluster
-kubectl delete namespace "$market" "$home" --timeout 90s
+# Its pods may take all the time that they have.
+kubectl delete namespace "$market" "$home" --timeout 300s
 
 say "Done"

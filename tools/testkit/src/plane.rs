@@ -27,7 +27,7 @@ pub use self::snapshot::Snapshot;
 use crate::cluster;
 
 /// How long the API server may take to be ready.
-const READY: Duration = Duration::from_secs(120);
+const READY: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(100);
 /// How often one is started before that it does not start is a failure.
 const STARTS: u32 = 3;
@@ -216,7 +216,7 @@ impl ControlPlane {
         let begun = Instant::now();
         loop {
             let mut look = self.kubectl();
-            look.args(["get", "--raw", "/readyz", "--request-timeout=2s"]);
+            look.args(["get", "--raw", "/readyz", "--request-timeout=10s"]);
             if look.output()?.status.success() {
                 return Ok(());
             }
@@ -275,7 +275,7 @@ impl ControlPlane {
             return Ok(());
         }
         let mut wait = self.kubectl();
-        let established = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+        let established = ["wait", "--for=condition=Established", "--timeout=120s", "crd", "--all"];
         ensure!(wait.args(established).output()?.status.success(), "a kind is not served");
         Ok(())
     }

@@ -168,7 +168,7 @@ impl Postgres {
         let log = self.directory.path().join("server.log");
         let mut command = self.server_command("pg_ctl");
         command
-            .args(["start", "--silent", "--wait", "--timeout=60", "--options", &options])
+            .args(["start", "--silent", "--wait", "--timeout=180", "--options", &options])
             .arg("--pgdata")
             .arg(self.data());
         run_logged(&mut command, &log)

@@ -9,6 +9,9 @@ use anyhow::{Context, bail, ensure};
 
 use testkit::postgres::Postgres;
 
+/// As long as anything may take here, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A folder for the demo, removed at the end.
 struct Scratch(PathBuf);
 
@@ -84,9 +87,9 @@ impl Demo {
         }
         println!("$ manciple serve --broker-command examples/{example}/broker …");
         let server = Server(command.spawn().context("manciple serve")?);
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + PATIENCE;
         while !self.is_ready() {
-            ensure!(Instant::now() < until, "the server is not ready after 30 s");
+            ensure!(Instant::now() < until, "the server is not ready after {PATIENCE:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(server)
@@ -213,7 +216,8 @@ impl Demo {
 
     /// Waits for the last operation of an instance.
     fn wait(&self, instance: &str) -> anyhow::Result<()> {
-        for _ in 0..120 {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
             let output = self.client(&["status", instance, "--output", "json"]).output()?;
             let text = String::from_utf8_lossy(&output.stdout).replace(' ', "");
             if text.contains("\"state\":\"ready\"") {
@@ -221,7 +225,7 @@ impl Demo {
             }
             std::thread::sleep(Duration::from_millis(250));
         }
-        bail!("{instance} is not ready after 30 s");
+        bail!("{instance} is not ready after {PATIENCE:?}");
     }
 }
 
@@ -241,7 +245,7 @@ fn psql(uri: &str, sql: &str) -> anyhow::Result<String> {
         .arg(format!("postgresql://{user}@{rest}"))
         .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql])
         .env("PGPASSWORD", password)
-        .env("PGCONNECT_TIMEOUT", "5")
+        .env("PGCONNECT_TIMEOUT", "30")
         .output()?;
     ensure!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

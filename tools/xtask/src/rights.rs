@@ -1,6 +1,7 @@
 //! Whether what a service account may do is what its roles say.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -9,6 +10,9 @@ use crate::kubectl::Cluster;
 
 /// What may be done: verbs, by what it is done to.
 type Rights = BTreeMap<String, BTreeSet<String>>;
+
+/// Within this time an API server goes by the roles that it keeps.
+const HEARD: Duration = Duration::from_secs(30);
 
 /// Makes what of these objects is about the rights of an account, and insists that it has those that they name, those
 /// that every account has, and no others.
@@ -36,10 +40,17 @@ pub(crate) fn compare(
         let asked = ["-n", namespace, "auth", "can-i", "--list", "--no-headers", &who, groups];
         Ok(joined(cluster.run(&asked)?.lines().map(may)))
     };
-    let (everybody, mut ours) = (list("default")?, list(account)?);
-    ours.retain(|what, verbs| everybody.get(what) != Some(verbs));
-    ensure!(ours == said, "{account} may {ours:?}, and its roles say {said:?}");
-    Ok(())
+    let begun = Instant::now();
+    loop {
+        let (everybody, mut ours) = (list("default")?, list(account)?);
+        ours.retain(|what, verbs| everybody.get(what) != Some(verbs));
+        if ours == said {
+            return Ok(());
+        }
+        // The API server hears of a role a moment after it has kept it, and of one that is gone.
+        ensure!(begun.elapsed() < HEARD, "{account} may {ours:?}, and its roles say {said:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 fn bindings<'o>(objects: &'o [Value], account: &'o str) -> impl Iterator<Item = &'o Value> {

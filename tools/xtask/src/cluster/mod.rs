@@ -39,6 +39,9 @@ const NEEDED: [(&str, &str); 5] = [
     ("iptables", "iptables"),
 ];
 
+/// As long as a part may take to be ready, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Where everything is.
 pub(crate) struct Place {
     /// Built and unpacked programs: one folder for each recipe.
@@ -170,11 +173,12 @@ fn stop(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether it is up. Where nobody listens that is known at once; one that is busy may take its time to say so.
 fn ready(place: &Place) -> bool {
     place.kubeconfig().is_file()
         && place
             .kubectl()
-            .args(["get", "--raw", "/readyz", "--request-timeout=5s"])
+            .args(["get", "--raw", "/readyz", "--request-timeout=60s"])
             .output()
             .is_ok_and(|output| output.status.success())
 }
@@ -183,14 +187,15 @@ fn ready(place: &Place) -> bool {
 fn until(what: &str, place: &Place, arguments: &[&str]) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
-        let output = place.kubectl().args(arguments).arg("--request-timeout=10s").output()?;
+        let output = place.kubectl().args(arguments).arg("--request-timeout=30s").output()?;
         if output.status.success() {
             return Ok(());
         }
         processes::check(place)?;
-        if begun.elapsed() > Duration::from_secs(120) {
+        if begun.elapsed() > PATIENCE {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            bail!("{what} is not ready after 120 s: {said}; logs are in {}", place.state.display());
+            let state = place.state.display();
+            bail!("{what} is not ready after {PATIENCE:?}: {said}; logs are in {state}");
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -234,7 +239,7 @@ fn import(place: &Place, archive: &Path) -> anyhow::Result<()> {
         if output.status.success() {
             return Ok(());
         }
-        if begun.elapsed() > Duration::from_secs(30) {
+        if begun.elapsed() > PATIENCE {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             bail!("{} cannot be imported: {said}", archive.display());
         }

@@ -3,7 +3,7 @@
 
 use anyhow::ensure;
 
-use super::place::{Place, manciple};
+use super::place::{Place, TIMEOUT, manciple};
 use super::roll;
 use crate::kubectl::Cluster;
 
@@ -14,7 +14,7 @@ pub(super) fn test(cluster: &Cluster) -> anyhow::Result<()> {
 
 fn lives(place: &Place<'_>) -> anyhow::Result<()> {
     roll::deploy(place)?;
-    place.run(&["rollout", "status", "deployment/manciple", "--timeout=120s"])?;
+    place.run(&["rollout", "status", "deployment/manciple", TIMEOUT])?;
     place.until("one of two may be taken away", |place| {
         let budget = place.get("poddisruptionbudget/manciple")?;
         let status = &budget["status"];

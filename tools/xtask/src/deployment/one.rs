@@ -49,23 +49,13 @@ fn monitored(place: &Place<'_>) -> anyhow::Result<()> {
     let [endpoint] = &monitor["spec"]["endpoints"].as_array().context("endpoints")?[..] else {
         anyhow::bail!("one endpoint is monitored: {monitor}");
     };
-    let found = place.run(&["get", "endpoints", "-l", &labels.join(","), "-o", "json"])?;
-    let found: Value = serde_json::from_str(&found)?;
-    let [found] = &found["items"].as_array().context("endpoints of services")?[..] else {
-        anyhow::bail!("{} lead to one Service: {found}", labels.join(","));
-    };
-    let has_port = |subset: &&Value| {
-        let ports = subset["ports"].as_array();
-        ports.is_some_and(|ports| ports.iter().any(|port| port["name"] == endpoint["port"]))
-    };
-    let subsets = found["subsets"].as_array().into_iter().flatten().filter(has_port);
-    let pods: Vec<&str> = subsets
-        .flat_map(|subset| subset["addresses"].as_array().into_iter().flatten())
-        .filter_map(|address| address["targetRef"]["name"].as_str())
-        .collect();
-    ensure!(pods.len() == 2, "both replicas are behind the port of the monitor: {found}");
+    let behind = |place: &Place<'_>| behind(place, &labels.join(","), &endpoint["port"]);
+    // Kubernetes writes them after it has found the pods ready.
+    place.until("both replicas are behind the port of the monitor", |place| {
+        Ok(behind(place)?.len() == 2)
+    })?;
     let path = endpoint["path"].as_str().context("a path")?;
-    for pod in pods {
+    for pod in behind(place)? {
         let forward = place.forward(&format!("pod/{pod}"))?;
         let figures = Command::new("curl")
             .args(["--silent", "--show-error", "--fail"])
@@ -75,6 +65,24 @@ fn monitored(place: &Place<'_>) -> anyhow::Result<()> {
         ensure!(text.contains("manciple_leading"), "{pod}: {figures:?}");
     }
     Ok(())
+}
+
+/// The pods behind a port of the one Service with these labels.
+fn behind(place: &Place<'_>, labels: &str, port: &Value) -> anyhow::Result<Vec<String>> {
+    let found = place.run(&["get", "endpoints", "-l", labels, "-o", "json"])?;
+    let found: Value = serde_json::from_str(&found)?;
+    let [found] = &found["items"].as_array().context("endpoints of services")?[..] else {
+        anyhow::bail!("{labels} lead to one Service: {found}");
+    };
+    let has_port = |subset: &&Value| {
+        let ports = subset["ports"].as_array();
+        ports.is_some_and(|ports| ports.iter().any(|it| it["name"] == *port))
+    };
+    let subsets = found["subsets"].as_array().into_iter().flatten().filter(has_port);
+    let pods = subsets
+        .flat_map(|subset| subset["addresses"].as_array().into_iter().flatten())
+        .filter_map(|address| address["targetRef"]["name"].as_str());
+    Ok(pods.map(str::to_owned).collect())
 }
 
 /// As much of what the Prometheus operator installs as a ServiceMonitor needs to be kept.

@@ -11,7 +11,10 @@ use crate::kubectl::Cluster;
 use crate::manifests;
 
 const PASSWORD: &str = "of-the-walk";
-const PATIENCE: Duration = Duration::from_secs(90);
+/// As long as anything may take here, on a busy machine: a run waits for a pod, and perhaps for a Lease.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The same, as kubectl takes it.
+pub(super) const TIMEOUT: &str = "--timeout=300s";
 
 /// A namespace for an overlay.
 pub(super) struct Place<'c> {
@@ -71,7 +74,7 @@ impl<'c> Place<'c> {
 
     /// Waits until a rollout is over, and none of the former replicas is there any more.
     pub(super) fn run_out(&self, replicas: usize) -> anyhow::Result<Vec<String>> {
-        self.run(&["rollout", "status", "deployment/manciple", "--timeout=120s"])?;
+        self.run(&["rollout", "status", "deployment/manciple", TIMEOUT])?;
         let so_many = format!("there are {replicas} replicas");
         self.until(&so_many, |place| Ok(place.replicas()?.len() == replicas))?;
         self.replicas()
@@ -135,7 +138,7 @@ impl<'c> Place<'c> {
     pub(super) fn define(&self, definition: Value) -> anyhow::Result<()> {
         let name = format!("crd/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
         self.cluster.apply(&self.namespace, [definition].into_iter(), &[])?;
-        self.run(&["wait", "--for=condition=Established", &name, "--timeout=30s"]).map(drop)
+        self.run(&["wait", "--for=condition=Established", &name, TIMEOUT]).map(drop)
     }
 
     pub(super) fn get(&self, what: &str) -> anyhow::Result<Value> {
@@ -189,6 +192,13 @@ pub(super) struct Forward {
     /// It prints a line for each connection, and ends where nobody can read it.
     said: BufReader<ChildStdout>,
     pub(super) url: String,
+}
+
+impl Forward {
+    /// Whether kubectl forwards it no more.
+    pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
 }
 
 impl Drop for Forward {

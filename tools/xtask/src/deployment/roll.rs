@@ -162,22 +162,27 @@ struct Service<'p> {
 
 impl Service<'_> {
     /// Sees that the answer is this. That nobody answers is let pass only where the Service leads to that replica no
-    /// more: whoever is not as quick as to hear of it has to ask again.
+    /// more: whoever is not as quick as to hear of it has to ask again. So has whoever lost kubectl, which forwards the
+    /// port.
     fn ask(&mut self, method: &str, path: &str, body: &str, wanted: u16) -> anyhow::Result<()> {
         loop {
             let ready = self.ready()?;
             let pod = &ready[self.asked % ready.len()];
             if !self.forwards.contains_key(pod) {
-                let forward = self.place.forward(&format!("pod/{pod}"))?;
-                self.forwards.insert(pod.clone(), forward);
+                match self.place.forward(&format!("pod/{pod}")) {
+                    Ok(forward) => drop(self.forwards.insert(pod.clone(), forward)),
+                    Err(_) if !self.ready()?.contains(pod) => continue,
+                    Err(error) => return Err(error),
+                }
             }
-            let forward = self.forwards.get(pod).context("it was just made")?;
+            let forward = self.forwards.get_mut(pod).context("it was just made")?;
             self.asked += 1;
             match ask(&forward.url, method, path, body)? {
                 Some(status) => {
                     ensure!(status == wanted, "{method} {path}: {status}, not {wanted}, by {pod}");
                     return Ok(());
                 }
+                None if forward.has_ended()? => drop(self.forwards.remove(pod)),
                 None => {
                     ensure!(!self.ready()?.contains(pod), "{method} {path}: {pod} does not answer");
                     println!("{pod} was asked after the Service led to it");
