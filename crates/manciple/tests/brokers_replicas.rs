@@ -6,7 +6,7 @@ mod support;
 use serde_json::Value;
 use support::brokers::{Brokers, delete, order_of, script};
 use support::town::Town;
-use support::{Served, http, order, within};
+use support::{Served, for_seconds, http, order, within};
 
 /// How long a Job for a catalog may take, in seconds, on a cluster with other tests' pods.
 const ASKED: u64 = 20;
@@ -235,5 +235,5 @@ fn a_catalog_that_was_read_anew_by_the_one_that_does_not_lead_is_sold_by_both() 
     };
     assert!(within(30, leads).is_some(), "it never leads:\n{}", other.log());
     let falls_back = || (plans(&other, "together", &brokers) != sold).then_some(());
-    assert!(within(3, falls_back).is_none(), "sold as it was before:\n{}", other.log());
+    assert!(for_seconds(3, falls_back).is_none(), "sold as it was before:\n{}", other.log());
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use support::brokers::{Brokers, delete, order_of, script, sells};
 use support::heard::Heard;
 use support::town::Town;
-use support::{Served, http, order, within};
+use support::{Served, for_seconds, http, order, within};
 use testkit::cluster::apply;
 
 /// The chart's roles, as they are for a release `manciple` in a namespace, with Jobs in a further one.
@@ -80,7 +80,7 @@ fn deployed(delivery: &Value) -> (Town, Town, BTreeSet<String>, Served) {
     apply(&roles(&town.namespace, &jobs.namespace));
     let tokens = || there(&jobs).iter().any(|name| name.contains("default-token")).then_some(());
     // Made by the cluster, before 1.24.
-    let _ = within(3, tokens);
+    let _ = for_seconds(3, tokens);
     let before = there(&jobs);
 
     let mut command = town.command();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use engine::failpoint::POINTS;
 use support::platform::Platform;
-use support::{Served, Site, within};
+use support::{Served, Site, for_seconds};
 use testkit::random::Random;
 
 /// Writes a line for every piece of work that it begins; its credentials name the operation. What is of the
@@ -109,7 +109,7 @@ fn schedule(seed: u64) -> Vec<&'static str> {
             platform.think_better(&server);
         }
         if slow {
-            let _ = within(3, || server.has_ended().then_some(()));
+            let _ = for_seconds(3, || server.has_ended().then_some(()));
             std::fs::remove_file(site.path().join("slow")).unwrap();
         }
         if server.has_ended() {

@@ -73,7 +73,7 @@ fn each_reaches_its_end(server: &Served, rush: &Rush) {
         let page = http::get(&server.address, "/admin/v1/instances?state=busy&limit=1")?;
         page.body["items"].as_array()?.is_empty().then_some(())
     };
-    assert!(within(240, busy).is_some(), "stuck:\n{}", server.log());
+    assert!(within(120, busy).is_some(), "stuck:\n{}", server.log());
     for (name, answer) in &rush.answers {
         let last = order::last_operation(server, name);
         match answer.status {

@@ -34,7 +34,7 @@ impl<'t> Database<'t> {
                 "readinessProbe": {"exec": {"command": ["pg_isready", "-h", "127.0.0.1"]}, "periodSeconds": 1},
             }], "securityContext": {"fsGroup": 999}, "volumes": [{"name": "data", "emptyDir": {}}]},
         }));
-        town.kubectl(&["wait", "--for=condition=Ready", "--timeout=90s", "pod/server"]);
+        town.kubectl(&["wait", "--for=condition=Ready", "--timeout=300s", "pod/server"]);
         let pod = town.get("pod/server");
         let address = pod["status"]["podIP"].as_str().unwrap().to_owned();
         let database = Self { town, address };

@@ -305,7 +305,7 @@ fn afterwards(
     asker.look_around();
     asker.check("after");
     let ended = || (expect_none_in_processes(server, site, "after") == 0).then_some(());
-    within(5, ended).expect("a supervisor is left");
+    within(20, ended).expect("a supervisor is left");
     expect_none_on_disk(site, "after");
     let log = server.log();
     assert!(log.contains("\"DEBUG\""), "the log is to be looked at when it says most");

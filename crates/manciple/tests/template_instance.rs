@@ -120,7 +120,7 @@ impl Shop {
 
 impl Drop for Shop {
     fn drop(&mut self) {
-        let delete = ["delete", "templateinstances", "--all", "--timeout=60s"];
+        let delete = ["delete", "templateinstances", "--all", "--timeout=180s"];
         let namespace = ["-n", &self.town.namespace];
         let _ = cluster::kubectl().args(namespace).args(delete).output();
     }

@@ -80,7 +80,7 @@ fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>
         // The name of a Job stays taken for a minute, and until somebody looks, every half a minute: one life is to wait
         // for that.
         let left = || if death.is_none() { town.left() } else { town.kept() };
-        let clean = within(180, || left().is_empty().then_some(()));
+        let clean = within(120, || left().is_empty().then_some(()));
         assert!(clean.is_some(), "{when}: left behind: {:?}\n{}", left(), second.log());
         counted
     });

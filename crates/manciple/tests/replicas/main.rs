@@ -23,6 +23,7 @@ use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams,
 };
 use kubernetes::resources::Kind;
+use osb::Action;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::platform::Platform;
@@ -285,7 +286,7 @@ fn schedule(town: &Town, seed: u64) -> u32 {
         assert!(within(120, || gone(&path)).is_some(), "seed {seed}: {path} stays");
     }
     // Kubernetes takes away what was owned by a record that is gone; where it is behind, whoever leads does, a minute after.
-    let clean = within(180, || town.left().is_empty().then_some(()));
+    let clean = within(120, || town.left().is_empty().then_some(()));
     assert!(clean.is_some(), "seed {seed}: left behind: {:?}\n{}", town.left(), server.log());
     drop(server);
     drop(proxy);
@@ -323,14 +324,23 @@ fn what_is_settled_costs_no_call() {
         ["GET /api/v1/namespaces/settled/events", "GET /api/v1/namespaces/settled/configmaps"];
     let of_a_settled =
         |call: &String| !call.contains("/leases/") && !of_watches.contains(&call.as_str());
-    // What is cleaned up after an outcome, and what a server looks at once it leads.
-    let quiet = within(60, || {
-        std::thread::sleep(Duration::from_secs(3));
-        proxy.made().iter().all(|call| !of_a_settled(call)).then_some(())
-    });
-    assert!(quiet.is_some(), "it is never quiet: {:?}", proxy.made());
-    std::thread::sleep(Duration::from_secs(number("MANCIPLE_IDLE").unwrap_or(15)));
-    let mut made = proxy.made();
+    let idle = || {
+        // What is cleaned up after an outcome, and what a server looks at once it leads.
+        let quiet = within(60, || {
+            std::thread::sleep(Duration::from_secs(3));
+            proxy.made().iter().all(|call| !of_a_settled(call)).then_some(())
+        });
+        assert!(quiet.is_some(), "it is never quiet: {:?}", proxy.made());
+        std::thread::sleep(Duration::from_secs(number("MANCIPLE_IDLE").unwrap_or(15)));
+        proxy.made()
+    };
+    let mut made = idle();
+    // Jobs go after a minute. Where it took as long to make all of these, they go at three looks, or four.
+    for _ in 0..5 {
+        if made.iter().any(|call| call.starts_with("DELETE ")) {
+            made = idle();
+        }
+    }
     let leases: Vec<_> = made.extract_if(.., |call| call.contains("/leases/")).collect();
     assert!(!leases.is_empty(), "the Lease is renewed");
     assert!(leases.iter().all(|call| call.starts_with("PUT ")), "by a write alone: {leases:?}");
@@ -398,16 +408,23 @@ fn the_loss_of_who_leads_costs_the_time_of_its_lease_and_no_more() {
     let taken = town.lease().spec.unwrap().acquire_time.unwrap().0;
     let lasted = Duration::try_from(taken.duration_since(killed)).unwrap();
     // Its holder may just have renewed it; others look every two seconds, on a busy machine later.
-    assert!(lasted < Duration::from_secs(30), "another leads after {lasted:?}");
+    assert!(lasted < Duration::from_secs(45), "another leads after {lasted:?}");
 }
 
 /// Than a Lease, a call and a run may last; `MANCIPLE_OUTAGE=60` keeps it away for so many seconds.
 #[test]
 fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_replicas_anything() {
     let (mut plane, runtime) = (plane(), runtime());
-    let mut town = Town::new(&plane, &runtime, "away", Duration::from_secs(4));
+    // Those that are ordered before go on when it goes, though they do not begin at once.
+    let script: Script = Arc::new(|order| {
+        let of = order.work.get("instance_id").and_then(Value::as_str).unwrap_or_default();
+        let is_long = order.action == Some(Action::Provision) && of.starts_with('i');
+        let lasts = Duration::from_secs(if is_long { 12 } else { 1 });
+        Act::well(Duration::from_millis(20), lasts)
+    });
+    let mut town = Town::of(&plane, &runtime, "away", script);
     let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
-    settings["operations"]["timeout"] = json!("10s");
+    settings["operations"]["timeout"] = json!("30s");
     town.site.settings = settings.to_string();
     let kubeconfig = std::fs::read_to_string(plane.kubeconfig()).unwrap();
     let replicas = [(); 2].map(|()| Served::start(&mut town.command(&kubeconfig)).unwrap());
@@ -421,7 +438,7 @@ fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_repli
         let begun = |run: &str| run.starts_with("provision-") && !ledger[run].begun.is_empty();
         (ledger.keys().filter(|run| begun(run)).count() == ids.len()).then_some(())
     };
-    assert!(within(20, begun).is_some(), "{:?}", town.kubelet.ledger());
+    assert!(within(60, begun).is_some(), "{:?}", town.kubelet.ledger());
 
     plane.kill_api_server().unwrap();
     let outage = Duration::from_secs(number("MANCIPLE_OUTAGE").unwrap_or(40));
@@ -461,6 +478,6 @@ fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_repli
         assert_eq!(entry.begun.len(), 1, "{run}: {entry:?}");
     }
     // The name of a Job stays taken for a minute, and until somebody looks, every half a minute.
-    let clean = within(180, || town.left().is_empty().then_some(()));
+    let clean = within(120, || town.left().is_empty().then_some(()));
     assert!(clean.is_some(), "left behind: {:?}\n{}", town.left(), replicas[0].log());
 }

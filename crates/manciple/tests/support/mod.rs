@@ -167,7 +167,7 @@ impl Served {
 
     /// Waits until its log has these words.
     pub(crate) fn says(&self, words: &str) {
-        let said = within(20, || self.log().contains(words).then_some(()));
+        let said = within(30, || self.log().contains(words).then_some(()));
         assert!(said.is_some(), "never said {words:?}:\n{}", self.log());
     }
 
@@ -188,15 +188,9 @@ impl Served {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end; `None` if it did not end within ten seconds.
+    /// Waits for its end, for longer than it may take to answer what was asked; `None` if it did not end by then.
     pub(crate) fn wait(&mut self) -> Option<std::process::ExitStatus> {
-        for _ in 0..500 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return Some(status);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        None
+        within(30, || self.child.try_wait().unwrap())
     }
 
     pub(crate) fn kill(&mut self) {
@@ -211,8 +205,17 @@ impl Drop for Served {
     }
 }
 
-/// Asks again and again, for so many seconds, until there is something.
-pub(crate) fn within<T>(seconds: u64, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// How many times as long as on an idle machine something may take: others keep it busy.
+const BUSY: u64 = 3;
+
+/// Asks again and again until there is something, for what takes no more than so many seconds on an idle machine: three
+/// times as long.
+pub(crate) fn within<T>(seconds: u64, look: impl FnMut() -> Option<T>) -> Option<T> {
+    for_seconds(BUSY * seconds, look)
+}
+
+/// Asks again and again, for so many seconds, until there is something: for what may come, or is not to.
+pub(crate) fn for_seconds<T>(seconds: u64, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
     loop {
         if let Some(found) = look() {
@@ -281,7 +284,7 @@ pub(crate) mod order {
     /// Waits until the server has a catalog.
     pub(crate) fn ready(server: &Served) {
         let ready = || (http::get(&server.address, "/readyz")?.status == 200).then_some(());
-        assert!(within(20, ready).is_some(), "never ready:\n{}", server.log());
+        assert!(within(40, ready).is_some(), "never ready:\n{}", server.log());
     }
 }
 

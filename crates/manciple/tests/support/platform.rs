@@ -94,16 +94,13 @@ impl Platform {
 
     /// Waits until nothing is in progress.
     pub(crate) fn settle(&self, server: &Served, seed: u64) {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(180);
+        let is_quiet = |kind: &str| {
+            let answer = http::get(&server.address, &format!("/admin/v1/{kind}?state=busy"));
+            answer.is_some_and(|it| it.body["items"].as_array().is_some_and(Vec::is_empty))
+        };
         loop {
-            let busy: usize = ["instances", "bindings"]
-                .iter()
-                .filter_map(|kind| {
-                    let path = format!("/admin/v1/{kind}?state=busy");
-                    http::get(&server.address, &path)?.body["items"].as_array().map(Vec::len)
-                })
-                .sum();
-            if busy == 0 {
+            if ["instances", "bindings"].into_iter().all(is_quiet) {
                 return;
             }
             assert!(Instant::now() < until, "seed {seed}: stuck\n{}", server.log());

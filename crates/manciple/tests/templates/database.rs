@@ -193,7 +193,7 @@ impl<'t> Application<'t> {
         for object in [secret, pod] {
             editor(town, &["create", "-f", "-"], &object.to_string());
         }
-        editor(town, &["wait", "--for=condition=Ready", "--timeout=60s", "pod/application"], "");
+        editor(town, &["wait", "--for=condition=Ready", "--timeout=180s", "pod/application"], "");
         Self { town }
     }
 
