@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "shared with the schedules")]
 #[path = "support/attempts.rs"]
 mod attempts;
+#[path = "support/processor.rs"]
+mod processor;
 #[allow(dead_code, reason = "shared with the schedules")]
 #[path = "schedules/world.rs"]
 mod world;
@@ -25,11 +27,13 @@ use testkit::kubelet::{Act, NODE, Script, make_node};
 use testkit::plane::ControlPlane;
 use tokio::time::{Instant, sleep};
 
+use processor::Processor;
 use world::{BROKER, Place, Sells, World};
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(150);
+/// The longest that anything here takes on a busy machine: on an idle one it is two minutes until Kubernetes gives up.
+const PATIENCE: Duration = Duration::from_secs(360);
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -141,7 +145,7 @@ async fn a_kubelet_that_stops_under_a_run_is_named_at_once_and_in_the_end() {
         conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "False")
     };
     until_pods(&world, is_not_ready).await;
-    let known = Instant::now();
+    let known = Processor::now();
     let words = format!("the node {NODE} is not heard of: its kubelet is stopped, or cut off");
     until(&engine, &instance, &operation, says(&words)).await;
     assert!(known.elapsed() < SOON, "named only after {:?}", known.elapsed());
@@ -160,9 +164,14 @@ async fn a_kubelet_that_never_took_a_pod_up_is_named_and_the_run_did_not_begin()
     let instance = InstanceId::new("i").unwrap();
     let operation = ordered(&engine, &instance).await;
     let words = format!("the node {NODE} has not said a word of its pod");
-    let ordered = Instant::now();
+    let is_placed = |status: &Value| {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.any(|it| it["type"] == "PodScheduled" && it["status"] == "True")
+    };
+    until_pods(&world, is_placed).await;
+    let known = Processor::now();
     until(&engine, &instance, &operation, says(&words)).await;
-    assert!(ordered.elapsed() < SOON, "named only after {:?}", ordered.elapsed());
+    assert!(known.elapsed() < SOON, "named only after {:?}", known.elapsed());
     let said =
         until(&engine, &instance, &operation, |last| last.state == OperationState::Failed).await;
     assert!(said.contains("its pod did not begin within 10 s") && said.contains(&words), "{said}");

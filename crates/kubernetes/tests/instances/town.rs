@@ -25,7 +25,7 @@ use crate::seeds::Sum;
 const WRONG: Duration = Duration::from_secs(6);
 /// How long all may take to come to its end, once all is well. A call that was not answered may take effect for a
 /// minute, and a removal waits for that.
-const CLEAN: Duration = Duration::from_secs(120);
+const CLEAN: Duration = Duration::from_secs(300);
 /// How late what somebody has begun who died may take effect: calls take seconds where much else is done.
 const LATE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);

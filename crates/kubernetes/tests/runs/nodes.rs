@@ -8,9 +8,9 @@ use kube::api::{Api, ListParams};
 use testkit::kubelet::{JobAct, NODE, make_node};
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
-use tokio::time::Instant;
 
 use crate::objects::{sure, until};
+use crate::processor::Processor;
 use crate::seeds;
 use crate::town::{Place, Town, controller};
 use crate::users::User;
@@ -63,7 +63,7 @@ async fn said(name: &str, begins: Duration, words: &str) {
         let is_placed = |pod: &Pod| pod.spec.as_ref().is_some_and(|it| it.node_name.is_some());
         until("on its node", || has_one(is_placed)).await;
     }
-    let known = Instant::now();
+    let known = Processor::now();
     let is_said = || async {
         user.get().await.data["status"]["conditions"].to_string().contains(words).then_some(())
     };

@@ -12,8 +12,9 @@ use crate::town::Town;
 
 /// Between two looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
-/// The longest that anything is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest that anything is waited for: more than the five minutes for which a Job's controller may leave alone a Job
+/// whose pod was taken away.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(420);
 
 /// Asks again while nobody answers.
 pub(crate) async fn sure<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> T {

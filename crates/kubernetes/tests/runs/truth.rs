@@ -22,10 +22,10 @@ use crate::users::{Manner, User};
 
 /// How long what is left over may take to go, once all is well: the garbage collector looks each half minute which
 /// kinds there are, and where the API server was away it begins anew with all of them.
-const CLEAN: Duration = Duration::from_secs(180);
+const CLEAN: Duration = Duration::from_secs(300);
 /// The Job controller awaits the pods that it made by the name of their Job: where one was taken away by hand and made
 /// again at once, it may leave the new one alone until it has forgotten the old one, after five minutes.
-const FORGOTTEN: Duration = Duration::from_secs(330);
+const FORGOTTEN: Duration = Duration::from_secs(480);
 /// In which a run for nothing would begin.
 const QUIET: Duration = Duration::from_secs(2);
 /// How far two clocks that were put right by answers differ at most, cut to seconds.

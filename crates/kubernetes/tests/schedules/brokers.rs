@@ -18,8 +18,8 @@ use crate::world::World;
 /// Stays as it is; gets another image now and then, and with it another plan; is deleted now and then.
 pub(crate) const NAMES: [&str; 3] = ["stays", "changes", "goes"];
 /// How long it may take until all sell what their `Broker`s offer, once all is well: one that did not answer is asked
-/// again after a minute at most.
-const SOLD: Duration = Duration::from_secs(100);
+/// again after a minute at most, and on a busy machine may not answer in time once more.
+const SOLD: Duration = Duration::from_secs(300);
 
 fn api(world: &World) -> Api<DynamicObject> {
     let kind = kubernetes::brokers::resource();

@@ -36,7 +36,7 @@ use crate::seeds::Sum;
 const WRONG: Duration = Duration::from_secs(6);
 /// How long what is left over may take to go, once all is well. A question for a catalog that nobody waits for any more
 /// goes after its time, and the garbage collector takes its pod: a minute later where the API server was away.
-const CLEAN: Duration = Duration::from_secs(240);
+const CLEAN: Duration = Duration::from_secs(360);
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const REPLICAS: usize = 2;

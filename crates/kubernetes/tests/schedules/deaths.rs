@@ -20,7 +20,7 @@ use testkit::random::Random;
 use crate::chaos::check;
 use crate::deaths_at::{Point, assert_most, points};
 use crate::platform::{Fleet, User};
-use crate::replica::{Character, Replica, Unopened};
+use crate::replica::{Character, LONG_LEASE, Replica, Unopened};
 use crate::seeds;
 use crate::world::{BROKER, Place, World, policy, well};
 
@@ -111,8 +111,8 @@ async fn live(place: Place, life: Life, death: Option<Point>) -> (u64, bool) {
     };
     let mut lives = tokio::spawn(life.run(user));
     let open = async |plan| {
-        let linger = Duration::from_secs(1);
-        Replica::open(&world, Character { plan, linger, ..Character::well(BROKER) }).await
+        let (lasts, linger) = (LONG_LEASE, Duration::from_secs(1));
+        Replica::open(&world, Character { plan, lasts, linger, ..Character::well(BROKER) }).await
     };
     let plan = Plan { death: call, effect, ..Plan::calm() };
     let mut calls = call.unwrap_or_default();
@@ -134,6 +134,7 @@ async fn live(place: Place, life: Life, death: Option<Point>) -> (u64, bool) {
     let users = match ended {
         Some(ended) => ended,
         None => {
+            world.free_lease().await;
             let other = open(Plan::calm()).await.expect("another replica");
             fleet.set(0, Some(other.answers()));
             let ended = lives.await;

@@ -19,7 +19,8 @@ use crate::replica::{Character, Replica};
 use crate::script::question;
 use crate::world::{Place, Sells, World, well};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest that anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn character(lease: &str, linger: Duration) -> Character {
     Character { linger, ..Character::well(lease) }

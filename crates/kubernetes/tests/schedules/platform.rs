@@ -28,10 +28,10 @@ use crate::world::World;
 /// How long an answer is waited for before somebody else is asked.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// After this nothing happens any more.
-const STUCK: Duration = Duration::from_secs(180);
+const STUCK: Duration = Duration::from_secs(300);
 /// How long a resource may stay that was deleted, since its removal was last tried. One that failed is tried again after
-/// 15 s, 30 s, a minute, two and four, and any of these may fail as the script says.
-const STAYS: Duration = Duration::from_secs(260);
+/// 15 s, 30 s, a minute, two and four, and any of these may fail as the script says, after the time that it takes.
+const STAYS: Duration = Duration::from_secs(420);
 
 /// The replicas that answer now.
 #[derive(Clone, Default)]

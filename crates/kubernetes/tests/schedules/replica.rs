@@ -18,8 +18,10 @@ use crate::world::{BROKER, Sells, World, policy};
 
 /// How long the Lease lasts, so that not much is waited for.
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a replica may take to open.
-const OPENING: Duration = Duration::from_secs(90);
+/// The same where it is freed for whoever comes after: on a slow machine, too, few calls renew it.
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(15);
+/// How long a replica may take to open: on a busy machine each of its first lists takes its time.
+const OPENING: Duration = Duration::from_secs(180);
 /// How long a question for a catalog may take where there are several brokers: what nobody waits for any more is to go
 /// while the test looks. On a busy machine it takes seconds, and whoever does not wait for them asks anew, which makes the
 /// machine busier.
@@ -34,6 +36,8 @@ pub(crate) struct Character {
     pub(crate) skew: i64,
     /// The Lease that it wants: replicas that want different ones lead at once.
     pub(crate) lease: String,
+    /// How long that lasts.
+    pub(crate) lasts: Duration,
     pub(crate) policy: Policy,
     /// How long it waits for pods to begin, where there are several brokers.
     pub(crate) start_timeout: Duration,
@@ -68,6 +72,7 @@ impl Character {
             plan: Plan::calm(),
             skew: 0,
             lease: lease.to_owned(),
+            lasts: LEASE,
             policy: policy(),
             start_timeout: BEGIN,
             delivery: delivery(true),
@@ -243,7 +248,7 @@ impl Place {
             None => drop(engine.set_offer(self.sells.offer()).await.ok()?),
         }
         let lead = Lead::new(self.client.clone(), namespace, &lease, &self.identity);
-        let lead = Arc::new(lead.lasting(LEASE));
+        let lead = Arc::new(lead.lasting(character.lasts));
         tokio::spawn(control(engine.clone(), store, Arc::clone(&lead)));
         tokio::spawn(async move { lead.keep().await });
         Some(engine)

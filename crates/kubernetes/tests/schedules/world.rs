@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use engine::Policy;
 use engine::ports::Offer;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
 use testkit::kubelet::{Kubelet, Offers, Script};
@@ -121,6 +122,12 @@ impl World {
     /// Somebody is about to take its pod away.
     pub(crate) fn take(&self, run: Option<&String>) {
         self.taken.lock().unwrap().extend(run.cloned());
+    }
+
+    /// As if the time of its holder was over.
+    pub(crate) async fn free_lease(&self) {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
+        leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     }
 
     /// Writes a file that nobody else has.
