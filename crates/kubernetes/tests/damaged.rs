@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 const PLACE: &str = "n";
 const BROKER: &str = "b";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// As a later release may write it.
 const LATER: &str = r#"{"record": {"lifecycle": "asleep"}, "write": "w"}"#;
 

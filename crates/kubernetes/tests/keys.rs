@@ -46,7 +46,7 @@ async fn age(jobs: &Jobs) {
 }
 
 async fn keys_become(jobs: &Jobs, wanted: impl Fn(&BTreeSet<String>) -> bool) -> BTreeSet<String> {
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let keys = keys(jobs).await;
         if wanted(&keys) {
             return keys;

@@ -51,7 +51,8 @@ async fn a_time_that_came_while_no_controller_ran_is_one_run_and_the_next_is_ano
     assert_eq!(town.runs("a").await, 1, "what was missed is one run");
     let run = town.ended("a", 2).await;
     let second = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
-    assert!(second(&run["startedAt"]).as_second() % 60 < 5, "it runs when its time comes: {run}");
+    // A busy machine comes to it later.
+    assert!(second(&run["startedAt"]).as_second() % 60 < 20, "it runs when its time comes: {run}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,7 +220,7 @@ async fn so_many_jobs_are_kept_with_their_pods_as_the_limits_say() {
         assert_eq!(town.ended("a", run).await["succeeded"], run % 2 == 1);
     }
     let mut left = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..600 {
         left = town.batch_jobs().await.iter().map(|it| it.metadata.name.clone().unwrap()).collect();
         if left.len() == 2 && town.pods().await.len() == 2 {
             break;
@@ -272,7 +273,7 @@ async fn a_plain_secret_goes_with_its_quarksjob_where_the_spec_says_so() {
     town.trigger("a", "now").await;
     town.ended("a", 4).await;
     town.jobs().delete("a", &DeleteParams::default()).await.unwrap();
-    for _ in 0..200 {
+    for _ in 0..600 {
         if town.secret("s").await.is_none() {
             return;
         }
@@ -435,7 +436,7 @@ async fn a_run_that_failed_ends_though_something_that_was_put_into_its_pod_goes_
     assert_eq!((&run["succeeded"], &run["reason"]), (&json!(false), &json!("Failed")));
     assert_eq!(run["message"], "container c exited with 3");
     assert_eq!(town.data("s").await["why"], "so", "what it left is kept");
-    for _ in 0..100 {
+    for _ in 0..600 {
         let jobs = town.batch_jobs().await;
         let ended =
             jobs[0].status.as_ref().and_then(|it| it.conditions.clone()).unwrap_or_default();

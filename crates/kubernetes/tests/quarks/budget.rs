@@ -93,14 +93,25 @@ async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing
         "PATCH quarksjobs/status",
         "DELETE jobs",
     ];
-    assert_eq!(cost(&town, &calls, "second", 2).await, expected);
+    assert_eq!(cost(&town, &calls, ("second", 2), expected.len()).await, expected);
 }
 
-/// What a run of this costs that begins by itself, in the order of its calls.
-async fn cost(town: &Town, calls: &Calls, name: &str, run: u64) -> Vec<String> {
+/// Waits until the first run of this is over, and counts nothing of it.
+async fn is_over(town: &Town, calls: &Calls, name: &str) {
+    town.ended(name, 1).await;
+    town.no_jobs().await;
+    calls.settled(0).await;
+}
+
+/// What a run of this costs that begins by itself, so much or more, in the order of its calls.
+async fn cost(
+    town: &Town,
+    calls: &Calls,
+    (name, run): (&str, u64),
+    expected: usize,
+) -> Vec<String> {
     town.ended(name, run).await;
-    sleep(Duration::from_secs(2)).await;
-    calls.take()
+    calls.settled(expected).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,7 +124,7 @@ async fn a_run_by_a_change_costs_what_one_by_a_trigger_does() {
     let mut spec = spec("once", &pod);
     spec["updateOnConfigChange"] = json!(true);
     town.create("a", spec).await;
-    cost(&town, &calls, "a", 1).await;
+    is_over(&town, &calls, "a").await;
     town.config_map("config", "2").await;
     let expected = [
         "PATCH quarksjobs/status",
@@ -122,7 +133,7 @@ async fn a_run_by_a_change_costs_what_one_by_a_trigger_does() {
         "PATCH quarksjobs/status",
         "DELETE jobs",
     ];
-    assert_eq!(cost(&town, &calls, "a", 2).await, expected);
+    assert_eq!(cost(&town, &calls, ("a", 2), expected.len()).await, expected);
 }
 
 /// What only the first run of a controller costs is behind it.
@@ -130,7 +141,7 @@ async fn has_run(test: &str) -> (Town, Calls) {
     let mut town = Town::still(test).await;
     let calls = counted(&mut town).await;
     town.create("first", spec("once", &pod("true"))).await;
-    cost(&town, &calls, "first", 1).await;
+    is_over(&town, &calls, "first").await;
     (town, calls)
 }
 
@@ -139,7 +150,7 @@ async fn a_run_that_fails_costs_an_event_and_no_deletion() {
     let (town, calls) = has_run("qjob-budget-fails").await;
     town.create("a", spec("once", &pod("exit 1"))).await;
     let expected = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "POST events"];
-    assert_eq!(cost(&town, &calls, "a", 1).await, expected);
+    assert_eq!(cost(&town, &calls, ("a", 1), expected.len()).await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,7 +160,7 @@ async fn retention_costs_a_deletion_for_what_is_beyond_the_limit() {
     spec["successfulJobsHistoryLimit"] = json!(1);
     town.create("a", spec).await;
     let first = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status"];
-    assert_eq!(cost(&town, &calls, "a", 1).await, first);
+    assert_eq!(cost(&town, &calls, ("a", 1), first.len()).await, first);
     town.trigger("a", "now").await;
     let second = [
         "PATCH quarksjobs/status",
@@ -158,7 +169,7 @@ async fn retention_costs_a_deletion_for_what_is_beyond_the_limit() {
         "PATCH quarksjobs/status",
         "DELETE jobs",
     ];
-    assert_eq!(cost(&town, &calls, "a", 2).await, second);
+    assert_eq!(cost(&town, &calls, ("a", 2), second.len()).await, second);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +185,6 @@ async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
             "template": {"spec": pod("echo '{\"k\": \"v\"}'")},
         });
         town.create(name, spec).await;
-        let found = cost(&town, &calls, name, 1).await;
         let expected = [
             "PATCH extendedjobs",
             "POST jobs",
@@ -182,6 +192,7 @@ async fn a_run_of_an_extended_job_costs_the_same_and_no_log_is_read() {
             "PATCH extendedjobs/status",
             "DELETE jobs",
         ];
+        let found = cost(&town, &calls, (name, 1), expected.len()).await;
         assert!(name == "first" || found == expected, "{found:?}");
     }
 }

@@ -12,7 +12,7 @@ use super::harness::{Town, pod, spec};
 
 /// Waits until it is counted so.
 async fn counted(town: &Town, expected: Counts) {
-    for _ in 0..300 {
+    for _ in 0..1800 {
         if town.counts() == expected {
             return;
         }

@@ -55,7 +55,7 @@ async fn written(town: &Town) -> Vec<String> {
 async fn nothing_is_left(town: &Town) {
     town.no_jobs().await;
     town.nothing_runs().await;
-    for _ in 0..300 {
+    for _ in 0..900 {
         if written(town).await.is_empty() {
             break;
         }

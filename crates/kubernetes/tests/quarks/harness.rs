@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::support::{Cluster, packed_agent};
 
 /// The longest that anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Town {

@@ -7,7 +7,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::harness::{Town, pod, spec};
+use super::harness::{PATIENCE, Town, pod, spec};
 
 /// A client by which each Job is made with a further container in its pods, which runs this.
 fn injecting(town: &Town, script: &'static str) -> kube::Client {
@@ -111,7 +111,7 @@ async fn what_was_put_into_a_pod_and_fails_fails_no_run_that_did_its_work() {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(Duration::from_secs(60), over).await.expect("its Job ends");
+        timeout(PATIENCE, over).await.expect("its Job ends");
         town.start().await;
         let run = town.ended("late", 1).await;
         let found = (&run["reason"], &run["made"], &run["message"]);
@@ -133,7 +133,7 @@ async fn what_kubernetes_tries_again_though_the_work_is_done_does_not_go_on_afte
             sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(Duration::from_secs(60), again).await.expect("Kubernetes tries again");
+    timeout(PATIENCE, again).await.expect("Kubernetes tries again");
     town.start().await;
     let run = town.ended("a", 1).await;
     assert_eq!((&run["reason"], &run["made"]), (&json!("Completed"), &json!(["a"])), "{run}");

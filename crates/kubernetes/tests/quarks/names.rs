@@ -71,7 +71,7 @@ async fn pods_and_jobs_of_the_longest_names_have_each_its_run_under_a_name_of_it
 }
 
 /// Waits until it has noted the pods that are there.
-async fn knows_pods(town: &Town, name: &str) {
+pub(super) async fn knows_pods(town: &Town, name: &str) {
     let begun = Instant::now();
     loop {
         let annotations = town.jobs().get(name).await.unwrap().metadata.annotations;
@@ -85,7 +85,7 @@ async fn knows_pods(town: &Town, name: &str) {
 }
 
 /// Creates a pod as soon as its namespace has its service account with a token: until then it is refused.
-async fn made(town: &Town, pod: &Pod) -> Pod {
+pub(super) async fn made(town: &Town, pod: &Pod) -> Pod {
     let begun = Instant::now();
     loop {
         match town.cluster.api::<Pod>().create(&PostParams::default(), pod).await {

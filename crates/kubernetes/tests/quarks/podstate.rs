@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::harness::{Town, pod};
+use super::names::{knows_pods, made};
 
 /// Runs for pods of the label `app=web`, and prints for which.
 fn runs_when(when: &str) -> Value {
@@ -26,18 +27,7 @@ async fn begin(town: &Town, name: &str, app: &str) -> String {
         "metadata": {"name": name, "labels": {"app": app}}, "spec": pod("sleep 600"),
     });
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    let pods = town.cluster.api::<Pod>();
-    let made = timeout(Duration::from_secs(30), async {
-        loop {
-            // Not before the namespace has its service account, with its token.
-            match pods.create(&PostParams::default(), &pod).await {
-                Ok(made) => return made,
-                Err(error) => eprintln!("{name}: {error}"),
-            }
-            sleep(Duration::from_millis(200)).await;
-        }
-    });
-    made.await.expect("it can be made").metadata.uid.unwrap()
+    made(town, &pod).await.metadata.uid.unwrap()
 }
 
 /// Waits until a pod runs: before, it has stages to come to that are followed.
@@ -83,6 +73,7 @@ async fn each_pod_that_becomes_ready_has_a_run_and_those_that_were_have_none() {
     runs(&town, "before").await;
     settle().await;
     town.create("smoke", runs_when("ready")).await;
+    knows_pods(&town, "smoke").await;
     settle().await;
     assert_eq!(town.runs("smoke").await, 0, "it was ready before");
     let first = begin(&town, "first", "web").await;
@@ -107,9 +98,9 @@ async fn pods_that_came_and_went_while_no_controller_ran_have_their_runs() {
     runs(&town, "old").await;
     town.create("greets", runs_when("created")).await;
     town.create("mourns", runs_when("deleted")).await;
-    let knows = |object: &Value| object["spec"]["trigger"]["strategy"] == "podstate";
-    town.until("mourns", "there", knows).await;
-    settle().await;
+    for name in ["greets", "mourns"] {
+        knows_pods(&town, name).await;
+    }
     town.kill();
     let new = begin(&town, "new", "web").await;
     end(&town, "old").await;
@@ -144,9 +135,8 @@ async fn each_pod_that_comes_to_be_has_a_run_for_notready_and_those_of_jobs_have
     let mut town = town("pod-notready").await;
     town.start().await;
     town.create("a", runs_when("notready")).await;
-    settle().await;
+    knows_pods(&town, "a").await;
     // No node takes it: it is never more than not ready.
-    let pods = town.cluster.api::<Pod>();
     let pod = |name: &str, labels: Value| {
         let mut spec = pod("sleep 600");
         spec["nodeSelector"] = json!({"there": "is-none"});
@@ -154,14 +144,13 @@ async fn each_pod_that_comes_to_be_has_a_run_for_notready_and_those_of_jobs_have
         serde_json::from_value::<Pod>(pod).unwrap()
     };
     let of_a_job = pod("of-a-job", json!({"app": "web", "job-name": "somebody-s"}));
-    pods.create(&PostParams::default(), &of_a_job).await.unwrap();
-    let by_itself = pod("by-itself", json!({"app": "web"}));
-    let made = pods.create(&PostParams::default(), &by_itself).await.unwrap();
+    made(&town, &of_a_job).await;
+    let by_itself = made(&town, &pod("by-itself", json!({"app": "web"}))).await;
     let run = town.ended("a", 1).await;
     assert!(run["job"].as_str().unwrap().starts_with("a-by-itself-"), "{run}");
     settle().await;
     assert_eq!(town.runs("a").await, 1, "a Job's pod is no trigger");
-    assert_eq!(triggers(&town).await, [made.metadata.uid.unwrap()]);
+    assert_eq!(triggers(&town).await, [by_itself.metadata.uid.unwrap()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +158,7 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
     let mut town = town("pod-again").await;
     town.start().await;
     town.create("a", runs_when("ready")).await;
-    settle().await;
+    knows_pods(&town, "a").await;
     let script =
         "sleep 4; touch /tmp/ready; sleep 12; rm /tmp/ready; sleep 12; touch /tmp/ready; sleep 600";
     let mut spec = pod(script);
@@ -178,7 +167,7 @@ async fn one_pod_that_becomes_ready_again_has_a_run_each_time() {
     });
     let one = json!({"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec});
     let one: Pod = serde_json::from_value(one).unwrap();
-    town.cluster.api::<Pod>().create(&PostParams::default(), &one).await.unwrap();
+    made(&town, &one).await;
     runs(&town, "web").await;
     assert_eq!(town.get("a").await["status"]["lastRun"], Value::Null, "it runs, and is not ready");
     let first = town.ended("a", 1).await;
@@ -213,7 +202,7 @@ async fn one_that_becomes_ready_while_another_s_run_goes_on_has_its_own_though_i
     spec["concurrencyPolicy"] = json!("Queue");
     spec["template"]["spec"] = pod("sleep 20");
     town.create("smoke", spec).await;
-    settle().await;
+    knows_pods(&town, "smoke").await;
     let first = begin(&town, "first", "web").await;
     while town.batch_jobs().await.is_empty() {
         sleep(Duration::from_millis(200)).await;

@@ -330,7 +330,7 @@ async fn what_says_now_or_once_starts_at_once() {
         }
         let took = begun.elapsed();
         println!("{strategy}: {took:?}");
-        assert!(took < Duration::from_secs(5), "{strategy}: {took:?}");
+        assert!(took < Duration::from_secs(10), "{strategy}: {took:?}");
     }
 }
 

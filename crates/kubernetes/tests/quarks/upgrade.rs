@@ -4,10 +4,10 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::harness::{LOOK, PATIENCE, Town, pod, spec};
 
 /// As the original operator leaves one: with the strategy that it has come to, and a status.
 async fn left(town: &Town, name: &str, strategy: &str, status: Value) {
@@ -62,14 +62,21 @@ async fn a_job_that_the_original_has_begun_is_carried_on_and_not_run_again() {
     let run = town.ended("failed", 1).await;
     assert_eq!((&run["reason"], &run["job"]), (&json!("BackoffLimitExceeded"), &json!(failed)));
     town.ended("tidy", 1).await;
-    sleep(Duration::from_secs(2)).await;
-    let left: Vec<_> = town.batch_jobs().await.into_iter().map(|it| it.metadata.name).collect();
-    assert_eq!(left, [Some(failed)], "those that succeeded went, and none was begun");
     let goes_with_its_job = |pod: &Pod| {
         let labels = pod.metadata.labels.as_ref().unwrap();
         labels.get("delete").is_none() || pod.metadata.deletion_timestamp.is_some()
     };
-    assert!(town.pods().await.iter().all(goes_with_its_job));
+    let left = async || {
+        let jobs = town.batch_jobs().await.into_iter();
+        jobs.filter_map(|it| it.metadata.name).collect::<Vec<_>>()
+    };
+    let begun = Instant::now();
+    while left().await.len() > 1 || !town.pods().await.iter().all(goes_with_its_job) {
+        assert!(begun.elapsed() < PATIENCE, "those that succeeded stay: {:?}", left().await);
+        sleep(LOOK).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(left().await, [failed], "those that succeeded went, and none was begun");
     // From now on they are as any other.
     town.trigger("errand", "now").await;
     assert_eq!(town.ended("errand", 2).await["trigger"], "now");

@@ -1,9 +1,16 @@
 //! A client that writes down every call, watches and first lists left out.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::client::Body;
+use tokio::time::sleep;
+
+/// How long a call may take to come that is to come, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// In which one would come that is not to.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What was called: `POST secrets`, `PATCH serviceinstances/status`.
 #[derive(Clone, Default)]
@@ -32,6 +39,16 @@ impl Calls {
         let kind = words.next().unwrap_or_default();
         let part = words.nth(1).map(|part| format!("/{part}")).unwrap_or_default();
         self.0.lock().unwrap().push(format!("{} {kind}{part}", request.method()));
+    }
+
+    /// As [`Self::take`], once there were so many, and a moment later, in which there are to be no more.
+    pub(crate) async fn settled(&self, expected: usize) -> Vec<String> {
+        let begun = Instant::now();
+        while self.0.lock().unwrap().len() < expected && begun.elapsed() < PATIENCE {
+            sleep(Duration::from_millis(50)).await;
+        }
+        sleep(MOMENT).await;
+        self.take()
     }
 
     /// What was called since the last time.

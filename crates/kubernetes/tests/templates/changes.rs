@@ -5,7 +5,7 @@ use kubernetes::templates::Drift;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
-use super::harness::{Town, condition, password, template};
+use super::harness::{PATIENCE, Town, condition, password, template};
 
 fn map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
@@ -131,7 +131,7 @@ async fn who_may_not_changes_nothing_and_is_told_what_is_missing() {
     let event = loop {
         match told().await {
             Some(event) => break event,
-            None => assert!(begun.elapsed() < Duration::from_secs(30), "nobody is told"),
+            None => assert!(begun.elapsed() < PATIENCE, "nobody is told"),
         }
         sleep(Duration::from_millis(100)).await;
     };

@@ -29,7 +29,7 @@ use super::harness::Town;
 use super::rights::of_orders;
 
 /// The longest that anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What a platform is answered.

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use super::support::Cluster;
 
 /// The longest that anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// The name of the controllers here.
 const NAME: &str = "templates";

@@ -22,7 +22,7 @@ use super::withstands::{Wide, administrator};
 
 /// For how long a Lease is held without a word.
 const LEASE: Duration = Duration::from_secs(3);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// The name of the controllers here.
 const NAME: &str = "templates";
 

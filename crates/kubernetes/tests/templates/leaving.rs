@@ -12,7 +12,7 @@ use super::harness::{Town, condition, password, template};
 use super::rights::rule;
 use super::withstands::{Wide, administrator};
 
-const PATIENCE: Duration = Duration::from_secs(100);
+const PATIENCE: Duration = Duration::from_secs(200);
 
 /// Waits until there is an event of this reason; its message.
 async fn told(town: &Town, reason: &str) -> String {

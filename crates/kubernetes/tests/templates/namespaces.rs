@@ -13,7 +13,7 @@ use super::harness::{Town, template};
 use super::rights::rule;
 use super::withstands::Wide;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Makes a ConfigMap of this name.
 fn sample(name: &str) -> Value {

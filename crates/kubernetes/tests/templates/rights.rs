@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::harness::Town;
 
 /// How long the API server may take to hear of a right.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A rule of a role.
 pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {

@@ -24,7 +24,7 @@ use super::harness::{Town, condition};
 use super::webhook::User;
 
 /// The longest that anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) struct Shop {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use template::translate::Translation;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::harness::{Town, template};
+use super::harness::{PATIENCE, Town, template};
 
 fn openshift() -> Value {
     let labels = json!({"app": "web"});
@@ -103,7 +103,7 @@ async fn what_was_translated_stays_so_when_translation_is_turned_off() {
     }}}));
     ingresses.patch("web", &PatchParams::default(), &patch).await.unwrap();
     town.start().await;
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     let host = format!("web-{}.apps.example.com", town.cluster.namespace);
     loop {
         let ingress = town.object("networking.k8s.io/v1", "Ingresse", "web").await.unwrap();

@@ -21,7 +21,7 @@ use super::harness::{Town, template};
 use crate::hook;
 
 /// How long the API server may take to hear of a webhook.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The webhook while it answers.
 pub(crate) struct Hook {

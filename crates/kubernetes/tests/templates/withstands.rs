@@ -9,7 +9,7 @@ use kubernetes::templates::Drift;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Town, template};
+use super::harness::{PATIENCE, Town, template};
 
 /// What is of the whole cluster, removed when the test is over however it ends.
 pub(crate) struct Wide(Vec<Vec<String>>);
@@ -226,7 +226,7 @@ async fn a_namespace_that_goes_takes_half_made_instances_with_it() {
     town.start().await;
     let begin = Instant::now();
     while namespaces.get_opt(&name).await.unwrap().is_some() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the namespace stays");
+        assert!(begin.elapsed() < PATIENCE, "the namespace stays");
         sleep(Duration::from_millis(200)).await;
     }
     let shown = testkit::cluster::kubectl().args(["get", "clusterrole", &role]).output().unwrap();
