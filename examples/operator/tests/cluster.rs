@@ -119,13 +119,13 @@ fn from<T: DeserializeOwned>(value: Value) -> T {
 }
 
 async fn within<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
+    for _ in 0..1800 {
         if let Some(found) = look().await {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("no {what} within a minute");
+    panic!("no {what} within three minutes");
 }
 
 fn following() -> Order {

@@ -133,7 +133,7 @@ fn much_is_brought_home_within_the_time_of_a_pod() {
     signal(&running, Signal::TERM);
     let mut ended = pod.ended(&mut running);
     // Not optimised, it takes a second; a pod's usual time is thirty.
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
     ended.stdout = runtime.join().unwrap().unwrap();
     assert_eq!(ended.code, Some(0));
     assert!(ended.stdout.len() > 3 * MANY);
@@ -157,7 +157,7 @@ fn a_runtime_that_takes_nothing_is_not_waited_for_in_a_hurry() {
     signal(&agent, Signal::TERM);
     assert_eq!(wait(&mut agent).code(), Some(0));
     let took = asked.elapsed();
-    assert!(took < Duration::from_millis(1500), "{took:?}");
+    assert!(took < Duration::from_millis(1900), "{took:?}");
     assert!(took > Duration::from_millis(500), "{took:?}: it waits a little");
     assert!(fs::read_to_string(pod.path("message")).unwrap().contains(" logged "));
 }

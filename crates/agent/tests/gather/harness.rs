@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const RUN: &str = "job-abc-1";
 /// Far more than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Pod {
     directory: tempfile::TempDir,

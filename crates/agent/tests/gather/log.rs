@@ -95,7 +95,7 @@ fn a_pipe_that_the_command_has_made_not_to_wait_is_waited_for() {
 
 #[test]
 fn a_runtime_that_takes_nothing_is_waited_for_but_briefly_after_sigterm() {
-    for (asked, least, most) in [(Signal::USR1, 2000, 30_000), (Signal::TERM, 500, 1500)] {
+    for (asked, least, most) in [(Signal::USR1, 2000, 30_000), (Signal::TERM, 500, 1900)] {
         let pod = Pod::new();
         // Fits into a pipe, whose other end nobody reads.
         let script = r"trap 'exit 3' TERM USR1; head -c 9000 /dev/zero | tr '\0' x >a; echo >../ready

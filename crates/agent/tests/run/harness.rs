@@ -144,7 +144,7 @@ impl Pod {
 
     /// Waits for a file that the broker writes.
     pub(crate) fn wait_for(&self, name: &str) -> String {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(120);
         while Instant::now() < until {
             match fs::read_to_string(self.path(name)) {
                 Ok(text) if !text.is_empty() => return text,

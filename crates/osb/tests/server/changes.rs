@@ -15,13 +15,13 @@ use crate::support::{
 };
 
 async fn until(what: impl Fn() -> bool) {
-    for _ in 0..500 {
+    for _ in 0..6000 {
         if what() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it did not come to pass within 5 s");
+    panic!("it did not come to pass within a minute");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ struct Notes(Mutex<Vec<String>>);
 
 impl Observer for Notes {
     fn responded(&self, exchange: &Exchange<'_>) {
-        assert!(exchange.duration < Duration::from_secs(5));
+        assert!(exchange.duration < Duration::from_secs(60));
         self.0.lock().unwrap().push(format!(
             "{} {} {:?} {:?} {:?} {:?}",
             exchange.method,

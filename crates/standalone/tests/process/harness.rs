@@ -148,9 +148,9 @@ pub(crate) async fn until_lost(runner: &ProcessRunner, run: &Run) -> String {
     }
 }
 
-/// Waits for something that a script or the system does, for half a minute.
+/// Waits for something that a script or the system does, for two minutes.
 pub(crate) async fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1500 {
+    for _ in 0..6000 {
         if let Some(found) = look() {
             return found;
         }

@@ -210,7 +210,7 @@ fn no_expression_goes_on_and_on() {
         let spent = Err(Fault::Wrong("it takes too many steps".to_owned()));
         assert_eq!(outcome, spent, "{expression}");
         // Far more than it takes, for a machine that is busy.
-        assert!(begun.elapsed() < Duration::from_secs(5), "{expression}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{expression}: {:?}", begun.elapsed());
     }
     assert_eq!(holds("self.l.all(a, a >= 0 && a < 20000)", &object), Ok(true));
 }

@@ -244,11 +244,11 @@ pub async fn waiting_is_bounded_and_woken(harness: &dyn Harness) {
     let (runner, run) = started(harness, Behaviour::Sleeps, "waits-1").await;
     let unknown = RunName::parse("waits-unknown-1").unwrap();
     for name in [&run.name, &unknown] {
-        tokio::time::timeout(Duration::from_secs(15), runner.changed(name)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), runner.changed(name)).await.unwrap();
     }
     runner.cancel(&run.name).await.unwrap();
     let _ = until_finished(&*runner, &run.name).await;
-    tokio::time::timeout(Duration::from_secs(15), runner.changed(&run.name)).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), runner.changed(&run.name)).await.unwrap();
 }
 
 /// Runs do not disturb each other.
@@ -309,7 +309,7 @@ async fn nothing_goes_on(harness: &dyn Harness, run: &Run) {
 }
 
 async fn until_effect(harness: &dyn Harness, run: &Run) {
-    for _ in 0..600 {
+    for _ in 0..1800 {
         if harness.effects(&run.work.instance_id).await > 0 {
             return;
         }

@@ -155,13 +155,13 @@ pub fn run(behaviour: Behaviour, name: &str) -> Run {
     }
 }
 
-/// Waits for a state of a run, for a minute.
+/// Waits for a state of a run, for three minutes: a busy machine takes its time.
 pub async fn until(
     runner: &dyn Runner,
     name: &RunName,
     what: impl Fn(&RunState) -> bool,
 ) -> RunState {
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
+    let waited = tokio::time::timeout(Duration::from_secs(180), async {
         loop {
             let state = runner.observe(name).await.unwrap();
             if what(&state) {
@@ -176,7 +176,7 @@ pub async fn until(
     }
 }
 
-/// Waits for the end of a run, for a minute.
+/// Waits for the end of a run, as long.
 pub async fn until_finished(runner: &dyn Runner, name: &RunName) -> Result<Output, RunFailure> {
     match until(runner, name, |state| !matches!(state, RunState::Running { .. })).await {
         RunState::Finished(result) => result,

@@ -176,7 +176,7 @@ async fn damage_is_found_beside_the_start() {
         let store = home.open();
         assert!(!store.is_damaged());
         store.look_through().unwrap();
-        let until = std::time::Instant::now() + Duration::from_secs(if found { 20 } else { 1 });
+        let until = std::time::Instant::now() + Duration::from_secs(if found { 60 } else { 1 });
         while !store.is_damaged() && std::time::Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

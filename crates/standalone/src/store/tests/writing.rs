@@ -120,7 +120,7 @@ async fn reading_never_waits_for_the_writer() {
         after: None,
         limit: 50,
     };
-    tokio::time::timeout(Duration::from_secs(20), async {
+    tokio::time::timeout(Duration::from_secs(60), async {
         for _ in 0..100 {
             get(&store, "i-00001").await;
         }
