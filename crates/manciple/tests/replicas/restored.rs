@@ -148,8 +148,8 @@ fn after(town: &Town, server: &Served, told: &Told) {
 /// Whether one of those has ended that were to go on.
 fn any_ended(ledger: &Ledger) -> bool {
     let ended = ledger.values().filter(|entry| entry.end.is_some());
-    let asked = ended.filter_map(|entry| entry.order.as_ref()).map(|it| asked(it.action, &it.work));
-    asked.into_iter().any(|asked| LAST.contains(&asked.as_str()))
+    let mut orders = ended.filter_map(|entry| entry.order.as_ref());
+    orders.any(|it| LAST.contains(&asked(it.action, &it.work).as_str()))
 }
 
 #[test]
