@@ -1,8 +1,10 @@
 //! The server is killed by SIGKILL at its n-th call, before that takes effect and after it: whoever is started then ends
 //! each operation, and begins none again.
 //!
-//! `MANCIPLE_CALLS=1` has it die at each call of an instance's life; otherwise it is every sixth.
+//! `MANCIPLE_CALLS=1` has it die at each call of an instance's life; otherwise it is every sixth. With `MANCIPLE_OLDER` one
+//! of this build follows one of that, and the other way round.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::Plan;
 use tokio::runtime::Runtime;
 
+use super::support::builds::successions;
 use super::support::deaths::at_calls;
 use super::support::{http, order, within};
 use super::{Town, plane, runtime};
@@ -45,10 +48,17 @@ fn lives(address: &Mutex<String>) {
 }
 
 /// A life in which the first server is killed there, or never; how many calls it made, and whether it was killed.
-fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>) -> (u64, bool) {
+fn live(
+    (plane, runtime): (&ControlPlane, &Arc<Runtime>),
+    [first, second]: &[PathBuf; 2],
+    name: &str,
+    death: Option<(u64, bool)>,
+) -> (u64, bool) {
     let when = match death {
-        None => "never".to_owned(),
-        Some((call, effect)) => format!("{call}-{}", if effect { "after" } else { "before" }),
+        None => format!("{name}-never"),
+        Some((call, effect)) => {
+            format!("{name}-{call}-{}", if effect { "after" } else { "before" })
+        }
     };
     let town = Town::new(plane, runtime, &format!("killed-{when}"), Duration::from_millis(50));
     let (call, effect) = death.unzip();
@@ -56,7 +66,7 @@ fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>
     let counted = std::thread::scope(|scope| {
         let life = scope.spawn(|| lives(&address));
         let plan = Plan { death: call, effect, ..Plan::calm() };
-        let first = town.mortal(plan, 0);
+        let first = town.mortal_of(first, plan, 0);
         let mut counted = (call.unwrap_or_default(), true);
         if let Some((mut server, proxy)) = first {
             address.lock().unwrap().clone_from(&server.address);
@@ -74,7 +84,8 @@ fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>
             counted = (proxy.calls(), died);
         }
         town.free_lease();
-        let (second, _proxy) = town.mortal(Plan::calm(), 0).expect("a server");
+        let second = town.mortal_of(second, Plan::calm(), 0);
+        let (second, _proxy) = second.expect("a server");
         address.lock().unwrap().clone_from(&second.address);
         assert!(life.join().is_ok(), "{when}:\n{}", second.log());
         // The name of a Job stays taken for a minute, and until somebody looks, every half a minute: one life is to wait
@@ -98,6 +109,10 @@ fn live(plane: &ControlPlane, runtime: &Arc<Runtime>, death: Option<(u64, bool)>
 fn a_server_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_operation_and_begins_none_again()
  {
     let (plane, runtime) = (plane(), runtime());
-    let (calls, _) = live(&plane, &runtime, None);
-    at_calls(calls, |point| live(&plane, &runtime, Some(point)).1);
+    for (place, builds) in successions().iter().enumerate() {
+        println!("{builds:?}");
+        let live = |death| live((&plane, &runtime), builds, &place.to_string(), death);
+        let (calls, _) = live(None);
+        at_calls(calls, |point| live(Some(point)).1);
+    }
 }

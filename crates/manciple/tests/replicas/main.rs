@@ -2,32 +2,33 @@
 //! that is up to an hour wrong, upgraded while operations are in flight, and begun anew on a snapshot of etcd.
 //!
 //! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one; `MANCIPLE_IDLE=3600` lets what is settled rest for an hour.
+//! `MANCIPLE_OLDER=/path/to/manciple` has replicas of another build upgraded to this one, and gone back to.
 
 #[path = "../support/clock.rs"]
 mod clock;
 mod killed;
 mod restored;
+mod rolled;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::ops::Range;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
-use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams,
-};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kubernetes::resources::Kind;
 use osb::Action;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::platform::Platform;
-use support::{Served, Site, http, order, within};
+use support::{Served, Site, builds, http, order, within};
 use testkit::kubelet::{Act, Kubelet, Script};
 use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
@@ -39,6 +40,14 @@ const SCHEDULES: u64 = 8;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// So many, if nobody says otherwise.
+fn seeds(usual: u64) -> Range<u64> {
+    match number("MANCIPLE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(usual) + 1,
+    }
 }
 
 /// A namespace of a control plane, with a kubelet.
@@ -81,9 +90,13 @@ impl Town {
     }
 
     fn command(&self, kubeconfig: &str) -> Command {
+        self.command_of(&builds::this(), kubeconfig)
+    }
+
+    fn command_of(&self, build: &Path, kubeconfig: &str) -> Command {
         let config = self.site.write("manciple.yaml", &self.site.settings);
         let kubeconfig = self.site.write("kubeconfig", kubeconfig);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        let mut command = Command::new(build);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--config"])
             .arg(config)
@@ -97,8 +110,12 @@ impl Town {
     /// A server that is killed at its n-th call to the API server, and whose clock is so many seconds ahead;
     /// `None` if it died before it listened.
     fn mortal(&self, plan: Plan, ahead: i64) -> Option<(Served, Proxy)> {
+        self.mortal_of(&builds::this(), plan, ahead)
+    }
+
+    fn mortal_of(&self, build: &Path, plan: Plan, ahead: i64) -> Option<(Served, Proxy)> {
         let proxy = self.runtime.block_on(Proxy::start(self.client.clone(), plan)).unwrap();
-        let mut command = self.command(&proxy.kubeconfig());
+        let mut command = self.command_of(build, &proxy.kubeconfig());
         let shim = clock::shim(self.site.path());
         command.env("LD_PRELOAD", shim).env("CLOCK_AHEAD_S", ahead.to_string());
         let child = command.spawn().unwrap();
@@ -138,30 +155,6 @@ impl Town {
         let mut all = self.runtime.block_on(leases.list(&ListParams::default())).unwrap().items;
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
-    }
-
-    /// Who holds the Lease from now on, one after the other.
-    fn holders(&self) -> Arc<Mutex<Vec<Option<String>>>> {
-        let holder = |lease: &Lease| lease.spec.as_ref().and_then(|it| it.holder_identity.clone());
-        let before = self.lease();
-        let version = before.metadata.resource_version.clone().unwrap();
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let holders = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&holders);
-        self.runtime.spawn(async move {
-            let events = leases.watch(&WatchParams::default(), &version).await.unwrap();
-            futures_util::pin_mut!(events);
-            let mut last = holder(&before);
-            while let Some(Ok(event)) = events.next().await {
-                if let WatchEvent::Modified(lease) = event
-                    && holder(&lease) != last
-                {
-                    last = holder(&lease);
-                    heard.lock().unwrap().push(last.clone());
-                }
-            }
-        });
-        holders
     }
 
     /// What should not be there once everything was deleted, and names of Jobs are not taken any more.
@@ -211,10 +204,7 @@ fn plane() -> ControlPlane {
 
 #[test]
 fn every_schedule_of_kills_at_calls_to_the_api_server_ends_well() {
-    let seeds = match number("MANCIPLE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(SCHEDULES) + 1,
-    };
+    let seeds = seeds(SCHEDULES);
     let (plane, runtime) = (plane(), runtime());
     let mut deaths = 0;
     for seed in seeds.clone() {
@@ -265,10 +255,19 @@ fn schedule(town: &Town, seed: u64) -> u32 {
     order::ready(&server);
     let corrected = server.log().contains("it is corrected");
     assert!(corrected || ahead.abs() < 10, "seed {seed}: nobody noticed a clock {ahead} s ahead");
-    platform.settle(&server, seed);
+    ends_well(town, &server, &platform, seed);
+    is_clean(&server, seed, || town.left());
+    drop(server);
+    drop(proxy);
+    deaths
+}
+
+/// What was ordered of a server has ended as it should, by one run each, and lets itself be removed.
+fn ends_well(town: &Town, server: &Served, platform: &Platform, seed: u64) {
+    platform.settle(server, seed);
     let ledger = town.kubelet.ledger();
     let begun = |operation: &str| ledger.keys().any(|run| run.starts_with(operation));
-    platform.check(&server, begun, seed);
+    platform.check(server, begun, seed);
     for (run, entry) in &ledger {
         assert!(entry.begun.len() <= 1, "seed {seed}: {run} ran twice: {entry:?}");
     }
@@ -285,12 +284,12 @@ fn schedule(town: &Town, seed: u64) -> u32 {
         }
         assert!(within(120, || gone(&path)).is_some(), "seed {seed}: {path} stays");
     }
-    // Kubernetes takes away what was owned by a record that is gone; where it is behind, whoever leads does, a minute after.
-    let clean = within(120, || town.left().is_empty().then_some(()));
-    assert!(clean.is_some(), "seed {seed}: left behind: {:?}\n{}", town.left(), server.log());
-    drop(server);
-    drop(proxy);
-    deaths
+}
+
+/// Kubernetes takes away what was owned by a record that is gone; where it is behind, whoever leads does, a minute after.
+fn is_clean(server: &Served, seed: u64, left: impl Fn() -> Vec<String>) {
+    let clean = within(120, || left().is_empty().then_some(()));
+    assert!(clean.is_some(), "seed {seed}: left behind: {:?}\n{}", left(), server.log());
 }
 
 /// How many seconds a server's clock is wrong: up to an hour either way, for two of three.
@@ -347,48 +346,6 @@ fn what_is_settled_costs_no_call() {
     println!("{} calls for the Lease", leases.len());
     made.retain(of_a_settled);
     assert_eq!(made, [""; 0]);
-}
-
-#[test]
-fn a_rolling_upgrade_loses_nothing_and_fails_no_request() {
-    let (plane, runtime) = (plane(), runtime());
-    let town = Town::new(&plane, &runtime, "upgrade", Duration::from_secs(1));
-    let kubeconfig = std::fs::read_to_string(plane.kubeconfig()).unwrap();
-    let mut old = Served::start(&mut town.command(&kubeconfig)).unwrap();
-    order::ready(&old);
-    for n in 0..4 {
-        assert_eq!(order::provision(&old, &format!("i{n}"), &order::body("p")).status, 202);
-    }
-    let new = Served::start(&mut town.command(&kubeconfig)).unwrap();
-    order::ready(&new);
-    let holders = town.holders();
-    old.signal(Signal::TERM);
-    // As a load balancer: who does not answer at all is asked no more.
-    let mut live = vec![&old.address, &new.address];
-    for n in 4..30 {
-        let body = order::body("p");
-        let path = format!("{}?accepts_incomplete=true", order::path(&format!("i{n}")));
-        let answer = loop {
-            let address = live.first().expect("one answers");
-            match http::send(address, "PUT", &path, Some(&body)) {
-                Some(answer) => break answer,
-                None => drop(live.remove(0)),
-            }
-        };
-        assert_eq!(answer.status, 202, "{answer:?}");
-    }
-    for n in 0..30 {
-        let last = order::settled(&new, &format!("i{n}"));
-        assert_eq!(last["state"], "succeeded", "i{n}: {last}");
-    }
-    let holders = holders.lock().unwrap().clone();
-    assert_eq!(holders.first(), Some(&None), "who ends gives the Lease back: {holders:?}");
-    assert!(old.wait().is_some_and(|status| status.success()), "{}", old.log());
-    let ledger = town.kubelet.ledger();
-    let provisions: Vec<_> =
-        ledger.iter().filter(|(run, _)| run.starts_with("provision-")).collect();
-    assert_eq!(provisions.len(), 30);
-    assert!(provisions.iter().all(|(_, entry)| entry.begun.len() == 1), "{provisions:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod brokers;
+pub(crate) mod builds;
 pub(crate) mod deaths;
 pub(crate) mod heard;
 pub(crate) mod platform;

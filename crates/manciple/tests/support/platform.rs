@@ -92,15 +92,21 @@ impl Platform {
         }
     }
 
-    /// Waits until nothing is in progress.
+    /// Waits until nothing is in progress, nor anything that was acknowledged: lists may be behind that.
     pub(crate) fn settle(&self, server: &Served, seed: u64) {
         let until = Instant::now() + Duration::from_secs(180);
         let is_quiet = |kind: &str| {
             let answer = http::get(&server.address, &format!("/admin/v1/{kind}?state=busy"));
             answer.is_some_and(|it| it.body["items"].as_array().is_some_and(Vec::is_empty))
         };
+        let goes_on = |(path, operation): &(String, String)| {
+            let path = format!("{path}/last_operation?operation={operation}");
+            http::get(&server.address, &path)
+                .is_none_or(|answer| answer.body["state"] == "in progress")
+        };
         loop {
-            if ["instances", "bindings"].into_iter().all(is_quiet) {
+            let is_quiet = ["instances", "bindings"].into_iter().all(is_quiet);
+            if is_quiet && !self.accepted.iter().any(goes_on) {
                 return;
             }
             assert!(Instant::now() < until, "seed {seed}: stuck\n{}", server.log());
