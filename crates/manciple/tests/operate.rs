@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -219,6 +219,10 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         &["POD_NAMESPACE", "no pod"],
     );
     refused(site.command().env("STEWARD_MODE", "helm"), &["STEWARD_MODE"]);
+    let mut without_image = Command::new(env!("CARGO_BIN_EXE_manciple"));
+    without_image.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(site.data());
+    without_image.envs([("STEWARD_MODE", "jobs"), ("JOBS_IMAGE", "")]).stderr(Stdio::piped());
+    refused(&mut without_image, &["JOBS_IMAGE", "unset STEWARD_MODE"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     site.listen = taken.local_addr().unwrap().to_string();
     refuse(&site, &[&site.listen, "cannot be listened on", "in use"]);

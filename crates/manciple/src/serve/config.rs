@@ -40,6 +40,9 @@ pub(crate) struct Config {
     pub(crate) encryption: Encryption,
     pub(crate) http: Http,
     pub(crate) log: Log,
+    /// The seed's environment asks for jobs mode: the broker is an image.
+    #[serde(skip)]
+    jobs_mode: bool,
 }
 
 /// The executable, and what it is given.
@@ -368,6 +371,7 @@ impl Config {
                 mode == "jobs",
                 "STEWARD_MODE is {mode:?}: only `jobs` is served; unset it or set it to jobs"
             );
+            self.jobs_mode = true;
         }
         if let Some(image) = set("JOBS_IMAGE") {
             self.kubernetes.get_or_insert_default().image = Some(image);

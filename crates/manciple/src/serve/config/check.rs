@@ -54,6 +54,7 @@ impl Config {
             let why = "must be 1s at least, for the broker is run each time; or 0s: never";
             faults.push(format!("catalog.refresh: {why}"));
         }
+        faults.extend(self.no_image().map(str::to_owned));
         faults.extend(self.pod_limits());
         faults.extend(self.key_rotation());
         faults.extend(self.operations.dashboard_url.as_deref().and_then(dashboard_url));
@@ -64,6 +65,16 @@ impl Config {
             [fault] => bail!("the configuration is not right: {fault}"),
             faults => bail!("the configuration is not right:\n  {}", faults.join("\n  ")),
         }
+    }
+
+    /// Jobs mode is of an image. What this machine has at `/bin/broker` is not meant, unless somebody says which executable
+    /// is.
+    fn no_image(&self) -> Option<&'static str> {
+        let is_told = self.kubernetes.is_some() || self.broker.command.is_some();
+        (self.jobs_mode && !is_told).then_some(
+            "JOBS_IMAGE: is missing or empty, and STEWARD_MODE=jobs needs it; give the broker's image, or, for a broker of \
+             this machine, unset STEWARD_MODE or name its executable (broker.command or MANCIPLE_BROKER_COMMAND)",
+        )
     }
 
     /// What is large comes home in a pod's log, beside what else is in it.

@@ -153,6 +153,35 @@ fn an_image_makes_a_cluster_the_place() {
 }
 
 #[test]
+fn jobs_mode_without_an_image_is_refused_unless_it_is_said_what_is_served_instead() {
+    let check = |image: Option<&'static str>, change: fn(&mut Config)| {
+        let mut config = Config::default();
+        let given = |name: &str| match name {
+            "STEWARD_MODE" => Some("jobs".to_owned()),
+            "JOBS_IMAGE" => image.map(str::to_owned),
+            _ => None,
+        };
+        config.take_seed_environment(given).unwrap();
+        change(&mut config);
+        config.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(check(Some("registry.example/broker:1"), |_| {}), Ok(()));
+    for image in [None, Some("")] {
+        let said = check(image, |_| {}).unwrap_err();
+        for word in ["JOBS_IMAGE: ", "the broker's image", "unset STEWARD_MODE", "broker.command"] {
+            assert!(said.contains(word), "{image:?}: {word} is not in {said}");
+        }
+        let names_one = |config: &mut Config| config.broker.command = Some("/opt/broker".into());
+        assert_eq!(check(image, names_one), Ok(()), "{image:?}");
+        let has_resources = |config: &mut Config| {
+            config.kubernetes.get_or_insert_default().brokers = Some(Several::Apart)
+        };
+        assert_eq!(check(image, has_resources), Ok(()), "{image:?}");
+    }
+    assert!(Config::default().check().is_ok(), "nobody asks for jobs mode");
+}
+
+#[test]
 fn a_variable_has_brokers_served_from_their_resources() {
     let take = |how: &'static str| {
         let mut config = Config::default();
