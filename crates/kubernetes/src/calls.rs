@@ -53,6 +53,11 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
+    /// Whether it is known that the call had no effect: the API server has said no.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Overloaded(_))
+    }
+
     /// Of a call about a Secret: without what may show what that holds, for it becomes what is waited for, an Event, a log.
     pub(crate) fn of_a_secret(self) -> Self {
         match self {

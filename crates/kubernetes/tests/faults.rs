@@ -15,7 +15,7 @@ use engine::testing::runner_contract::{Behaviour, run};
 use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
 use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
@@ -72,9 +72,37 @@ async fn a_record_whose_writer_was_ended_half_way_is_removed_by_whoever_reads_it
     let secrets: Api<Secret> = cluster.api();
     secrets.delete(&name, &DeleteParams::default()).await.unwrap();
     let store = open(&cluster.client, &cluster).await;
-    assert!(store.read(&record.key).await.unwrap().is_none(), "nobody was told of it");
+    // A platform's request and whoever carries operations out, say. One of them removes it.
+    let reads = (0..8).map(|_| store.read(&record.key));
+    for read in futures_util::future::join_all(reads).await {
+        assert!(matches!(&read, Ok(None)), "nobody was told of it: {read:?}");
+    }
     assert!(resources(&cluster).get_opt(&name).await.unwrap().is_none(), "it stays");
     store.write(Arc::new(record), None).await.unwrap();
+    cluster.remove().await;
+}
+
+#[tokio::test]
+async fn a_record_whose_secret_is_not_let_in_is_the_servers_trouble_and_leaves_nothing_half_made() {
+    let cluster = Cluster::new("no-secrets").await;
+    let store = open(&cluster.client, &cluster).await;
+    let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {"secrets": "0"}}});
+    let none: ResourceQuota = serde_json::from_value(none).unwrap();
+    cluster.api::<ResourceQuota>().create(&PostParams::default(), &none).await.unwrap();
+    let probe: Secret =
+        serde_json::from_value(json!({"metadata": {"generateName": "probe-"}})).unwrap();
+    // The API server hears of the quota a moment later.
+    while cluster.api::<Secret>().create(&PostParams::default(), &probe).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let record = confidential("i");
+    let refused = store.write(Arc::new(record.clone()), None).await.unwrap_err();
+    assert!(
+        matches!(&refused, StoreError::Unavailable(why) if why.contains("exceeded quota")),
+        "{refused:?}"
+    );
+    let name = names::resource(BROKER, &record.key);
+    assert!(resources(&cluster).get_opt(&name).await.unwrap().is_none(), "half of it stays");
     cluster.remove().await;
 }
 

@@ -134,10 +134,12 @@ impl Place {
             }
             if late && entry.from == From::First {
                 tracing::warn!(record = %entry.key, "it was only half made, and is removed");
-                self.let_go(entry).await?;
-                return Ok(None);
-            }
-            if late {
+                match self.let_go(entry).await {
+                    // Somebody else removes it, or its writer was only slow: looked at again.
+                    Err(StoreError::Conflict) => {}
+                    gone => return gone.map(|()| None),
+                }
+            } else if late {
                 let why = format!("Secret {name} lacks what the resource says is in it");
                 return Err(unreadable(&entry.key, &why));
             }

@@ -117,7 +117,13 @@ impl Place {
         }
         let owner = owner(kind, &name, made.metadata.uid.as_deref().unwrap_or_default());
         let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, true).await;
-        kept.map_err(CallError::of_a_secret)?;
+        if let Err(error) = kept {
+            if error.is_refusal() {
+                let made = outgoing.entry(record, From::First, &made.metadata);
+                self.take_back(&made).await;
+            }
+            return Err(error.of_a_secret().into());
+        }
         coming.kept();
         if begun.elapsed() < SURE {
             return Ok(outgoing.entry(record, From::First, &made.metadata));
@@ -132,6 +138,14 @@ impl Place {
             Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
             Err(CallError::NotFound) => Err(StoreError::Conflict),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the resource of a record whose Secret was not let in: nobody can have read it whole. Where that fails, it is
+    /// half made, and whoever reads it removes it.
+    async fn take_back(&self, made: &Entry) {
+        if let Err(error) = self.let_go(made).await {
+            tracing::warn!(record = %made.key, %error, "it is half made, and stays for now");
         }
     }
 
