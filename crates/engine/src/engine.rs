@@ -1,7 +1,7 @@
 //! The engine: what is recorded, seen and done, behind one handle.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,11 +11,13 @@ use tokio::sync::Notify;
 
 use crate::decide::NOT_YET;
 use crate::driver::{self, Tasks};
-use crate::names;
+use crate::names::{self, RunName};
 use crate::permits::Permits;
 use crate::policy::Policy;
-use crate::ports::{Clock, Filter, Kind, Observer, Query, Runner, Store, StoreError, Stored};
-use crate::record::{Key, Phase, Record};
+use crate::ports::{
+    Clock, Filter, Kind, Observer, Query, Runner, Scanned, Store, StoreError, Stored,
+};
+use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::withdrawn::Former;
 
 /// How often tombstones and leftover runs are looked for.
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
     /// That has changed: for whoever keeps the catalog.
     pub(crate) turned: Notify,
     pub(crate) offer: RwLock<Option<Offering>>,
+    /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.
+    looked_through: AtomicU64,
 }
 
 /// The catalog in force, and what the broker can do.
@@ -165,6 +169,7 @@ impl Engine {
                 drives: AtomicBool::new(true),
                 turned: Notify::new(),
                 offer: RwLock::new(None),
+                looked_through: AtomicU64::new(0),
             }),
         }
     }
@@ -226,21 +231,18 @@ impl Engine {
     pub async fn sweep_once(&self) -> Result<usize, StoreError> {
         self.release_leftovers().await?;
         let now = self.shared.clock.now();
+        if self.shared.runner.hides_leftovers() {
+            self.release_hidden(now).await?;
+        }
         let age = u64::try_from(self.shared.policy.tombstones.as_millis()).unwrap_or(u64::MAX);
-        let before = crate::record::Timestamp(now.0.saturating_sub(age));
+        let before = Timestamp(now.0.saturating_sub(age));
         let mut removed = 0;
         for kind in [Kind::Bindings, Kind::Instances] {
-            let mut query = Query {
-                kind,
-                instance: None,
-                filter: Filter::DeletedBefore(before),
-                after: None,
-                limit: 256,
-            };
+            let mut after = None;
             loop {
-                let page = self.shared.store.scan(&query).await?;
+                let page = self.tombstones(kind, before, after).await?;
                 let Some(last) = page.last() else { break };
-                query.after = Some(Stored::key_of(last).clone());
+                after = Some(Stored::key_of(last).clone());
                 for stored in page.iter().flatten() {
                     match self.shared.store.remove(&stored.record.key, &stored.version).await {
                         Ok(()) => removed += 1,
@@ -251,6 +253,47 @@ impl Engine {
             }
         }
         Ok(removed)
+    }
+
+    /// A page of the tombstones that were last written before this.
+    async fn tombstones(
+        &self,
+        kind: Kind,
+        before: Timestamp,
+        after: Option<Key>,
+    ) -> Result<Vec<Scanned>, StoreError> {
+        let filter = Filter::DeletedBefore(before);
+        self.shared.store.scan(&Query { kind, instance: None, filter, after, limit: 256 }).await
+    }
+
+    /// The same crash where nothing shows the run but what it was given: it was halted, or refused, before there was more.
+    /// Looked through are tombstones that this process has not seen yet, or that are new.
+    async fn release_hidden(&self, now: Timestamp) -> Result<(), StoreError> {
+        let since = Timestamp(self.shared.looked_through.load(Ordering::Relaxed));
+        let mut all = true;
+        for kind in [Kind::Bindings, Kind::Instances] {
+            let mut after = None;
+            loop {
+                let page = self.tombstones(kind, now, after).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(Stored::key_of(last).clone());
+                let records = page.iter().flatten().map(|stored| &*stored.record);
+                let new = records.filter(|record| record.updated_at >= since);
+                let runs: Vec<RunName> = new.flat_map(unseen).collect();
+                for run in runs {
+                    if let Err(error) = self.shared.runner.release(&run).await {
+                        tracing::warn!(%run, %error, "what a run was given could not be removed");
+                        all = false;
+                    }
+                }
+            }
+        }
+        if all {
+            // What others wrote may be heard of late.
+            let heard = now.0.saturating_sub(u64::try_from(SWEEP.as_millis()).unwrap_or(u64::MAX));
+            self.shared.looked_through.store(heard, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// A crash between an outcome and the release of its run leaves the run's result behind.
@@ -284,6 +327,20 @@ impl Engine {
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
+}
+
+/// The runs of a tombstone that may have ended before anything showed that they were there.
+fn unseen(record: &Record) -> Vec<RunName> {
+    let is_unseen =
+        |failure: &OperationFailure| matches!(failure.reason, Reason::Halted | Reason::NotStarted);
+    let past = record.past.iter().filter(|past| past.failure.as_ref().is_some_and(is_unseen));
+    let mut runs: Vec<_> = past.map(|past| RunName::attempt(&past.id, past.attempts)).collect();
+    if let Phase::Failed(failure) = &record.operation.phase
+        && is_unseen(failure)
+    {
+        runs.push(RunName::attempt(&record.operation.id, record.operation.attempt));
+    }
+    runs
 }
 
 /// Whether the operation in progress still has a use for a run.

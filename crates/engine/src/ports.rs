@@ -311,6 +311,12 @@ pub trait Runner: Send + Sync + 'static {
     /// Every run that was started and not released, with the record that it is for.
     async fn unreleased(&self) -> Result<Vec<(RunName, Key)>, RunnerError>;
 
+    /// Whether a run that [`Self::unreleased`] does not name may have left something all the same, which its release
+    /// removes.
+    fn hides_leftovers(&self) -> bool {
+        false
+    }
+
     /// The redacted log of a run, released or not.
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError>;
 

@@ -2,17 +2,25 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::ports::{RunFailure, Store};
+use async_trait::async_trait;
+use engine::names::RunName;
+use engine::ports::{
+    Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError, Store,
+};
 use engine::record::{Key, Lifecycle, Reason};
 use engine::testing::scripted_runner::{Act, fitting_output};
+use engine::testing::{MemoryStore, TestClock};
+use engine::{Engine, Policy, Ports};
 use osb::{
     Action, Backend, Call, ErrorKind, Failure, FailureKind, OperationState, ProvisionRequest, Work,
 };
 use serde_json::json;
-use support::{Platform, World, asynchronous, bind, binding_id, id, operation, provision};
+use support::{Platform, World, asynchronous, bind, binding_id, id, offer, operation, provision};
 
 /// A run that fails, and leaves how far it came.
 fn fails(kind: FailureKind, left: &str) -> Act {
@@ -123,4 +131,101 @@ async fn a_record_as_it_once_was_gives_no_name_again() {
         world.store.write(Arc::clone(&saved), Some(&now.version)).await.unwrap();
     }
     assert_ne!(removals[0], removals[1]);
+}
+
+/// A runner that is ended between what a run is given and the run: nothing shows that there was one.
+#[derive(Default)]
+struct Hiding {
+    given: Mutex<BTreeSet<RunName>>,
+    released: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+#[async_trait]
+impl Runner for Hiding {
+    async fn start(&self, run: &Run) -> Result<(), StartError> {
+        self.given.lock().unwrap().insert(run.name.clone());
+        Err(StartError::Transient("a quota is used up".to_owned()))
+    }
+
+    async fn observe(&self, _: &RunName) -> Result<RunState, RunnerError> {
+        Ok(RunState::Absent)
+    }
+
+    async fn changed(&self, _: &RunName) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    async fn cancel(&self, _: &RunName) -> Result<(), RunnerError> {
+        Ok(())
+    }
+
+    async fn release(&self, name: &RunName) -> Result<(), RunnerError> {
+        if self.is_over.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.released.fetch_add(1, Ordering::Relaxed);
+        self.given.lock().unwrap().remove(name);
+        Ok(())
+    }
+
+    async fn unreleased(&self) -> Result<Vec<(RunName, Key)>, RunnerError> {
+        Ok(Vec::new())
+    }
+
+    fn hides_leftovers(&self) -> bool {
+        true
+    }
+
+    async fn log(&self, _: &RunName) -> Result<Option<String>, RunnerError> {
+        Ok(None)
+    }
+
+    async fn offer(&self) -> Result<Offer, RunFailure> {
+        Ok(offer())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_was_given_that_nothing_shows_goes_with_the_first_sweep_of_the_next_process() {
+    for (how, halts) in [("halted", true), ("never begun", false)] {
+        let (store, runner) = (Arc::new(MemoryStore::default()), Arc::new(Hiding::default()));
+        let clock: Arc<dyn Clock> = Arc::new(TestClock::default());
+        let begin = async || {
+            let ports = Ports {
+                store: Arc::clone(&store) as _,
+                runner: Arc::clone(&runner) as _,
+                clock: Arc::clone(&clock),
+                observer: Arc::new(()),
+            };
+            let engine = Engine::new(Policy::default(), ports);
+            engine.set_offer(offer()).await.unwrap();
+            engine
+        };
+        let platform = Platform(begin().await);
+        let given = || runner.given.lock().unwrap().len();
+        runner.is_over.store(true, Ordering::Relaxed);
+        let ordered = operation(platform.provision(json!({})).await.unwrap());
+        while given() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (last, expected) = match halts {
+            true => (operation(platform.deprovision().await.unwrap()), OperationState::Succeeded),
+            false => (ordered, OperationState::Failed),
+        };
+        assert_eq!(platform.wait(&last).await.state, expected, "{how}");
+        assert_eq!(given(), 1, "{how}: the process was ended before");
+
+        runner.is_over.store(false, Ordering::Relaxed);
+        let next = begin().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        next.sweep_once().await.unwrap();
+        assert_eq!(given(), 0, "{how}: it stays for ever");
+        // One that is new is looked at twice, and then no more.
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(10 * 60)).await;
+            next.sweep_once().await.unwrap();
+        }
+        assert!(runner.released.load(Ordering::Relaxed) <= 2, "{how}: asked each time");
+    }
 }

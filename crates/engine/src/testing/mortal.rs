@@ -136,6 +136,10 @@ impl Runner for Mortal<dyn Runner> {
         call!(self, unreleased())
     }
 
+    fn hides_leftovers(&self) -> bool {
+        self.inner.hides_leftovers()
+    }
+
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError> {
         call!(self, log(name))
     }

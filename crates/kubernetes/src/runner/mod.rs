@@ -299,6 +299,12 @@ impl Runner for JobRunner {
         Ok(held.filter_map(|job| Some((job.run, job.record?))).collect())
     }
 
+    /// What was given to a run whose Job was never made: the record's resource owns it at home, and nobody elsewhere. Secrets
+    /// are not listed.
+    fn hides_leftovers(&self) -> bool {
+        self.shared.namespaces.len() > 1
+    }
+
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError> {
         self.shared.log(name).await.map_err(|error| RunnerError(error.to_string()))
     }
