@@ -52,7 +52,6 @@ impl Shared {
             Ok(Message::Logged(logged)) => {
                 let log = match self.whole_log(seen).await {
                     Ok(log) => log,
-                    Err(error @ CallError::Overloaded(_)) => return Err(unavailable(&error)),
                     Err(error) => {
                         tracing::warn!(run = %name, %error, "the report of a run cannot be read");
                         return self.without_log(name, end, &error).await.map(Err);
@@ -202,6 +201,7 @@ pub(super) fn unread(error: &CallError, after: i64) -> Untold {
     let what = match error {
         CallError::Forbidden(_) => "the right to read it is missing (pods/log: get)",
         CallError::NoAnswer(_) => "it does not come; its node may be out of reach",
+        CallError::Overloaded(_) => "the API server has too much to do to read it",
         _ => "the API server cannot read it from the node",
     };
     match after > UNREAD {

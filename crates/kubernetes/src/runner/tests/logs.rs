@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use engine::names::RunName;
-use engine::ports::{Clock, RunState};
+use engine::ports::{Clock, RunState, Runner as _};
 use engine::record::Timestamp;
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use serde_json::json;
 
 use super::super::seen::{End, Kept};
 use super::super::settings::JobSettings;
 use super::super::watch::Seen;
-use super::super::{Agents, Followed, Keys, Mounts, Shared, Source};
+use super::super::{Agents, Followed, JobRunner, Keys, Mounts, Shared, Source};
 use super::status::running;
 use super::{MADE, job, pod};
 use crate::server_time::ServerTime;
@@ -32,20 +33,25 @@ impl Clock for Set {
     async fn sleep(&self, _: Duration) {}
 }
 
-/// Gives out no log, and answers all else as long as it is there: it has no Job any more.
-fn server(is_there: &Arc<AtomicBool>) -> Client {
+/// Gives out no log, with this status or none, and answers all else as long as it is there: it has no Job any more.
+fn server(is_there: &Arc<AtomicBool>, of_log: Option<u16>) -> Client {
     let is_there = Arc::clone(is_there);
     let service = tower::service_fn(move |request: Request<Body>| {
         let is_there = Arc::clone(&is_there);
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await?;
-            if parts.uri.path().ends_with("/log") || !is_there.load(Ordering::Relaxed) {
+            let is_log = parts.uri.path().ends_with("/log");
+            if (is_log && of_log.is_none()) || !is_there.load(Ordering::Relaxed) {
                 return Err(tower::BoxError::from("the connection was closed"));
             }
-            let (status, body) = match parts.method {
-                Method::POST => (201, body.to_vec()),
-                _ => (404, br#"{"message": "it is gone", "code": 404}"#.to_vec()),
+            let said = |status: u16, message: &str| {
+                (status, json!({"message": message, "code": status}).to_string().into_bytes())
+            };
+            let (status, body) = match (parts.method, of_log.filter(|_| is_log)) {
+                (_, Some(status)) => said(status, "come again"),
+                (Method::POST, None) => (201, body.to_vec()),
+                _ => said(404, "it is gone"),
             };
             Ok(Response::builder().status(status).body(Body::from(body))?)
         }
@@ -94,19 +100,24 @@ fn ended_at(second: i64) -> End {
 #[tokio::test]
 async fn a_log_that_does_not_come_is_given_up_after_a_while_unless_the_api_server_is_away() {
     let name = RunName::parse("run-1").unwrap();
-    let job = job(&serde_json::json!({}));
+    let job = job(&json!({}));
     let seen = Seen { job: Some(job), pods: vec![pod("a", &running())], warning: None };
     let yet = "it has ended, and its report is in its pod's log: it does not come";
-    for (after, answers, expected) in [
-        (0, true, Ok(("goes on", yet))),
-        (300, true, Ok(("goes on", yet))),
-        (0, false, Ok(("goes on", yet))),
-        (301, true, Ok(("lost", "its report in its pod's log was not to be had: no answer"))),
-        (301, false, Err("no answer from the API server")),
+    let busy =
+        "it has ended, and its report is in its pod's log: the API server has too much to do";
+    for (of_log, after, answers, expected) in [
+        (None, 0, true, Ok(("goes on", yet))),
+        (None, 300, true, Ok(("goes on", yet))),
+        (None, 0, false, Ok(("goes on", yet))),
+        (None, 301, true, Ok(("lost", "its report in its pod's log was not to be had: no answer"))),
+        (None, 301, false, Err("no answer from the API server")),
+        (Some(429), 0, true, Ok(("goes on", busy))),
+        (Some(429), 300, true, Ok(("goes on", busy))),
+        (Some(429), 301, true, Ok(("lost", "the API server has too much to do: come again"))),
     ] {
         let is_there = Arc::new(AtomicBool::new(true));
         let clock = Arc::new(Set(AtomicI64::new(MADE)));
-        let shared = runs(&server(&is_there), &clock).await;
+        let shared = runs(&server(&is_there, of_log), &clock).await;
         clock.0.store(MADE + after, Ordering::Relaxed);
         is_there.store(answers, Ordering::Relaxed);
         let state = shared.reported(&name, &seen, &ended_at(MADE)).await;
@@ -123,6 +134,17 @@ async fn a_log_that_does_not_come_is_given_up_after_a_while_unless_the_api_serve
             (Err(said), Err(words)) => said.contains(words),
             _ => false,
         };
-        assert!(is_as_expected, "after {after} s, it answers: {answers}: {said:?}");
+        assert!(is_as_expected, "{of_log:?}, after {after} s, it answers: {answers}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_given_where_nothing_owns_it_is_looked_for() {
+    let client = server(&Arc::new(AtomicBool::new(true)), None);
+    for (further, expected) in [(None, false), (Some("jobs"), true)] {
+        let mut shared = runs(&client, &Arc::new(Set(AtomicI64::new(MADE)))).await;
+        shared.namespaces.extend(further.map(str::to_owned));
+        let runner = JobRunner { shared: Arc::new(shared), _tasks: Arc::default() };
+        assert_eq!(runner.hides_leftovers(), expected, "{further:?}");
     }
 }

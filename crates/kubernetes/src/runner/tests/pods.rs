@@ -324,14 +324,17 @@ fn a_report_in_a_log_that_nobody_can_read_is_waited_for_and_not_for_ever() {
     let (refused, forbidden) =
         (CallError::Refused("tls".into()), CallError::Forbidden("no".into()));
     let silent = CallError::NoAnswer("waited for 20 s".into());
+    let overloaded = CallError::Overloaded("try again".into());
     for (error, after, expected) in [
         (&refused, 0, "yet: the API server cannot read it from the node"),
         (&refused, 300, "yet: the API server cannot read it from the node"),
         (&forbidden, 300, "yet: the right to read it is missing (pods/log: get)"),
         (&silent, 300, "yet: it does not come; its node may be out of reach"),
+        (&overloaded, 300, "yet: the API server has too much to do to read it"),
         (&refused, 301, "never: the API server refused: tls"),
         (&silent, 301, "never: no answer from the API server: waited for 20 s"),
         (&forbidden, 301, "never: the API server forbids it: no"),
+        (&overloaded, 301, "never: the API server has too much to do: try again"),
     ] {
         let said = match unread(error, after) {
             Untold::Yet(said) => {
