@@ -127,7 +127,7 @@ impl Reader {
         let value = members.get(member)?;
         let read = value.as_str().and_then(period);
         if read.is_none() {
-            let message = "is not a period; write 30s, 15m, 1h30m or 7d";
+            let message = "is not a period; write 30s, 15m, 1h30m or 7d, 3650d at most";
             self.fault(&format!("{path}.{member}"), message);
         }
         read

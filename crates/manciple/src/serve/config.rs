@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
@@ -284,21 +284,36 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A period of time: `30s`, `15m`, `1h 30m`, `7d` or `PT15M`.
+/// A period of time: `30s`, `15m`, `1h 30m`, `7d` or `PT15M`; at most ten years, as in a `Broker`: what is added to a
+/// time, or to others, leaves something that the clock, and Kubernetes, can still count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Period(pub(crate) Duration);
+
+impl Period {
+    const MOST_DAYS: u64 = 3650;
+    const MOST: Duration = Duration::from_secs(Self::MOST_DAYS * 86_400);
+
+    fn new(duration: Duration) -> Result<Self, String> {
+        match duration <= Self::MOST {
+            true => Ok(Self(duration)),
+            false => Err(format!("must be {}d at most; give less", Self::MOST_DAYS)),
+        }
+    }
+}
 
 impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a period; write 30s, 15m, 2h or 7d");
+        let most = Self::MOST_DAYS;
+        let wrong =
+            || format!("{text:?} is not a period; write 30s, 15m, 2h or 7d, {most}d at most");
         let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
         if let Some(days) = days {
-            return Ok(Self(Duration::from_secs(days.saturating_mul(86_400))));
+            return Self::new(Duration::from_secs(days.saturating_mul(86_400)));
         }
         let period: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-        Duration::try_from(period).map(Self).map_err(|_| wrong())
+        Self::new(Duration::try_from(period).map_err(|_| wrong())?)
     }
 }
 
@@ -415,7 +430,8 @@ impl Config {
             let millis: u64 = millis
                 .parse()
                 .with_context(|| format!("JOBS_TIMEOUT is {millis:?}: give milliseconds"))?;
-            self.operations.timeout = Some(Period(Duration::from_millis(millis)));
+            let timeout = Period::new(Duration::from_millis(millis));
+            self.operations.timeout = Some(timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?);
         }
         Ok(())
     }

@@ -61,6 +61,28 @@ fn periods_are_written_as_people_write_them() {
 }
 
 #[test]
+fn a_period_beyond_ten_years_is_refused_with_the_limit() {
+    let read = |text: &str| text.parse::<Period>().map(|period| period.0.as_secs());
+    for most in ["3650d", "87600h", "315360000s"] {
+        assert_eq!(read(most), Ok(315_360_000), "{most}");
+    }
+    for beyond in [
+        "3651d",
+        "87600h 1ms",
+        "999999999999h",
+        "1000000000000000000s",
+        "9223372036854775807s",
+        "9223372036854775807h",
+        "99999999999999999999s",
+        "18446744073709551615d",
+        "99999999999999999999d",
+    ] {
+        let said = read(beyond).unwrap_err();
+        assert!(said.contains("3650d at most"), "{beyond}: {said}");
+    }
+}
+
+#[test]
 fn an_unknown_member_is_refused_by_name() {
     let error = parse("broker:\n  comand: /bin/broker\n").unwrap_err();
     assert!(error.contains("comand"), "{error}");
@@ -88,6 +110,14 @@ fn a_fault_has_its_place_its_member_and_a_remedy_and_no_value() {
         ("operations: {max_runs: -1}", "line 1, column 24: max_runs: must be a whole number"),
         ("http: {body_limit: 1MB}", "line 1, column 20: body_limit: must be a whole number"),
         ("operations: {timeout: 15}", "line 1, column 23: timeout: \"15\" is not a period; write"),
+        (
+            "operations: {timeout: 999999999999h}",
+            "line 1, column 23: timeout: must be 3650d at most; give less",
+        ),
+        (
+            "kubernetes:\n  keep_failed: 1000000000000000000s\n",
+            "line 2, column 16: keep_failed: must be 3650d at most; give less",
+        ),
         ("listen: a\nlisten: planted\n", "line 2, column 1: listen is there more than once"),
         ("{}\n---\n{}\n", "line 3, column 1: there is a second document"),
         ("broker:\n\tcommand: planted\n", "line 2, column 2: tabs"),
@@ -126,6 +156,7 @@ fn seed_variables_are_understood() {
         ([("STEWARD_MODE", "helm")], "only `jobs`"),
         ([("JOBS_SECRET", "my-secret")], "directory"),
         ([("JOBS_TIMEOUT", "15m")], "milliseconds"),
+        ([("JOBS_TIMEOUT", "18446744073709551615")], "JOBS_TIMEOUT: must be 3650d at most"),
     ] {
         let error = with(&pairs).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");

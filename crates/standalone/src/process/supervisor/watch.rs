@@ -87,7 +87,7 @@ impl Broker {
                 && !group::has_ended(self.pid)?
             {
                 group::ask_to_end(self.pid);
-                ended_by_us = Some((exit, Instant::now() + order.grace));
+                ended_by_us = Some((exit, Instant::now() + order.grace.min(NEVER)));
             }
         };
         output.drain().await;
