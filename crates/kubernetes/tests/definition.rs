@@ -51,6 +51,7 @@ impl Town {
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            agent_resources: None,
         };
         let calls = Calls::default();
         let controller = Controller::open(calls.of(&client, "n"), settings).await.unwrap();

@@ -180,7 +180,8 @@ async fn a_broker_that_is_not_executable_is_named() {
 async fn an_agent_that_is_not_in_its_image_is_named() {
     let mut jobs = jobs().await;
     let image = testkit::cluster::AGENT_IMAGE.to_owned();
-    jobs.settings.delivery = Delivery::InitContainer { image, path: "/nowhere".to_owned() };
+    jobs.settings.delivery =
+        Delivery::InitContainer { image, path: "/nowhere".to_owned(), resources: None };
     let (runner, run) = started(&jobs, "succeeds").await;
     let words = "the agent could not be installed";
     until_failed(&*runner, &run.name, Reason::NotStarted, words).await;

@@ -80,6 +80,13 @@ pub fn pod_faults(pod: &PodPolicy, path: &str) -> Vec<Fault> {
     reader.faults
 }
 
+/// What is wrong with requests and limits of a container that are given elsewhere, by the path below `path`.
+pub fn resources_fault(resources: &Value, path: &str) -> Option<Fault> {
+    let mut reader = Reader { faults: Vec::new() };
+    reader.checked(path, resources, fragment::<ResourceRequirements>);
+    reader.faults.pop()
+}
+
 struct Reader {
     faults: Vec<Fault>,
 }

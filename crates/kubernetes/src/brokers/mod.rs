@@ -25,7 +25,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use self::check::pod_faults;
+pub use self::check::{pod_faults, resources_fault};
 pub use self::definition::{definition, resource};
 pub use self::keep::{Keeper, Share};
 pub use self::registry::{Registry, RegistryError, Resources};

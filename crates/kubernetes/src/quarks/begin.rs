@@ -43,6 +43,7 @@ impl Controller {
                 key: self.keys.newest(),
                 native_sidecars: self.native_sidecars,
                 wraps: self.settings.wraps,
+                resources: self.settings.agent_resources.as_ref(),
             };
             let table = self.table();
             let newest = |base: &str| Some(table.objects.newest(&key.namespace, base)?.0);

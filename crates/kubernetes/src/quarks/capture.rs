@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 
 use super::naming::sanitize;
 use super::output::{LEFT, OutputMap, PRINTED};
-use crate::runner::delivery::{Delivery, Parts, TARGET_VARIABLE, installed, restricted};
+use crate::runner::delivery::{
+    Delivery, Parts, TARGET_VARIABLE, installed, resources_of_agent, restricted,
+};
 
 /// Our sidecar, by the name that the original's had.
 pub(super) const SIDECAR: &str = "output-persist";
@@ -48,6 +50,8 @@ pub(super) struct Means<'m> {
     pub(super) native_sidecars: bool,
     /// Whether containers may be wrapped.
     pub(super) wraps: bool,
+    /// Requests and limits of our sidecar, instead of ours.
+    pub(super) resources: Option<&'m Value>,
 }
 
 /// What is gathered, and for which run.
@@ -179,9 +183,7 @@ impl Capture<'_> {
             "name": SIDECAR,
             "image": like["image"],
             "env": self.env(parts, outputs),
-            "resources": {
-                "requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"},
-            },
+            "resources": resources_of_agent(self.means.resources, "64Mi"),
         });
         for member in ["imagePullPolicy", "securityContext"] {
             if !like[member].is_null() {

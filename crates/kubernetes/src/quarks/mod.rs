@@ -68,6 +68,7 @@ use engine::SystemClock;
 use engine::ports::Clock;
 use kube::Client;
 use kube::api::Api;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use self::counts::Counters;
@@ -101,6 +102,8 @@ pub struct Settings {
     pub monitored: Monitored,
     /// How the agent comes into pods.
     pub delivery: Delivery,
+    /// Requests and limits of the sidecar that reads output, as in a container, instead of ours.
+    pub agent_resources: Option<Value>,
     /// For how long a configuration has to be unchanged before its change counts.
     pub settle: Duration,
     /// How many QuarksJobs are worked on at a time.

@@ -48,6 +48,8 @@ pub enum Delivery {
         image: String,
         /// Where it is in that image.
         path: String,
+        /// Its requests and limits, as in a container, instead of ours.
+        resources: Option<Value>,
     },
 }
 
@@ -142,7 +144,11 @@ impl Parts {
 /// An init container of this image, with the agent where our images have it.
 impl From<&str> for Delivery {
     fn from(image: &str) -> Self {
-        Self::InitContainer { image: image.to_owned(), path: Self::PATH.to_owned() }
+        Self::InitContainer {
+            image: image.to_owned(),
+            path: Self::PATH.to_owned(),
+            resources: None,
+        }
     }
 }
 
@@ -204,16 +210,14 @@ impl Delivery {
                 parts.mounts.push(mount);
                 parts.mounts.extend(given);
             }
-            Self::InitContainer { image, path } => {
+            Self::InitContainer { image, path, resources } => {
                 let mut container = json!({
                     "name": AGENT_CONTAINER,
                     "image": image,
                     "command": [path, "install", DIRECTORY],
                     "securityContext": context,
                     "volumeMounts": [ours],
-                    "resources": {
-                        "requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "32Mi"},
-                    },
+                    "resources": resources_of_agent(resources.as_ref(), "32Mi"),
                 });
                 if let Some(given) = given {
                     container["env"] = json!([{"name": GIVEN_VARIABLE, "value": GIVEN}]);
@@ -224,6 +228,13 @@ impl Delivery {
         }
         parts
     }
+}
+
+/// What a container of the agent's own asks for, and what its memory is limited to, unless an operator says it all.
+pub(crate) fn resources_of_agent(given: Option<&Value>, memory: &str) -> Value {
+    let ours =
+        || json!({"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": memory}});
+    given.cloned().unwrap_or_else(ours)
 }
 
 /// Where the agent is that was copied, or has unpacked itself.
@@ -285,6 +296,19 @@ mod tests {
             let volume = parts.volumes.iter().find(|volume| volume["name"] == VOLUME).unwrap();
             let medium = &volume["emptyDir"]["medium"];
             assert_eq!(medium == "Memory", in_memory, "{delivery:?}, {given:?}, {exchanges}");
+        }
+    }
+
+    #[test]
+    fn what_brings_the_agent_asks_for_what_an_operator_says() {
+        let given = json!({"limits": {"cpu": "50m", "memory": "64Mi"}});
+        let ours =
+            json!({"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}});
+        for (resources, expected) in [(None, &ours), (Some(given.clone()), &given)] {
+            let (image, path) = ("image".to_owned(), Delivery::PATH.to_owned());
+            let delivery = Delivery::InitContainer { image, path, resources };
+            let parts = delivery.parts(None, false, &restricted());
+            assert_eq!(parts.init_containers[0]["resources"], *expected);
         }
     }
 

@@ -133,6 +133,7 @@ pub(crate) fn controller_whose_clock_is(
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            agent_resources: None,
         };
         let controller = loop {
             let clock = Arc::new(Skewed(skew));

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kubernetes::brokers::resources_fault;
 use kubernetes::quarks::{Monitored, WORKERS};
+use serde_json::Value;
 use template::translate::Translation;
 
 use super::webhook::WebhookArgs;
@@ -90,6 +92,12 @@ pub(crate) struct ControllerArgs {
     /// For an init container: the image that has the agent [default: that of the pod that this runs in]
     #[arg(long, env = "MANCIPLE_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
+    /// Requests and limits of the containers that the agent has for itself in pods of QuarksJobs, as in a container: JSON
+    #[arg(
+        long, env = "MANCIPLE_AGENT_RESOURCES", value_name = "JSON",
+        value_parser = agent_resources
+    )]
+    pub(crate) agent_resources: Option<Value>,
     /// Install the definitions of what it looks after before anything else
     #[arg(
         long, env = "APPLY_CRD", value_name = "BOOL",
@@ -222,6 +230,7 @@ impl ControllerArgs {
             agent_delivery: self.agent_delivery,
             agent_file: self.agent_file.clone(),
             agent_image: self.agent_image.clone(),
+            agent_resources: self.agent_resources.clone(),
             spelling: Spelling {
                 namespace: "--namespace",
                 agent_file: "--agent-file",
@@ -249,6 +258,15 @@ impl ControllerArgs {
     }
 }
 
+/// Requests and limits of a container.
+fn agent_resources(text: &str) -> Result<Value, String> {
+    let given: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match resources_fault(&given, "resources") {
+        None => Ok(given),
+        Some(fault) => Err(fault.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -273,6 +291,35 @@ mod tests {
             {
                 assert!(said.contains(word), "{words}: {word} is not in {said}");
             }
+        }
+    }
+
+    #[test]
+    fn a_period_that_no_clock_counts_is_refused_by_its_flag_with_the_limit() {
+        for flag in ["--settle", "--key-rotation", "--drift-interval"] {
+            for period in ["999999999999h", "1000000000000000000s"] {
+                let line = Line::try_parse_from(["controller", flag, period]);
+                let said = line.err().map(|fault| fault.to_string()).unwrap_or_default();
+                assert!(said.contains(flag) && said.contains("3650d at most"), "{flag}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_agent_asks_for_is_as_in_a_container() {
+        let read = |text: &str| {
+            let line = Line::try_parse_from(["controller", "--agent-resources", text]);
+            line.map(|line| line.args.cluster().agent_resources)
+        };
+        let given = serde_json::json!({"requests": {"cpu": "50m"}, "limits": {"memory": "64Mi"}});
+        assert_eq!(read(&given.to_string()).unwrap(), Some(given));
+        for (text, words) in [
+            ("64Mi", "expected value"),
+            ("[]", "is not as in a pod"),
+            (r#"{"limit": {"cpu": "1"}}"#, "resources.limit: is not known"),
+        ] {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.contains("--agent-resources") && said.contains(words), "{text}: {said}");
         }
     }
 

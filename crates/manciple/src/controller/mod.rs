@@ -115,6 +115,7 @@ fn quarks_settings(
         name: name.to_owned(),
         monitored: args.monitored(),
         delivery,
+        agent_resources: args.agent_resources.clone(),
         settle: args.settle.0,
         workers: usize::try_from(args.max_workers)?,
         key_rotation: args.key_rotation.0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 use kubernetes::access::{Followed, Reviews};
-use kubernetes::brokers::{Brokers, Registry};
+use kubernetes::brokers::{Brokers, Registry, resources_fault};
 use kubernetes::own;
 use kubernetes::syntax::is_subdomain;
 use kubernetes::{
@@ -13,6 +13,7 @@ use kubernetes::{
     Settings,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::access::Access;
 use super::config::{Auth, Broker, Config, Period};
@@ -47,6 +48,8 @@ pub(crate) struct Cluster {
     pub(crate) agent_image: Option<String>,
     /// For an init container: where the agent is in it.
     pub(crate) agent_path: Option<String>,
+    /// For an init container: its requests and limits, as in a container.
+    pub(crate) agent_resources: Option<Value>,
     /// A ConfigMap, at `/config`.
     pub(crate) config_map: Option<String>,
     /// A Secret, at `/secret`.
@@ -297,12 +300,17 @@ impl Cluster {
         [
             ("agent_file", self.agent_file.is_some() && !by_map, "config-map"),
             ("agent_path", self.agent_path.is_some() && by_map, "init-container"),
+            ("agent_resources", self.agent_resources.is_some() && by_map, "init-container"),
         ]
         .into_iter()
         .filter_map(|(member, wrong, of)| {
             let words = format!("kubernetes.{member}: is for agent_delivery: {of}; leave it out");
             wrong.then_some(words)
         })
+        .chain(self.agent_resources.iter().filter_map(|resources| {
+            let fault = resources_fault(resources, "kubernetes.agent_resources")?;
+            Some(format!("{}: {}", fault.path, fault.message))
+        }))
         .chain(self.names())
         .chain(self.job_namespaces.iter().enumerate().filter_map(|(index, name)| {
             let fault = namespace(name).err()?;
@@ -373,7 +381,7 @@ impl Cluster {
             })?,
         };
         let path = self.agent_path.clone().unwrap_or_else(|| Delivery::PATH.to_owned());
-        Ok(Delivery::InitContainer { image, path })
+        Ok(Delivery::InitContainer { image, path, resources: self.agent_resources.clone() })
     }
 }
 

@@ -391,6 +391,22 @@ fn as_helm(value: &Value) -> Term {
     }
 }
 
+#[test]
+fn the_agent_asks_for_what_the_values_say_and_those_of_a_chart_before_say_nothing() {
+    const NAME: &str = "MANCIPLE_AGENT_RESOURCES";
+    let enabled = json!({"controller": {"enabled": true}});
+    assert_eq!(variables(&enabled).get(NAME), None);
+    let given = json!({"limits": {"cpu": "50m", "memory": "64Mi"}});
+    let mut over = enabled.clone();
+    over["controller"]["agentResources"] = given.clone();
+    let said = variables(&over)[NAME].as_str().unwrap().to_owned();
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), given);
+    let mut before = values().unwrap();
+    merge(&mut before, &enabled);
+    before["controller"].as_object_mut().unwrap().remove("agentResources").unwrap();
+    assert_eq!(of_values(RELEASE, as_helm(&before)).unwrap(), chart(&enabled).unwrap());
+}
+
 /// `helm upgrade --reuse-values`: those of the chart that was installed, and of this one none. A list that is not there
 /// is one for Helm, and a fault for the library here.
 #[test]

@@ -24,7 +24,7 @@ fn captured(mut pod: Value, native_sidecars: bool) -> Value {
     }}});
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery: &delivery, key, native_sidecars, wraps: true };
+    let means = Means { delivery: &delivery, key, native_sidecars, wraps: true, resources: None };
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
     pod
 }
@@ -70,7 +70,7 @@ fn place_of_agent(delivery: &Delivery, container: &str) -> (Value, Vec<String>) 
         "c": {"o.json": {"name": "s"}}, "d": {"o.json": {"name": "t"}},
     }}});
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery, key, native_sidecars: false, wraps: true };
+    let means = Means { delivery, key, native_sidecars: false, wraps: true, resources: None };
     capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &map), &means);
     let container = named(&pod, "containers", container).unwrap();
     let mut mounts = container["volumeMounts"].as_array().unwrap().iter();
@@ -106,7 +106,13 @@ fn a_pod_is_where_the_agent_of_its_config_map_can_run_and_one_without_the_agent_
     program.extend(183_u16.to_le_bytes());
     let by_config_map = packed(&program);
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery: &by_config_map, key, native_sidecars: false, wraps: true };
+    let means = Means {
+        delivery: &by_config_map,
+        key,
+        native_sidecars: false,
+        wraps: true,
+        resources: None,
+    };
     let files = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let prints = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
     let nodes = json!({"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"});
@@ -159,6 +165,27 @@ fn an_entrypoint_that_nobody_knows_has_the_sidecar_that_the_server_knows() {
 }
 
 #[test]
+fn the_sidecar_asks_for_what_an_operator_says() {
+    let given = json!({"limits": {"cpu": "50m", "memory": "64Mi"}});
+    let ours = json!({"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"}});
+    let spec = json!({"output": {"outputMap": {"other": {"o.json": {"name": "s"}}}}});
+    let (delivery, key) = (Delivery::from("agent"), KeyPair::generate().public().clone());
+    for (resources, expected) in [(None, &ours), (Some(&given), &given)] {
+        let mut pod = pod();
+        let means = Means {
+            delivery: &delivery,
+            key: key.clone(),
+            native_sidecars: false,
+            wraps: true,
+            resources,
+        };
+        capture_files(&mut pod, "run", &OutputMap::of(Dialect::QuarksJob, &spec), &means);
+        let sidecar = named(&pod, "containers", "output-persist").unwrap();
+        assert_eq!(sidecar["resources"], *expected);
+    }
+}
+
+#[test]
 fn whoever_writes_a_message_of_its_own_is_not_wrapped() {
     let mut own = pod();
     own["containers"][0]["terminationMessagePath"] = json!("/their/own");
@@ -171,7 +198,8 @@ fn without_output_nothing_is_put_in() {
     let mut plain = pod();
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
+    let means =
+        Means { delivery: &delivery, key, native_sidecars: false, wraps: true, resources: None };
     capture_files(&mut plain, "run", &OutputMap::default(), &means);
     assert_eq!(plain["containers"].as_array().unwrap().len(), 3);
     assert_eq!(plain["containers"][0]["command"], json!(["sh", "-c"]));
@@ -184,7 +212,8 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
     let map = OutputMap::of(Dialect::ExtendedJob, &spec);
     let delivery = Delivery::from("agent");
     let key = KeyPair::generate().public().clone();
-    let mut means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
+    let mut means =
+        Means { delivery: &delivery, key, native_sidecars: false, wraps: true, resources: None };
     let mut taken = pod();
     capture_prints(&mut taken, "run", &map, &means);
     let c = named(&taken, "containers", "c").unwrap();
@@ -217,7 +246,8 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
 fn what_brings_the_agent_is_let_in_where_the_container_that_it_is_for_is() {
     let delivery = Delivery::from("image");
     let key = KeyPair::generate().public().clone();
-    let means = Means { delivery: &delivery, key, native_sidecars: false, wraps: true };
+    let means =
+        Means { delivery: &delivery, key, native_sidecars: false, wraps: true, resources: None };
     let map = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
     let map = OutputMap::of(Dialect::QuarksJob, &map);
     let of = |context: Value| {

@@ -337,6 +337,16 @@ mod tests {
                 "kubernetes.agent_path",
                 "agent_delivery: init-container",
             ),
+            (
+                "kubernetes: {agent_resources: {}}",
+                "kubernetes.agent_resources",
+                "agent_delivery: init-container",
+            ),
+            (
+                "kubernetes: {agent_delivery: init-container, agent_resources: {limit: {cpu: 1m}}}",
+                "kubernetes.agent_resources.limit",
+                "mind the spelling",
+            ),
         ] {
             let faults = faults(yaml);
             let [fault] = &faults[..] else { panic!("{yaml}: {faults:?}") };
@@ -366,6 +376,7 @@ mod tests {
             "kubernetes: {agent_file: /a}",
             "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
             "kubernetes: {agent_image: i}",
+            "kubernetes: {agent_delivery: init-container, agent_resources: {limits: {memory: 64Mi}}}",
             "kubernetes: {image: 'r:5000/b@sha256:0', config_map: a.b, secret: s}",
             "kubernetes: {pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",
             "kubernetes: {templates: {namespaces: [a], ids: name, status_codes: original}}",
