@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -50,7 +50,7 @@ pub struct Outputs {
     /// Where they are, as the agent has it mounted. Links on the way to it are followed; none that is in it
     /// leads out of it.
     pub directory: PathBuf,
-    /// Their names, each a path within the directory.
+    /// Their names, each a path [within](Self::is_within) the directory.
     pub files: Vec<String>,
     /// The name of what the container prints on stdout, if that is taken: around its command alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,6 +103,15 @@ impl Gathering {
     /// If it is not JSON: a path that is not UTF-8.
     pub fn to_variable(&self) -> serde_json::Result<String> {
         order::to_variable(self)
+    }
+}
+
+impl Outputs {
+    /// Whether a name is a path within the directory, else nothing is looked for: it is neither empty nor absolute, does not
+    /// begin with `.`, and has no `..`.
+    pub fn is_within(name: &str) -> bool {
+        let mut parts = Path::new(name).components();
+        !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
     }
 }
 

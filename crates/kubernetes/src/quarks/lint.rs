@@ -4,8 +4,8 @@
 //! would rather be told asks for it.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path};
 
+use agent::Outputs;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
@@ -268,7 +268,7 @@ impl Lint {
             }
             for (file, options) in files.as_object().into_iter().flatten() {
                 let path = format!("{path}[{file:?}]");
-                if !is_within(file) {
+                if !Outputs::is_within(file) {
                     self.say(&path, "is no path within /mnt/quarks: nothing is read of it");
                 }
                 let general = &spec["output"]["versioned"];
@@ -308,12 +308,6 @@ impl Lint {
         self.labels(&at("secretLabels"), &options["secretLabels"]);
         self.labels(&at("secretAnnotations"), &options["secretAnnotations"]);
     }
-}
-
-/// Whether the agent would look for a file of this name.
-fn is_within(file: &str) -> bool {
-    let mut parts = Path::new(file).components();
-    !file.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Where a member of a Job's or a pod's spec belongs, that stands somewhere else.

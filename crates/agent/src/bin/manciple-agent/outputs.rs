@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use agent::{Content, Gathered, Gathering, Outputs};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
@@ -51,14 +51,12 @@ fn of<'a>(
 }
 
 fn content(directory: BorrowedFd<'_>, name: &str, limit: usize) -> Content {
-    let name = Path::new(name);
-    let within = name.components().all(|component| matches!(component, Component::Normal(_)));
-    if !within || name.as_os_str().is_empty() {
+    if !Outputs::is_within(name) {
         return unreadable(
             "its name is no path within the directory: it is empty, absolute or has dots",
         );
     }
-    match open_beneath(directory, name) {
+    match open_beneath(directory, Path::new(name)) {
         Ok(file) => read(File::from(file), limit)
             .unwrap_or_else(|error| unreadable(&format!("it cannot be read ({error})"))),
         Err(Errno::NOENT) => Content::Missing,
