@@ -205,7 +205,8 @@ impl Controller {
         let mut reports = Vec::new();
         for (reporter, found) in report::find(dialect, pod, spec) {
             if reading.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
-                let may_read = self.logs.read(&resource.key(), &job.uid, Instant::now());
+                let (key, node) = (resource.key(), pod.node.as_ref());
+                let may_read = self.logs.read(&key, &job.uid, node, Instant::now());
                 *reading = Some(may_read.map_err(Undone::Later)?);
             }
             let log = match &found {
@@ -257,10 +258,13 @@ impl Controller {
             // The container's log went with it.
             Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),
             Err(error) => {
-                self.logs.failed(&job.uid, Instant::now());
+                self.logs.failed(&job.uid, pod.node.as_ref(), Instant::now());
                 Err(undone::of_log(&pod.name, container, error))
             }
-            log => log,
+            Ok(log) => {
+                self.logs.came(pod.node.as_ref(), Instant::now());
+                Ok(log)
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Who reads logs now: of few runs at once, for what is in them is large, and never all of them of such runs whose logs did
-//! not come before. Nobody waits for that: whoever may not read yet gives its turn up, and comes again.
+//! not come before, or of one node that may be dead. Nobody waits for that: whoever may not read yet gives its turn up, and
+//! comes again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(60);
 /// So long after its pause is over nobody asks any more for what could not be read.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+/// So long after a log came from a node, several are asked of it at once. A dead one answers none, and whoever asks it keeps
+/// its place until the call is given up.
+const HEARD: Duration = Duration::from_secs(10);
 
 /// Those who read, who want to, and who could not.
 pub(super) struct Logs {
@@ -32,16 +36,29 @@ struct State {
     reading: usize,
     /// Of those, whose logs could not be read the last time.
     again: usize,
+    /// The nodes that the others are asked of, once for each.
+    asked: Vec<Arc<str>>,
     /// The first of them first.
-    waiting: VecDeque<Key>,
+    waiting: VecDeque<Waiting>,
     /// When each is read again, and after which pause. By the uid of the Job.
     failed: HashMap<Arc<str>, (Instant, Duration)>,
+    /// When a log came from a node last.
+    heard: HashMap<Arc<str>, Instant>,
+}
+
+/// Whoever may not read yet.
+struct Waiting {
+    key: Key,
+    job: Arc<str>,
+    node: Option<Arc<str>>,
 }
 
 /// Held by whoever reads, until what was read is written.
 pub(super) struct Reading<'l> {
     logs: &'l Logs,
     is_again: bool,
+    /// The node that it is asked of, unless it is again.
+    asked: Option<Arc<str>>,
 }
 
 impl Logs {
@@ -54,30 +71,55 @@ impl Logs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one read the logs of a Job now, or says when to come again.
-    pub(super) fn read(&self, key: &Key, job: &str, now: Instant) -> Result<Reading<'_>, Duration> {
+    /// Lets one read the logs of a Job's pod on a node now, or says when to come again.
+    pub(super) fn read(
+        &self,
+        key: &Key,
+        job: &Arc<str>,
+        node: Option<&Arc<str>>,
+        now: Instant,
+    ) -> Result<Reading<'_>, Duration> {
         let mut state = self.lock();
         let failed = state.failed.get(job).map(|(at, _)| at.saturating_duration_since(now));
         if let Some(pause) = failed.filter(|pause| !pause.is_zero()) {
             return Err(pause);
         }
-        let is_again = failed.is_some();
-        if state.reading >= AT_ONCE || is_again && state.again >= FAILED_AT_ONCE {
-            if !state.waiting.contains(key) {
-                state.waiting.push_back(key.clone());
+        let wants = Waiting { key: key.clone(), job: Arc::clone(job), node: node.cloned() };
+        if !state.has_place(&wants, now) {
+            match state.waiting.iter_mut().find(|waiting| waiting.key == *key) {
+                Some(waiting) => *waiting = wants,
+                None => state.waiting.push_back(wants),
             }
             return Err(PAUSE);
         }
-        state.waiting.retain(|waiting| waiting != key);
+        state.waiting.retain(|waiting| waiting.key != *key);
+        let is_again = failed.is_some();
+        let asked = wants.node.filter(|_| !is_again);
         state.reading += 1;
         state.again += usize::from(is_again);
+        state.asked.extend(asked.clone());
         drop(state);
-        Ok(Reading { logs: self, is_again })
+        Ok(Reading { logs: self, is_again, asked })
     }
 
-    /// The log of a Job was not to be read. It is again after a pause, twice as long as the one before.
-    pub(super) fn failed(&self, job: &Arc<str>, now: Instant) {
-        let failed = &mut self.lock().failed;
+    /// A log came from a node. If none came from it before, those who waited for that are called.
+    pub(super) fn came(&self, node: Option<&Arc<str>>, now: Instant) {
+        let Some(node) = node else { return };
+        let mut state = self.lock();
+        state.heard.retain(|_, at| now.saturating_duration_since(*at) < HEARD);
+        if state.heard.insert(Arc::clone(node), now).is_some() {
+            return;
+        }
+        let called: Vec<Key> = (state.reading..AT_ONCE).map_while(|_| state.next(now)).collect();
+        drop(state);
+        self.queue.push(called);
+    }
+
+    /// The log of a Job was not to be read from a node. It is again after a pause, twice as long as the one before.
+    pub(super) fn failed(&self, job: &Arc<str>, node: Option<&Arc<str>>, now: Instant) {
+        let mut state = self.lock();
+        node.and_then(|node| state.heard.remove(node));
+        let failed = &mut state.failed;
         failed.retain(|_, (at, _)| now.saturating_duration_since(*at) < FORGOTTEN);
         let before = failed.get(job).map(|(_, pause)| *pause * 2);
         let pause = before.unwrap_or(AGAIN).min(LONGEST);
@@ -90,13 +132,38 @@ impl Logs {
     }
 }
 
+impl State {
+    /// Whether one may read whose pause, if it has one, is over.
+    fn has_place(&self, wants: &Waiting, now: Instant) -> bool {
+        let is_heard = |node| {
+            let at = self.heard.get(node);
+            at.is_some_and(|at| now.saturating_duration_since(*at) < HEARD)
+        };
+        let is_free = match self.failed.contains_key(&wants.job) {
+            true => self.again < FAILED_AT_ONCE,
+            false => wants.node.iter().all(|node| !self.asked.contains(node) || is_heard(node)),
+        };
+        self.reading < AT_ONCE && is_free
+    }
+
+    /// Who may read now, of those who wait the first.
+    fn next(&mut self, now: Instant) -> Option<Key> {
+        let at = self.waiting.iter().position(|waiting| self.has_place(waiting, now))?;
+        self.waiting.remove(at).map(|waiting| waiting.key)
+    }
+}
+
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let next = {
             let mut state = self.logs.lock();
             state.reading -= 1;
             state.again -= usize::from(self.is_again);
-            state.waiting.pop_front()
+            let is_its = |node: &Arc<str>| Some(node) == self.asked.as_ref();
+            if let Some(at) = state.asked.iter().position(is_its) {
+                state.asked.swap_remove(at);
+            }
+            state.next(Instant::now())
         };
         self.logs.queue.push(next);
     }
@@ -115,7 +182,7 @@ mod tests {
     async fn few_read_at_once_and_the_next_is_called_as_soon_as_one_has_read() {
         let (queue, now) = (Arc::default(), Instant::now());
         let logs = Logs::of(&queue);
-        let read = |name: &str| logs.read(&key(name), name, now);
+        let read = |name: &str| logs.read(&key(name), &name.into(), None, now);
         let mut reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name).ok()).into();
         assert!(reading.iter().all(Option::is_some));
         for name in ["e", "f", "e"] {
@@ -136,19 +203,20 @@ mod tests {
         let logs = Logs::of(&Arc::default());
         let mut now = Instant::now();
         let mut pauses = Vec::new();
+        let read = |name: &str, now| logs.read(&key(name), &name.into(), None, now);
         for _ in 0..7 {
-            logs.failed(&"a".into(), now);
-            let pause = logs.read(&key("a"), "a", now).err().unwrap();
+            logs.failed(&"a".into(), None, now);
+            let pause = read("a", now).err().unwrap();
             pauses.push(pause.as_secs());
-            assert!(logs.read(&key("b"), "b", now).is_ok(), "it is no other's pause");
+            assert!(read("b", now).is_ok(), "it is no other's pause");
             now += pause;
-            assert!(logs.read(&key("a"), "a", now).is_ok());
+            assert!(read("a", now).is_ok());
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
         logs.were_read("a");
-        logs.failed(&"a".into(), now);
-        assert_eq!(logs.read(&key("a"), "a", now).err(), Some(AGAIN), "it went well meanwhile");
-        logs.failed(&"b".into(), now + AGAIN + FORGOTTEN);
+        logs.failed(&"a".into(), None, now);
+        assert_eq!(read("a", now).err(), Some(AGAIN), "it went well meanwhile");
+        logs.failed(&"b".into(), None, now + AGAIN + FORGOTTEN);
         assert!(!logs.lock().failed.contains_key("a"), "nobody asks for it any more");
     }
 
@@ -158,9 +226,9 @@ mod tests {
         let now = Instant::now();
         let later = now + AGAIN;
         for name in ["a", "b", "c", "d"] {
-            logs.failed(&name.into(), now);
+            logs.failed(&name.into(), None, now);
         }
-        let read = |name: &str| logs.read(&key(name), name, later);
+        let read = |name: &str| logs.read(&key(name), &name.into(), None, later);
         let again = ["a", "b"].map(|name| read(name).ok());
         assert!(again.iter().all(Option::is_some));
         assert_eq!(read("c").err(), Some(PAUSE));
@@ -168,5 +236,70 @@ mod tests {
         assert!(first.iter().all(Option::is_some));
         drop(again);
         assert!(read("c").is_ok(), "one of the two has been read");
+    }
+
+    #[test]
+    fn of_a_node_from_which_nothing_came_one_is_read_at_a_time() {
+        let logs = Logs::of(&Arc::default());
+        let now = Instant::now();
+        let nodes: [Arc<str>; 2] = ["dead", "well"].map(Arc::from);
+        let [dead, well] = [Some(&nodes[0]), Some(&nodes[1])];
+        let read = |name: &str, node, now| logs.read(&key(name), &name.into(), node, now);
+        let one = read("a", dead, now);
+        assert!(one.is_ok());
+        assert_eq!(read("b", dead, now).err(), Some(PAUSE), "it may be dead");
+        let another = read("c", well, now);
+        assert!(another.is_ok(), "that is no other node's");
+        assert_eq!(read("d", well, now).err(), Some(PAUSE), "it may be as dead");
+        logs.came(well, now);
+        assert!(read("d", well, now).is_ok(), "it is not");
+        assert_eq!(read("d", well, now + HEARD).err(), Some(PAUSE), "it may be by now");
+        logs.came(dead, now);
+        logs.failed(&"a".into(), dead, now);
+        assert_eq!(read("b", dead, now).err(), Some(PAUSE), "it went since");
+        let later = now + AGAIN;
+        assert!(read("a", dead, later).is_ok(), "who failed takes the places of those alone");
+        drop(one);
+        assert!(read("b", dead, now).is_ok(), "one at a time");
+    }
+
+    #[tokio::test]
+    async fn those_who_waited_for_a_node_are_called_when_a_log_comes_from_it() {
+        let (queue, now) = (Arc::default(), Instant::now());
+        let logs = Logs::of(&queue);
+        let node: Arc<str> = "node".into();
+        let read = |name: &str| logs.read(&key(name), &name.into(), Some(&node), now).ok();
+        let _first = read("a");
+        for name in ["b", "c"] {
+            assert!(read(name).is_none(), "{name} gives its turn up");
+        }
+        logs.came(Some(&node), now);
+        for name in ["b", "c"] {
+            let called = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+            assert_eq!(called.ok(), Some(key(name)));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_has_read_calls_the_first_that_may() {
+        let (queue, now) = (Arc::default(), Instant::now());
+        let logs = Logs::of(&queue);
+        let nodes: [Arc<str>; 2] = ["dead", "well"].map(Arc::from);
+        let [dead, well] = [Some(&nodes[0]), Some(&nodes[1])];
+        let read = |name: &str, node| logs.read(&key(name), &name.into(), node, now).ok();
+        // However long this takes.
+        logs.came(well, now + Duration::from_secs(3600));
+        let _long = read("a", dead);
+        let mut reading: Vec<_> = ["b", "c", "d"].map(|name| read(name, well)).into();
+        for (name, node) in [("e", dead), ("f", dead), ("g", well), ("h", well)] {
+            assert!(read(name, node).is_none(), "{name} gives its turn up");
+        }
+        for name in ["g", "h"] {
+            reading.pop();
+            let called = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+            assert_eq!(called.ok(), Some(key(name)));
+            reading.push(read(name, well));
+            assert!(reading.iter().all(Option::is_some), "{name}");
+        }
     }
 }
