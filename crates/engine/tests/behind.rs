@@ -1,6 +1,8 @@
 //! Stores that do not say how all stands. One's news is old: who begins to lead then knows an operation as it was recorded,
 //! and not that another has carried it out since, by a run of which nothing is left. One has a binding that cannot be read.
 
+#[path = "support/over.rs"]
+mod over;
 mod support;
 
 use std::sync::{Arc, Mutex};
@@ -12,8 +14,9 @@ use engine::ports::{Kind, Query, Scanned, Store, StoreError, Stored, Unreadable,
 use engine::record::{Key, Record};
 use engine::testing::{MemoryStore, TestClock};
 use engine::{Engine, Policy, Ports};
-use osb::{Backend, ErrorKind, OperationState, PlanId, ServiceId};
-use serde_json::{Value, json};
+use osb::{Backend, ErrorKind, OperationState};
+use over::{Otherwise, Over};
+use serde_json::json;
 use support::{Platform, World, asynchronous, binding_id, id, offer, operation, provision};
 
 /// What is known is what was recorded first, until it is read anew.
@@ -28,7 +31,11 @@ struct Behind {
 }
 
 #[async_trait]
-impl Store for Behind {
+impl Otherwise for Behind {
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
     async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         *self.reads.lock().unwrap() += 1;
         let now = self.inner.read(key).await?;
@@ -54,10 +61,6 @@ impl Store for Behind {
         Ok(version)
     }
 
-    async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
-        self.inner.remove(key, expected).await
-    }
-
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         let mut found = self.inner.scan(query).await?;
         let torn = self.torn.iter().filter(|_| query.kind == Kind::Bindings);
@@ -65,31 +68,15 @@ impl Store for Behind {
         Ok(found)
     }
 
-    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
-        self.inner.discard(key).await
-    }
-
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {
         let known = self.known.lock().unwrap().clone();
         Ok(known.into_iter().map(|stored| stored.record.key.clone()).collect())
-    }
-
-    async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError> {
-        self.inner.plans_in_use().await
-    }
-
-    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
-        self.inner.catalog().await
-    }
-
-    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
-        self.inner.save_catalog(catalog).await
     }
 }
 
 async fn engine(
     world: &World,
-    store: &Arc<Behind>,
+    store: &Arc<Over<Behind>>,
     clock: Arc<TestClock>,
     policy: Policy,
 ) -> Engine {
@@ -108,7 +95,8 @@ async fn engine(
 async fn a_binding_that_cannot_be_read_ends_what_it_stands_in_the_way_of_and_holds_up_no_other() {
     let (world, clock) = (World::default(), Arc::new(TestClock::default()));
     let torn = Some(Key::Binding(id("i"), binding_id("b")));
-    let store = Arc::new(Behind { inner: Arc::clone(&world.store), torn, ..Behind::default() });
+    let behind = Behind { inner: Arc::clone(&world.store), torn, ..Behind::default() };
+    let store = Arc::new(Over(behind));
     let policy = Policy { bound: OnBound::Cascade, max_runs: 1, ..Policy::default() };
     let platform = Platform(engine(&world, &store, clock, policy).await);
     platform.provisioned().await;
@@ -144,16 +132,16 @@ async fn what_was_recorded_long_ago_is_read_once_more_before_its_first_run_and_w
         assert_eq!(over, done, "{case}");
         another.set_driving(false);
 
-        let store = Arc::new(Behind {
+        let store = Arc::new(Over(Behind {
             inner: Arc::clone(&world.store),
             known: Mutex::new(recorded),
             ..Behind::default()
-        });
+        }));
         let engine = engine(&world, &store, clock, Policy::default()).await;
         engine.resume().await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(world.runner.works().len(), begun, "{case}");
-        assert_eq!(*store.reads.lock().unwrap(), reads, "{case}");
+        assert_eq!(*store.0.reads.lock().unwrap(), reads, "{case}");
         assert!(!world.record(&key).await.unwrap().is_busy(), "{case}");
     }
 }

@@ -1,5 +1,7 @@
 //! What happens between a look and the write that it led to.
 
+#[path = "support/over.rs"]
+mod over;
 mod support;
 
 use std::collections::BTreeMap;
@@ -14,7 +16,8 @@ use engine::record::{Key, Lifecycle, Phase, Reason, Record};
 use engine::testing::scripted_runner::{Act, fitting_output};
 use engine::testing::{MemoryStore, TestClock};
 use engine::{Engine, Policy, Ports};
-use osb::{Action, Backend, Failure, FailureKind, PlanId, ServiceId};
+use osb::{Action, Backend, Failure, FailureKind};
+use over::{Otherwise, Over};
 use serde_json::{Value, json};
 use support::{
     Random, World, asynchronous, bind, binding_id, deprovision, id, offer, provision, unbind,
@@ -46,7 +49,11 @@ impl Interposed {
 }
 
 #[async_trait]
-impl Store for Interposed {
+impl Otherwise for Interposed {
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
     async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         self.pass(At::Look).await;
         self.inner.read(key).await
@@ -61,33 +68,9 @@ impl Store for Interposed {
         self.inner.write(record, expected).await
     }
 
-    async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
-        self.inner.remove(key, expected).await
-    }
-
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         self.pass(At::Look).await;
         self.inner.scan(query).await
-    }
-
-    async fn discard(&self, key: &Key) -> Result<(), StoreError> {
-        self.inner.discard(key).await
-    }
-
-    async fn busy(&self) -> Result<Vec<Key>, StoreError> {
-        self.inner.busy().await
-    }
-
-    async fn plans_in_use(&self) -> Result<Vec<(ServiceId, PlanId)>, StoreError> {
-        self.inner.plans_in_use().await
-    }
-
-    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
-        self.inner.catalog().await
-    }
-
-    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
-        self.inner.save_catalog(catalog).await
     }
 }
 
@@ -106,7 +89,7 @@ fn beside(
     Engine::new(
         Policy::default(),
         Ports {
-            store: Arc::new(store),
+            store: Arc::new(Over(store)),
             runner: Arc::new(world.runner.clone()),
             clock: Arc::new(TestClock::default()),
             observer: Arc::new(()),
