@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::Shared;
 use super::delivery::{AGENT_KEY, PackedAgent};
-use super::seen::Stage;
+use super::stage::Stage;
 use super::watch::Seen;
 use crate::calls::{CallError, call, find};
 use crate::names;

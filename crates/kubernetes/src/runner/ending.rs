@@ -9,7 +9,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::manifest::{ENDED, RELEASED};
-use super::seen::{Ended, SeenJob, SeenPod, Stage};
+use super::seen::{Ended, SeenJob, SeenPod};
+use super::stage::Stage;
 use super::standing::{Standing, taken};
 use super::watch::Seen;
 use super::{CHANGED, Shared};

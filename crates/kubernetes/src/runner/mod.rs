@@ -22,6 +22,7 @@ mod reminding;
 mod report;
 mod seen;
 mod settings;
+mod stage;
 mod standing;
 mod watch;
 

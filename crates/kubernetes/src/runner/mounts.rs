@@ -12,7 +12,8 @@ use tokio::sync::Mutex;
 
 use super::Shared;
 use super::manifest::RUN;
-use super::seen::{Stage, Warning};
+use super::seen::Warning;
+use super::stage::Stage;
 use super::watch::Seen;
 use crate::calls::{CallError, find};
 

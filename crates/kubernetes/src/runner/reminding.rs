@@ -3,7 +3,8 @@
 use kube::api::DeleteParams;
 
 use super::Shared;
-use super::seen::{SeenPod, Stage};
+use super::seen::SeenPod;
+use super::stage::Stage;
 use super::watch::Seen;
 use crate::calls::{CallError, call};
 

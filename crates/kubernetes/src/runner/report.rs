@@ -8,7 +8,8 @@ use kube::api::LogParams;
 use osb::{Failure, Output};
 
 use super::manifest::BROKER_CONTAINER;
-use super::seen::{End, Ended};
+use super::seen::Ended;
+use super::stage::End;
 use super::standing::{Standing, taken_away};
 use super::watch::Seen;
 use super::{CHANGED, Shared};

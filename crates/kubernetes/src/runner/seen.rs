@@ -1,26 +1,21 @@
-//! What is seen of a run's Job and pod, in few words; and what that means: pure.
+//! What is seen of a run's Job and pod, in few words: pure.
 
-use agent::{Error, Message};
 use engine::names::RunName;
 use engine::record::Key;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use osb::{BindingId, InstanceId};
 use serde::{Deserialize, Serialize};
 
-use super::delivery::AGENT_CONTAINER;
-use super::manifest::{
-    BINDING_ID, BROKER_CONTAINER, ENDED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN,
-};
+use super::manifest::{BINDING_ID, ENDED, GIVEN, INSTANCE_ID, KEPT, PROGRESS, RELEASED, RUN};
 use super::mounts::{Need, needs};
 use super::settings::JobSettings;
+use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
 use crate::nodes::{is_silent, is_unheard};
 use crate::warnings::{MOUNTS, Warned};
 
 /// Why Kubernetes gives up a Job whose time is up.
 const OVER: &str = "DeadlineExceeded";
-/// What is said of a pod that failed and has no more to say.
-pub(super) const UNKNOWN: &str = "its pod failed, and how its broker ended is not known";
 
 /// Of a Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,46 +132,6 @@ pub(super) struct Warning {
     waits: Waits,
     /// It says only that it has waited.
     vague: bool,
-}
-
-/// How far a pod is.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Stage {
-    /// Nothing of the broker has begun; why it waits, if that is worth telling.
-    Waiting(Option<Waits>),
-    /// The agent is in charge.
-    Running,
-    /// The broker's container has ended.
-    Ended(End),
-    /// It never began, and will not.
-    NeverBegan(String),
-    /// It is over, and nobody knows how far it came.
-    Failed(String),
-}
-
-/// Why a pod does not begin.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Waits {
-    pub(super) why: String,
-    /// It will not mend by itself.
-    pub(super) for_ever: bool,
-    /// For an image, which is tried again and again.
-    pub(super) pulls: bool,
-}
-
-/// The end of the broker's container.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct End {
-    /// What the agent left.
-    pub(super) message: Option<String>,
-    /// What the kubelet says instead.
-    pub(super) said: Option<String>,
-    pub(super) exit_code: i32,
-    pub(super) reason: String,
-    /// What Kubernetes says of the pod: `Evicted`, and why.
-    pub(super) pod: Option<String>,
-    /// When, in seconds since 1970.
-    pub(super) at: Option<i64>,
 }
 
 impl SeenJob {
@@ -353,161 +308,4 @@ impl Warning {
 
 fn version(version: Option<&str>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or_default()
-}
-
-fn stage(status: &PodStatus) -> Stage {
-    let of = |statuses: &Option<Vec<ContainerStatus>>, name: &str| {
-        let found = statuses.iter().flatten().find(|status| status.name == name);
-        found.and_then(|status| status.state.clone())
-    };
-    let broker = of(&status.container_statuses, BROKER_CONTAINER);
-    let never_was = status.container_statuses.iter().flatten().any(never_was);
-    let agent = of(&status.init_container_statuses, AGENT_CONTAINER);
-    let of_pod = of_pod(status);
-    let phase = status.phase.as_deref().unwrap_or_default();
-    let over = phase == "Failed" || phase == "Succeeded";
-    match broker {
-        Some(ContainerState { terminated: Some(end), .. }) => {
-            let reason = end.reason.unwrap_or_default();
-            let said = end.message.filter(|said| !said.is_empty());
-            if never_was {
-                let why = || "its pod was ended before the broker began".to_owned();
-                return Stage::NeverBegan(of_pod.unwrap_or_else(why));
-            }
-            // Its own program could not be started: the agent never was in charge.
-            if ["ContainerCannotRun", "StartError"].contains(&reason.as_str()) {
-                let said = said.unwrap_or_default();
-                return Stage::NeverBegan(format!("the broker's container cannot run: {said}"));
-            }
-            let (message, said) = match said {
-                Some(said) if Message::parse(&said) == Err(Error::NotOurs) => (None, Some(said)),
-                message => (message, None),
-            };
-            let at = end.finished_at.map(|time| time.0.as_second());
-            Stage::Ended(End { message, said, exit_code: end.exit_code, reason, pod: of_pod, at })
-        }
-        // The kubelet is not there any more to say how it ended.
-        Some(ContainerState { running: Some(_), .. }) if over => {
-            Stage::Failed(of_pod.unwrap_or_else(|| UNKNOWN.to_owned()))
-        }
-        Some(ContainerState { running: Some(_), .. }) => Stage::Running,
-        _ if over => failed(status, agent, of_pod),
-        broker => {
-            let waiting = [broker, agent].into_iter().flatten().find_map(waits);
-            Stage::Waiting(waiting.or_else(|| unscheduled(status)))
-        }
-    }
-}
-
-/// Whether the broker's container is said to have ended only because its pod did: kubelets from 1.27 on say that of one
-/// that they never made. One that was made has an id, and one that was seen to run and is gone has other words.
-fn never_was(status: &ContainerStatus) -> bool {
-    let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-    let is_told = ended.is_some_and(|end| {
-        let words = end.message.as_deref().unwrap_or_default();
-        end.reason.as_deref() == Some("ContainerStatusUnknown")
-            && words.ends_with("could not be located when the pod was terminated")
-            && end.started_at.is_none()
-    });
-    let has_id = status.container_id.as_deref().is_some_and(|id| !id.is_empty());
-    is_told && !has_id && status.restart_count == 0 && status.name == BROKER_CONTAINER
-}
-
-/// Of a pod that is over, whose broker's container is not known to have begun.
-fn failed(status: &PodStatus, agent: Option<ContainerState>, of_pod: Option<String>) -> Stage {
-    let untold = status.container_statuses.as_ref().is_none_or(Vec::is_empty);
-    let why = of_pod.or_else(|| agent.and_then(not_installed));
-    let why = why.unwrap_or_else(|| "its pod failed before the broker began".to_owned());
-    // A kubelet that evicts forgets what it said of the containers.
-    match untold && !was_rejected(status) {
-        true => Stage::Failed(why),
-        false => Stage::NeverBegan(why),
-    }
-}
-
-/// Whether nothing has to end before the broker's container begins.
-fn is_installed(pod: &Pod) -> bool {
-    let status = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
-    let mut statuses = status.into_iter().flatten();
-    if let Some(agent) = statuses.find(|status| status.name == AGENT_CONTAINER) {
-        return agent.state.as_ref().is_some_and(|state| state.terminated.is_some());
-    }
-    let Some(spec) = &pod.spec else { return false };
-    let mut first = spec.init_containers.iter().flatten();
-    spec.node_name.is_some() && !first.any(|container| container.name == AGENT_CONTAINER)
-}
-
-/// Whether a kubelet did not take a pod that the scheduler gave it.
-fn was_rejected(status: &PodStatus) -> bool {
-    const REJECTED: [&str; 7] = [
-        "AppArmor",
-        "HostPortConflict",
-        "MatchNodeSelector",
-        "NodeAffinity",
-        "PodOSNotSupported",
-        "UnexpectedAdmissionError",
-        "UnsupportedHostnamePolicy",
-    ];
-    let reason = status.reason.as_deref().unwrap_or_default();
-    let said = status.message.as_deref().unwrap_or_default();
-    REJECTED.contains(&reason)
-        || reason.starts_with("OutOf")
-        || said.starts_with("Pod was rejected")
-        || (reason == "Evicted" && said.contains("The node had condition"))
-}
-
-/// Who takes a pod away, and why: servers since 1.25 say so.
-fn leaving(status: &PodStatus) -> Option<String> {
-    let condition =
-        status.conditions.iter().flatten().find(|condition| {
-            condition.type_ == "DisruptionTarget" && condition.status == "True"
-        })?;
-    let reason = condition.reason.clone().unwrap_or_default();
-    let said = condition.message.clone().unwrap_or_default();
-    Some(format!("{reason}: {said}"))
-}
-
-/// What Kubernetes says of a pod as a whole.
-fn of_pod(status: &PodStatus) -> Option<String> {
-    let said = match status.reason.clone().filter(|reason| !reason.is_empty()) {
-        Some(reason) => format!("{reason}: {}", status.message.as_deref().unwrap_or_default()),
-        None => leaving(status)?,
-    };
-    Some(format!("its pod failed: {said}"))
-}
-
-fn not_installed(agent: ContainerState) -> Option<String> {
-    let end = agent.terminated?;
-    let said = end.message.filter(|said| !said.is_empty()).or(end.reason).unwrap_or_default();
-    Some(format!("the agent could not be installed: exit status {}: {said}", end.exit_code))
-}
-
-/// Why a container waits, if that is more than that it is being made.
-fn waits(state: ContainerState) -> Option<Waits> {
-    let waiting = state.waiting?;
-    let reason = waiting.reason.unwrap_or_default();
-    let said = waiting.message.unwrap_or_default();
-    let as_root = said.contains("runAsNonRoot") || said.contains("runAsUser");
-    let what = match reason.as_str() {
-        "" | "ContainerCreating" | "PodInitializing" => return None,
-        "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => "the image cannot be pulled",
-        "InvalidImageName" => "the name of the image is not one",
-        "ErrImageNeverPull" => "the image is not on the node, and may not be pulled",
-        "CreateContainerConfigError" if as_root => "the container may not run as this user",
-        "CreateContainerConfigError" => "the pod asks for something that is not there",
-        _ => "the container cannot be made",
-    };
-    let for_ever = as_root || ["InvalidImageName", "ErrImageNeverPull"].contains(&reason.as_str());
-    let pulls = what == "the image cannot be pulled";
-    Some(Waits { why: format!("{what}: {reason}: {said}"), for_ever, pulls })
-}
-
-fn unscheduled(status: &PodStatus) -> Option<Waits> {
-    let condition = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
-    let said = condition.message.clone().unwrap_or_default();
-    Some(Waits { why: format!("no node takes the pod: {said}"), for_ever: false, pulls: false })
 }

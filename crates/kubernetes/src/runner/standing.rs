@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::seen::{End, Ended, SeenJob, SeenPod, Stage, UNKNOWN, Warning};
+use super::seen::{Ended, SeenJob, SeenPod, Warning};
+use super::stage::{End, Stage, UNKNOWN};
 use super::watch::Seen;
 use crate::nodes::{self, MAKES, UNHEARD};
 

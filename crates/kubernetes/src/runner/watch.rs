@@ -12,7 +12,8 @@ use futures_util::{Stream, StreamExt, pin_mut};
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
-use super::seen::{SeenJob, SeenPod, Stage, Warning};
+use super::seen::{SeenJob, SeenPod, Warning};
+use super::stage::Stage;
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);

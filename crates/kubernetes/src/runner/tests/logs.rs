@@ -13,8 +13,9 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
-use super::super::seen::{End, Kept};
+use super::super::seen::Kept;
 use super::super::settings::JobSettings;
+use super::super::stage::End;
 use super::super::watch::Seen;
 use super::super::{Agents, Followed, JobRunner, Keys, Mounts, Shared, Source};
 use super::status::running;

@@ -1,5 +1,6 @@
 //! What is seen and what it means, by what API servers wrote: 1.20 where nothing else is said.
 
+mod kinds;
 mod known;
 mod logs;
 mod manifests;

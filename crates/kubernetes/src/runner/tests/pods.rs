@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::reminding::reminder;
 use super::super::report::{Untold, unread};
-use super::super::seen::{End, SeenPod, Stage};
+use super::super::seen::SeenPod;
+use super::super::stage::{End, Stage};
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
 use super::{MADE, REPORT, deleted, pod};
 use crate::calls::CallError;

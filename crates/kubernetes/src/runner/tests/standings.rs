@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::ending::seconds;
 use super::super::seen::{Ended, SeenJob, SeenPod, Warning};
 use super::super::standing::{Standing, standing};
 use super::super::watch::Seen;
+use super::kinds::{
+    annotated, deleted_job, ended_as, failed_job, forgotten, killed, late_job, made, reported,
+    silent, target, with_condition,
+};
 use super::status::{ended, failed, installed, installing, of, running, waiting, with};
 use super::{MADE, REPORT, deleted, gone, job, pod, warning};
 
@@ -57,61 +61,6 @@ fn check(cases: Vec<(Case, &str, &str)>) {
             assert_eq!(said, "", "{name}");
         }
     }
-}
-
-fn made() -> SeenJob {
-    job(&json!({}))
-}
-
-fn with_condition(type_: &str, reason: &str, message: &str) -> SeenJob {
-    job(&json!({"status": {"active": null, "conditions": [
-        {"type": type_, "status": "True", "reason": reason, "message": message}]}}))
-}
-
-fn failed_job() -> SeenJob {
-    with_condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-}
-
-fn late_job() -> SeenJob {
-    let said = "Job was active longer than specified deadline";
-    with_condition("Failed", "DeadlineExceeded", said)
-}
-
-/// As from 1.31 on, until all of its pods have ended.
-fn target() -> SeenJob {
-    let said = "Job was active longer than specified deadline";
-    with_condition("FailureTarget", "DeadlineExceeded", said)
-}
-
-/// One that ran, as its status told before.
-fn forgotten() -> SeenPod {
-    let made = of("Failed", &installed(), &waiting("PodInitializing", ""));
-    SeenPod { began: true, ..pod("a", &made) }
-}
-
-fn annotated(name: &str, value: &str) -> SeenJob {
-    job(&json!({"metadata": {"annotations": {name: value}}}))
-}
-
-fn ended_as(why: &Value) -> SeenJob {
-    annotated("manciple.dev/ended", &why.to_string())
-}
-
-fn deleted_job() -> SeenJob {
-    SeenJob { deleted: true, ..made() }
-}
-
-fn reported() -> Value {
-    of("Succeeded", &installed(), &ended(0, "Completed", REPORT))
-}
-
-fn killed() -> Value {
-    of("Failed", &installed(), &ended(137, "Error", ""))
-}
-
-fn silent() -> SeenPod {
-    let conditions = json!([{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]);
-    pod("a", &with(running(), "conditions", conditions))
 }
 
 #[test]
