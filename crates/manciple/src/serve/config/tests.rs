@@ -205,7 +205,7 @@ fn jobs_mode_without_an_image_is_refused_unless_it_is_said_what_is_served_instea
         let names_one = |config: &mut Config| config.broker.command = Some("/opt/broker".into());
         assert_eq!(check(image, names_one), Ok(()), "{image:?}");
         let has_resources = |config: &mut Config| {
-            config.kubernetes.get_or_insert_default().brokers = Some(Several::Apart)
+            config.kubernetes.get_or_insert_default().brokers = Some(Several::Apart);
         };
         assert_eq!(check(image, has_resources), Ok(()), "{image:?}");
     }
