@@ -95,10 +95,13 @@ pub(crate) fn check_questions(
             if let (former, Some(then)) = before
                 && !taken.contains(former)
             {
-                let goes_on = matches!(
-                    (&then.end, former == *attempt),
-                    (Some(End::Elsewhere(_)), _) | (Some(End::Transient(_) | End::Killed), false)
-                );
+                // A question is halted that does not begin in time, which it may have just then: it is asked again.
+                let unanswered = match &then.end {
+                    Some(end) => matches!(end, End::Transient(_) | End::Killed),
+                    None => then.halted,
+                };
+                let goes_on =
+                    matches!(then.end, Some(End::Elsewhere(_))) || unanswered && former != *attempt;
                 assert!(goes_on, "{job} asks after what is over: {former}: {then:?}");
                 assert!(then.times.1 < entry.times.0, "{job} began while {former} went on");
             }
