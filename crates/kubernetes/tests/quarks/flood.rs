@@ -27,8 +27,12 @@ async fn a_flood_on_stdout_is_said_to_be_one_and_on_stderr_it_is_no_output() {
     let stderr = format!("{{ {FLOOD}; }} >&2; {GOOD}");
     let too_large = |words: &'static [&'static str]| ("OutputTooLarge", words);
     // Of a log that is itself the output no more is read than would be too much; and where its node has begun another file
-    // meanwhile, only what came after that is there.
-    let in_log = [too_large(&[HELD]), ("OutputInvalid", &["stdout: it is not JSON (line 1, "][..])];
+    // meanwhile, only what came after that is there, or nothing yet.
+    let in_log = [
+        too_large(&[HELD]),
+        ("OutputInvalid", &["stdout: it is not JSON (line 1, "][..]),
+        ("OutputMissing", &["stdout: it was not there"][..]),
+    ];
     let mut town = Town::new("ejob-flood").await;
     town.dialect = Dialect::ExtendedJob;
     let cases = [
