@@ -314,7 +314,7 @@ mod tests {
         let given = serde_json::json!({"requests": {"cpu": "50m"}, "limits": {"memory": "64Mi"}});
         assert_eq!(read(&given.to_string()).unwrap(), Some(given));
         for (text, words) in [
-            ("64Mi", "expected value"),
+            ("64Mi", "trailing characters"),
             ("[]", "is not as in a pod"),
             (r#"{"limit": {"cpu": "1"}}"#, "resources.limit: is not known"),
         ] {
