@@ -237,33 +237,17 @@ impl Engine {
         let age = u64::try_from(self.shared.policy.tombstones.as_millis()).unwrap_or(u64::MAX);
         let before = Timestamp(now.0.saturating_sub(age));
         let mut removed = 0;
-        for kind in [Kind::Bindings, Kind::Instances] {
-            let mut after = None;
-            loop {
-                let page = self.tombstones(kind, before, after).await?;
-                let Some(last) = page.last() else { break };
-                after = Some(Stored::key_of(last).clone());
-                for stored in page.iter().flatten() {
-                    match self.shared.store.remove(&stored.record.key, &stored.version).await {
-                        Ok(()) => removed += 1,
-                        Err(StoreError::Conflict) => {}
-                        Err(error) => return Err(error),
-                    }
+        let mut pages = Tombstones::before(before);
+        while let Some(page) = pages.next(&*self.shared.store).await? {
+            for stored in page.iter().flatten() {
+                match self.shared.store.remove(&stored.record.key, &stored.version).await {
+                    Ok(()) => removed += 1,
+                    Err(StoreError::Conflict) => {}
+                    Err(error) => return Err(error),
                 }
             }
         }
         Ok(removed)
-    }
-
-    /// A page of the tombstones that were last written before this.
-    async fn tombstones(
-        &self,
-        kind: Kind,
-        before: Timestamp,
-        after: Option<Key>,
-    ) -> Result<Vec<Scanned>, StoreError> {
-        let filter = Filter::DeletedBefore(before);
-        self.shared.store.scan(&Query { kind, instance: None, filter, after, limit: 256 }).await
     }
 
     /// The same crash where nothing shows the run but what it was given: it was halted, or refused, before there was more.
@@ -271,20 +255,15 @@ impl Engine {
     async fn release_hidden(&self, now: Timestamp) -> Result<(), StoreError> {
         let since = Timestamp(self.shared.looked_through.load(Ordering::Relaxed));
         let mut all = true;
-        for kind in [Kind::Bindings, Kind::Instances] {
-            let mut after = None;
-            loop {
-                let page = self.tombstones(kind, now, after).await?;
-                let Some(last) = page.last() else { break };
-                after = Some(Stored::key_of(last).clone());
-                let records = page.iter().flatten().map(|stored| &*stored.record);
-                let new = records.filter(|record| record.updated_at >= since);
-                let runs: Vec<RunName> = new.flat_map(unseen).collect();
-                for run in runs {
-                    if let Err(error) = self.shared.runner.release(&run).await {
-                        tracing::warn!(%run, %error, "what a run was given could not be removed");
-                        all = false;
-                    }
+        let mut pages = Tombstones::before(now);
+        while let Some(page) = pages.next(&*self.shared.store).await? {
+            let records = page.iter().flatten().map(|stored| &*stored.record);
+            let new = records.filter(|record| record.updated_at >= since);
+            let runs: Vec<RunName> = new.flat_map(unseen).collect();
+            for run in runs {
+                if let Err(error) = self.shared.runner.release(&run).await {
+                    tracing::warn!(%run, %error, "what a run was given could not be removed");
+                    all = false;
                 }
             }
         }
@@ -326,6 +305,33 @@ impl Engine {
     /// The store, for those who look at it directly.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
+    }
+}
+
+/// The tombstones that were last written before a time, a page after the other: of bindings, then of instances.
+struct Tombstones {
+    filter: Filter,
+    kind: Option<Kind>,
+    after: Option<Key>,
+}
+
+impl Tombstones {
+    fn before(time: Timestamp) -> Self {
+        Self { filter: Filter::DeletedBefore(time), kind: Some(Kind::Bindings), after: None }
+    }
+
+    async fn next(&mut self, store: &dyn Store) -> Result<Option<Vec<Scanned>>, StoreError> {
+        while let Some(kind) = self.kind {
+            let (filter, after) = (self.filter, self.after.take());
+            let page =
+                store.scan(&Query { kind, instance: None, filter, after, limit: 256 }).await?;
+            if let Some(last) = page.last() {
+                self.after = Some(Stored::key_of(last).clone());
+                return Ok(Some(page));
+            }
+            self.kind = (kind == Kind::Bindings).then_some(Kind::Instances);
+        }
+        Ok(None)
     }
 }
 
