@@ -4,8 +4,6 @@
 #[allow(dead_code, reason = "shared with the schedules")]
 #[path = "support/attempts.rs"]
 mod attempts;
-#[path = "support/processor.rs"]
-mod processor;
 #[allow(dead_code, reason = "shared with the schedules")]
 #[path = "schedules/world.rs"]
 mod world;
@@ -27,7 +25,7 @@ use testkit::kubelet::{Act, NODE, Script, make_node};
 use testkit::plane::ControlPlane;
 use tokio::time::{Instant, sleep};
 
-use processor::Processor;
+use testkit::processor::Processor;
 use world::{BROKER, Place, Sells, World};
 
 /// What Kubernetes knows is named within this time.

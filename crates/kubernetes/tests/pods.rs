@@ -1,7 +1,5 @@
 //! What happens to pods, on a real cluster: each is named as what it is, soon, and is never a success.
 
-#[path = "support/processor.rs"]
-mod processor;
 mod support;
 
 use std::sync::Arc;
@@ -18,8 +16,8 @@ use kubernetes::Delivery;
 use osb::{InstanceId, PlanId};
 use serde_json::json;
 
-use processor::Processor;
 use support::jobs::Jobs;
+use testkit::processor::Processor;
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);

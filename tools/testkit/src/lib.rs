@@ -4,6 +4,7 @@
 //! - [`kubelet`]: runs pods that run nothing.
 //! - [`plane`]: a control plane of a test's own.
 //! - [`postgres`]: a real PostgreSQL server for the length of a test.
+//! - [`processor`]: a clock without what nobody had a processor for.
 //! - [`proxy`]: an API server that fails.
 //! - [`random`]: numbers that are the same everywhere.
 //! - [`skipped`]: for a test that cannot be tried here.
@@ -14,6 +15,7 @@ pub mod kubelet;
 #[cfg(feature = "plane")]
 pub mod plane;
 pub mod postgres;
+pub mod processor;
 #[cfg(feature = "plane")]
 pub mod proxy;
 pub mod random;

@@ -12,8 +12,6 @@
 mod attempts;
 #[path = "../support/deaths.rs"]
 mod deaths_at;
-#[path = "../support/processor.rs"]
-mod processor;
 #[path = "../support/seeds.rs"]
 mod seeds;
 #[path = "../support/skewed.rs"]

@@ -10,10 +10,10 @@ use testkit::plane::ControlPlane;
 use testkit::proxy::{Plan, Proxy};
 
 use crate::objects::{sure, until};
-use crate::processor::Processor;
 use crate::seeds;
 use crate::town::{Place, Town, controller};
 use crate::users::User;
+use testkit::processor::Processor;
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);

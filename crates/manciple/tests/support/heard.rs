@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
+use testkit::processor::Processor;
 
 use super::town::Town;
 use super::{Served, http, order, within};
@@ -15,21 +16,20 @@ const SOON: Duration = Duration::from_secs(10);
 /// How long Kubernetes may take to know it, in seconds.
 const KNOWS: u64 = 150;
 const LOOK: Duration = Duration::from_millis(20);
-/// Of a look that comes later than this after the one before, so much is counted: for longer, whoever looks had no
-/// processor, as little as others had.
-const LATE: Duration = Duration::from_millis(200);
 
 /// All that `last_operation` of an instance has said since somebody listens.
 pub(crate) struct Heard {
     over: Arc<AtomicBool>,
     said: Arc<Mutex<Vec<(SystemTime, Value)>>>,
-    looks: Arc<Mutex<Vec<SystemTime>>>,
+    /// Apart from what is said: of a server that does not answer no time is to be taken off.
+    processor: Processor,
 }
 
 impl Heard {
     /// Listens until it is dropped.
     pub(crate) fn of(server: &Served, instance: &str) -> Self {
-        let heard = Self { over: Arc::default(), said: Arc::default(), looks: Arc::default() };
+        let (over, said) = (Arc::default(), Arc::default());
+        let heard = Self { over, said, processor: Processor::now() };
         let path = format!("{}/last_operation", order::path(instance));
         let (address, said) = (server.address.clone(), Arc::clone(&heard.said));
         heard.again_and_again(move || {
@@ -41,9 +41,6 @@ impl Heard {
                 said.push((SystemTime::now(), answer.body));
             }
         });
-        // Apart from that: of a server that does not answer no time is to be taken off.
-        let looks = Arc::clone(&heard.looks);
-        heard.again_and_again(move || looks.lock().unwrap().push(SystemTime::now()));
         heard
     }
 
@@ -70,7 +67,7 @@ impl Heard {
             assert!(!last.to_string().contains("time was up"), "{all:?}");
         }
         let (when, last) = &all[found];
-        let lasted = had(&self.looks.lock().unwrap(), known, *when);
+        let lasted = self.processor.between(known, *when);
         println!("{words}: {lasted:?} after Kubernetes knew");
         assert!(lasted < SOON, "{words}: only after {lasted:?}: {all:?}");
         last.clone()
@@ -81,15 +78,6 @@ impl Drop for Heard {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
     }
-}
-
-/// How long it was from then to then, without what nobody had a processor for.
-fn had(looks: &[SystemTime], from: SystemTime, to: SystemTime) -> Duration {
-    let within = |pair: &[SystemTime]| {
-        let (begins, ends) = (pair[0].max(from), pair[1].min(to));
-        ends.duration_since(begins).unwrap_or_default().min(LATE)
-    };
-    looks.windows(2).map(within).sum()
 }
 
 /// Waits until an object of Kubernetes tells since when it knows, which is when: by its clock, which is to be as ours.
