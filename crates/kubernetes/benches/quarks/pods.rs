@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::machine;
-use crate::process::{Process, create, load, resources};
+use crate::process::{Process, create, is_completed, load, resources, until_over};
 use crate::support::Cluster;
 
 const MANY: usize = 20;
@@ -84,14 +84,9 @@ async fn bare(cluster: &Cluster, stem: &str, count: usize) -> Duration {
         }
     };
     join_all((0..count).map(make)).await;
-    loop {
-        let jobs = cluster.api::<Job>().list(&ListParams::default()).await.unwrap();
-        let done = |job: &&Job| job.status.as_ref().and_then(|it| it.succeeded) == Some(1);
-        if jobs.iter().filter(done).count() == count {
-            return begun.elapsed();
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let has_succeeded = |job: &Job| job.status.as_ref().and_then(|it| it.succeeded) == Some(1);
+    until_over(&cluster.api::<Job>(), count, has_succeeded).await;
+    begun.elapsed()
 }
 
 async fn quarks(cluster: &Cluster, stem: &str, count: usize) -> Duration {
@@ -107,14 +102,8 @@ async fn quarks(cluster: &Cluster, stem: &str, count: usize) -> Duration {
         async move { create(client, namespace, &name, spec).await }
     };
     join_all((0..count).map(make)).await;
-    let all = resources(client, namespace);
-    loop {
-        let found = all.list(&ListParams::default()).await.unwrap();
-        if found.iter().filter(|it| it.data["status"]["completed"] == true).count() == count {
-            return begun.elapsed();
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_over(&resources(client, namespace), count, is_completed).await;
+    begun.elapsed()
 }
 
 /// Each finds the node empty.

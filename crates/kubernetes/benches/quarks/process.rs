@@ -1,14 +1,19 @@
 //! The controller as a process of its own, and what it takes.
 
+use std::collections::HashSet;
+use std::fmt::Debug;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, PostParams, WatchEvent, WatchParams};
 use kubernetes::quarks::{Controller, Dialect, Monitored, Settings, WORKERS};
 use kubernetes::{Client, Delivery, Lead};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// A variable: commands are not wrapped.
@@ -134,6 +139,32 @@ pub(crate) async fn create(client: &Client, namespace: &str, name: &str, spec: V
     });
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     resources(client, namespace).create(&PostParams::default(), &object).await.unwrap();
+}
+
+pub(crate) fn is_completed(quarks_job: &DynamicObject) -> bool {
+    quarks_job.data["status"]["completed"] == true
+}
+
+/// Waits until `count` of them are over, by a watch: who asks again and again is measured with what is asked about.
+pub(crate) async fn until_over<K>(api: &Api<K>, count: usize, is_over: impl Fn(&K) -> bool)
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut over = HashSet::new();
+    loop {
+        let events = api.watch(&WatchParams::default(), "0").await.unwrap();
+        pin_mut!(events);
+        while let Some(Ok(event)) = events.next().await {
+            if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
+                && is_over(&object)
+            {
+                over.insert(object.name_any());
+            }
+            if over.len() >= count {
+                return;
+            }
+        }
+    }
 }
 
 pub(crate) fn median(mut times: Vec<Duration>) -> (Duration, Duration) {

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use testkit::kubelet::{JobAct, Kubelet};
 use testkit::plane::ControlPlane;
 
-use crate::process::{Process, create, load, median, namespace};
+use crate::process::{
+    Process, create, is_completed, load, median, namespace, resources, until_over,
+};
 
 const ONE_AT_A_TIME: usize = 40;
 const MANY: usize = 1000;
@@ -78,7 +80,7 @@ async fn again(client: &Client) {
         (is_new && job.metadata.deletion_timestamp.is_none())
             .then(|| stem(job.metadata.name.as_deref().unwrap_or_default()))
     });
-    let resources = crate::process::resources(client, "bench");
+    let resources = resources(client, "bench");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut triggered = Vec::new();
     for count in 0..ONE_AT_A_TIME {
@@ -87,7 +89,7 @@ async fn again(client: &Client) {
         let begun = Instant::now();
         resources.patch(&name, &PatchParams::default(), &now).await.unwrap();
         triggered.push(seen(&jobs, &name).await.saturating_duration_since(begun));
-        while resources.get(&name).await.unwrap().data["status"]["completed"] != true {
+        while !is_completed(&resources.get(&name).await.unwrap()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -126,15 +128,8 @@ async fn many(client: &Client) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
-    let jobs = crate::process::resources(client, "bench");
-    let ended = loop {
-        let all = jobs.list(&ListParams::default()).await.unwrap();
-        let done = all.iter().filter(|it| it.data["status"]["completed"] == true).count();
-        if done == MANY + ONE_AT_A_TIME {
-            break begun.elapsed();
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    };
+    until_over(&resources(client, "bench"), MANY + ONE_AT_A_TIME, is_completed).await;
+    let ended = begun.elapsed();
     println!("{MANY} of `once`; load {}", load());
     println!("  bare Jobs created: {bare:.1?}; QuarksJobs created: {created:.1?}");
     println!("  all have their Jobs: {started:.1?}; all completed, output kept: {ended:.1?}");
