@@ -2,6 +2,8 @@
 
 #[path = "support/calls.rs"]
 mod calls;
+#[path = "support/served.rs"]
+mod served;
 mod support;
 
 use std::sync::Arc;
@@ -12,16 +14,19 @@ use async_trait::async_trait;
 use engine::ports::Clock;
 use engine::record::Timestamp;
 use engine::{Engine, Policy, Ports, SystemClock};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, PostParams};
-use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings};
+use kubernetes::{Change, JobRunner, JobSettings, KubernetesStore, Settings, resources};
 use osb::{
     Backend, BindRequest, BindingId, Call, DeprovisionRequest, InstanceId, LastOperationQuery,
     OperationState, PlanId, ProvisionRequest, Reply, ServiceId, UnbindRequest,
 };
 use serde_json::json;
+use testkit::kubelet::{Act, Kubelet, Script};
+use testkit::plane::ControlPlane;
 
 use calls::Calls;
+use served::{Tally, served};
 use support::Cluster;
 
 const BROKER: &str = r#"#!/bin/sh
@@ -69,7 +74,10 @@ struct Counted {
 
 impl Counted {
     async fn new(broker: &str) -> Self {
-        let cluster = Cluster::new("budget").await;
+        Self::on(Cluster::new("budget").await, broker).await
+    }
+
+    async fn on(cluster: Cluster, broker: &str) -> Self {
         let script: ConfigMap = serde_json::from_value(json!({
             "metadata": {"name": "script"}, "data": {"broker": broker},
         }))
@@ -173,6 +181,13 @@ fn request() -> ProvisionRequest {
     .unwrap()
 }
 
+fn bind_request() -> BindRequest {
+    serde_json::from_value(json!({
+        "service_id": "s", "plan_id": "p", "context": {"platform": "test"},
+    }))
+    .unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_as_promised() {
     let counted = Counted::new(BROKER).await;
@@ -199,11 +214,7 @@ async fn calls_are_as_promised() {
     engine.instance(&call(), &instance).await.unwrap();
     assert_eq!(counted.spent(0).await, [] as [&str; 0], "GET of an instance, and last_operation");
 
-    let bind: BindRequest = serde_json::from_value(json!({
-        "service_id": "s", "plan_id": "p", "context": {"platform": "test"},
-    }))
-    .unwrap();
-    let begun = engine.bind(&call(), &instance, &binding, bind).await.unwrap();
+    let begun = engine.bind(&call(), &instance, &binding, bind_request()).await.unwrap();
     settled_binding(engine, &instance, &binding, &token(begun)).await;
     let bound = counted.spent(7).await;
     engine.binding(&call(), &instance, &binding).await.unwrap();
@@ -311,4 +322,93 @@ async fn a_run_that_lasts_for_more_than_two_seconds_costs_a_write_more() {
     );
     drop(counted.store);
     counted.cluster.remove().await;
+}
+
+/// An instance and a binding: made, asked for and removed.
+async fn life(engine: &Engine) {
+    let (instance, binding) = (InstanceId::new("i").unwrap(), BindingId::new("b").unwrap());
+    let (service_id, plan_id) = (ServiceId::new("s").unwrap(), PlanId::new("p").unwrap());
+    let begun = engine.provision(&call(), &instance, request()).await.unwrap();
+    settled(engine, &instance, &token(begun)).await;
+    engine.instance(&call(), &instance).await.unwrap();
+    let begun = engine.bind(&call(), &instance, &binding, bind_request()).await.unwrap();
+    settled_binding(engine, &instance, &binding, &token(begun)).await;
+    engine.binding(&call(), &instance, &binding).await.unwrap();
+    let unbind = UnbindRequest { service_id: service_id.clone(), plan_id: plan_id.clone() };
+    let begun = engine.unbind(&call(), &instance, &binding, unbind).await.unwrap();
+    settled_binding(engine, &instance, &binding, &token(begun)).await;
+    let removal = DeprovisionRequest { service_id, plan_id };
+    let begun = engine.deprovision(&call(), &instance, removal).await.unwrap();
+    settled(engine, &instance, &token(begun)).await;
+}
+
+/// A control plane of the test's own on which nobody asks for anything yet, and a namespace.
+async fn quiet() -> (ControlPlane, Cluster) {
+    let plane = ControlPlane::start_without_collector(&resources::definitions()).unwrap();
+    let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
+    let namespace = "budget".to_owned();
+    let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces.create(&PostParams::default(), &object).await.unwrap();
+    let mut before = Tally::new();
+    loop {
+        let now = served(&client, &KINDS).await;
+        if now == before {
+            return (plane, Cluster { client, namespace });
+        }
+        before = now;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// What is asked for where nobody else asks.
+const KINDS: [&str; 5] = ["jobs", "pods", "secrets", "servicebindings", "serviceinstances"];
+/// But who makes the pods of Jobs, whose calls nobody counts but the API server.
+const OTHERS: [&str; 3] = ["GET jobs", "POST pods", "PUT jobs/status"];
+
+/// A call past the counting layer is in no snapshot, and costs as much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_api_server_itself_counts_the_same_calls_and_reads() {
+    let (_plane, cluster) = quiet().await;
+    let client = cluster.client.clone();
+    let before = served(&client, &KINDS).await;
+    let of_kubelet = Calls::default();
+    let catalog = json!({"services": [{
+        "id": "s", "name": "db", "description": "d", "bindable": true,
+        "instances_retrievable": true, "bindings_retrievable": true,
+        "plans": [{"id": "p", "name": "small", "description": "d"}],
+    }]});
+    let well: Script = Arc::new(|_| Act::well(Duration::ZERO, Duration::ZERO));
+    let namespace = &cluster.namespace;
+    let _kubelet = Kubelet::start(of_kubelet.of(&client, namespace), namespace, catalog, well);
+    let counted = Counted::on(cluster, BROKER).await;
+    life(&counted.engine).await;
+
+    let (mut called, mut counts) = (Tally::new(), Tally::new());
+    // What is cleaned up after the last answer.
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for call in counted.calls.take().into_iter().chain(of_kubelet.take()) {
+            *called.entry(call).or_default() += 1;
+        }
+        called.retain(|call, _| is_ours(call));
+        counts = served(&client, &KINDS).await;
+        for (call, count) in &before {
+            *counts.entry(call.clone()).or_default() -= count;
+        }
+        counts.retain(|call, count| *count > 0 && is_ours(call));
+        if counts == called {
+            break;
+        }
+    }
+    assert_eq!(counts, called, "as the API server counts, and as is counted here");
+    for read in ["GET serviceinstances", "GET servicebindings", "GET secrets"] {
+        assert!(counts.contains_key(read), "{read}: {counts:?}");
+    }
+}
+
+/// Whether nobody else can have called this.
+fn is_ours(call: &str) -> bool {
+    let kind = call.split([' ', '/']).nth(1).unwrap_or_default();
+    KINDS.contains(&kind) && !OTHERS.contains(&call)
 }
