@@ -4,13 +4,11 @@
 //! A task holds a key and, while a run is alive, a permit; the record is read for each look. So a
 //! thousand waiting operations cost little, and a restart only has to start the tasks again.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use osb::{Action, Work};
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::decide::{RefusedStart, Step, decide};
 use crate::engine::Shared;
@@ -35,71 +33,6 @@ const BINDINGS_MOST: Duration = Duration::from_secs(2);
 /// known of any more, where what is known of records lags. A runner remembers those of the last minute.
 const OLD: Duration = Duration::from_secs(30);
 
-/// The tasks, by record, and those who wait for their end.
-#[derive(Default)]
-pub(crate) struct Tasks {
-    table: Mutex<HashMap<Key, Task>>,
-    /// Intents that are being written, and have no task yet.
-    writing: AtomicUsize,
-}
-
-/// Leave to write an intent.
-pub(crate) struct Admitted<'t>(&'t Tasks);
-
-impl Drop for Admitted<'_> {
-    fn drop(&mut self) {
-        self.0.writing.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-struct Task {
-    wake: Arc<Notify>,
-    running: bool,
-    /// Set by a kick, cleared when the task looks: closes the gap between its last look and its end.
-    kicked: bool,
-    waiting: Vec<oneshot::Sender<()>>,
-}
-
-impl Tasks {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Task>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many operations are in progress.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Leave for one more operation, unless there are `limit` in progress or about to be. Those being
-    /// written count: on a slow disk a thousand would pass while none has a task yet.
-    pub(crate) fn admit(&self, limit: usize) -> Option<Admitted<'_>> {
-        let table = self.lock();
-        let known = table.len() + self.writing.load(Ordering::Relaxed);
-        (known < limit).then(|| {
-            self.writing.fetch_add(1, Ordering::Relaxed);
-            Admitted(self)
-        })
-    }
-
-    /// Wakes every task: who carries out operations has changed.
-    pub(crate) fn wake_all(&self) {
-        self.lock().values().for_each(|task| task.wake.notify_one());
-    }
-
-    /// Whether somebody waits for this record, or takes care of it.
-    pub(crate) fn has(&self, key: &Key) -> bool {
-        self.lock().contains_key(key)
-    }
-
-    /// Resolves when the record's task has ended. To be asked for before the kick.
-    pub(crate) fn ended(&self, key: &Key) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        self.lock().entry(key.clone()).or_default().waiting.push(sender);
-        receiver
-    }
-}
-
 /// Has the record looked at: starts its task, or wakes it.
 pub(crate) fn kick(shared: &Arc<Shared>, key: &Key) {
     wake(shared, key, false);
@@ -112,18 +45,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, key: &Key) {
 }
 
 fn wake(shared: &Arc<Shared>, key: &Key, new: bool) {
-    let wake = {
-        let mut table = shared.tasks.lock();
-        let task = table.entry(key.clone()).or_default();
-        task.kicked = true;
-        if std::mem::replace(&mut task.running, true) {
-            task.wake.notify_one();
-            None
-        } else {
-            Some(Arc::clone(&task.wake))
-        }
-    };
-    if let Some(wake) = wake {
+    if let Some(wake) = shared.tasks.kick(key) {
         let shared = Arc::clone(shared);
         let key = key.clone();
         tokio::spawn(async move { drive(&shared, key, &wake, new).await });
@@ -141,9 +63,7 @@ impl Drop for Successor<'_> {
         if !std::thread::panicking() {
             return;
         }
-        if let Some(task) = self.shared.tasks.lock().get_mut(self.key) {
-            task.running = false;
-        }
+        self.shared.tasks.broke_off(self.key);
         let (shared, key) = (Arc::clone(self.shared), self.key.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
@@ -179,14 +99,12 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
     };
     loop {
         match next {
-            Next::Over if retire(shared, &key) => return,
+            Next::Over if shared.tasks.retire(&key) => return,
             Next::Over | Next::Look => {}
             Next::Permit(permits) => hands.wait_for(&permits, &*shared.clock, wake).await,
             Next::Await(awaited) => wait(shared, wake, awaited).await,
         }
-        if let Some(task) = shared.tasks.lock().get_mut(&key) {
-            task.kicked = false;
-        }
+        shared.tasks.looks(&key);
         // A look is large and short, a wait small and long: thousands of tasks do the latter.
         let looked = Box::pin(look(shared, &key, &mut hands)).await;
         next = looked.unwrap_or_else(|error| {
@@ -199,21 +117,6 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
             Next::Await(Awaited::Time(if is_unreadable { ELSEWHERE } else { TROUBLE }))
         });
     }
-}
-
-/// Ends a task, unless it was kicked since its last look.
-fn retire(shared: &Shared, key: &Key) -> bool {
-    let task = {
-        let mut table = shared.tasks.lock();
-        if table.get(key).is_some_and(|task| task.kicked) {
-            return false;
-        }
-        table.remove(key)
-    };
-    for waiting in task.into_iter().flat_map(|task| task.waiting) {
-        let _ = waiting.send(());
-    }
-    true
 }
 
 async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {

@@ -10,7 +10,7 @@ use osb::{CompiledCatalog, PlanId, ServiceId};
 use tokio::sync::Notify;
 
 use crate::decide::NOT_YET;
-use crate::driver::{self, Tasks};
+use crate::driver;
 use crate::names::{self, RunName};
 use crate::permits::Permits;
 use crate::policy::Policy;
@@ -18,6 +18,7 @@ use crate::ports::{
     Clock, Filter, Kind, Observer, Query, Runner, Scanned, Store, StoreError, Stored,
 };
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
+use crate::tasks::Tasks;
 use crate::withdrawn::Former;
 
 /// How often tombstones and leftover runs are looked for.

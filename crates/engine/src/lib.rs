@@ -36,6 +36,7 @@ pub mod ports;
 pub mod record;
 pub mod redact;
 mod system_clock;
+mod tasks;
 mod transition;
 pub mod trigger;
 mod update;

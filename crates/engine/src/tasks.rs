@@ -1,0 +1,117 @@
+//! Who takes care of which record, and who waits for that: one task per record. What a task does is in
+//! [`driver`](crate::driver).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::record::Key;
+
+/// The tasks, by record, and those who wait for their end.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    table: Mutex<HashMap<Key, Task>>,
+    /// Intents that are being written, and have no task yet.
+    writing: AtomicUsize,
+}
+
+/// Leave to write an intent.
+pub(crate) struct Admitted<'t>(&'t Tasks);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.writing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Task {
+    wake: Arc<Notify>,
+    running: bool,
+    /// Set by a kick, cleared when the task looks: closes the gap between its last look and its end.
+    kicked: bool,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Tasks {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Task>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many operations are in progress.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Leave for one more operation, unless there are `limit` in progress or about to be. Those being
+    /// written count: on a slow disk a thousand would pass while none has a task yet.
+    pub(crate) fn admit(&self, limit: usize) -> Option<Admitted<'_>> {
+        let table = self.lock();
+        let known = table.len() + self.writing.load(Ordering::Relaxed);
+        (known < limit).then(|| {
+            self.writing.fetch_add(1, Ordering::Relaxed);
+            Admitted(self)
+        })
+    }
+
+    /// Wakes every task: who carries out operations has changed.
+    pub(crate) fn wake_all(&self) {
+        self.lock().values().for_each(|task| task.wake.notify_one());
+    }
+
+    /// Whether somebody waits for this record, or takes care of it.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.lock().contains_key(key)
+    }
+
+    /// Resolves when the record's task has ended. To be asked for before the kick.
+    pub(crate) fn ended(&self, key: &Key) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().entry(key.clone()).or_default().waiting.push(sender);
+        receiver
+    }
+
+    /// Wakes the record's task. If it has none it counts as having one from now on: whoever kicks is to start it, and given
+    /// what wakes it.
+    pub(crate) fn kick(&self, key: &Key) -> Option<Arc<Notify>> {
+        let mut table = self.lock();
+        let task = table.entry(key.clone()).or_default();
+        task.kicked = true;
+        if std::mem::replace(&mut task.running, true) {
+            task.wake.notify_one();
+            return None;
+        }
+        Some(Arc::clone(&task.wake))
+    }
+
+    /// The record's task looks now: what it was kicked for before, it sees.
+    pub(crate) fn looks(&self, key: &Key) {
+        if let Some(task) = self.lock().get_mut(key) {
+            task.kicked = false;
+        }
+    }
+
+    /// The record's task has broken off: the next kick starts another.
+    pub(crate) fn broke_off(&self, key: &Key) {
+        if let Some(task) = self.lock().get_mut(key) {
+            task.running = false;
+        }
+    }
+
+    /// Ends the record's task, unless it was kicked since its last look; whether it has.
+    pub(crate) fn retire(&self, key: &Key) -> bool {
+        let task = {
+            let mut table = self.lock();
+            if table.get(key).is_some_and(|task| task.kicked) {
+                return false;
+            }
+            table.remove(key)
+        };
+        for waiting in task.into_iter().flat_map(|task| task.waiting) {
+            let _ = waiting.send(());
+        }
+        true
+    }
+}
