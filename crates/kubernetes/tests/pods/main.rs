@@ -1,6 +1,9 @@
 //! What happens to pods, on a real cluster: each is named as what it is, soon, and is never a success.
 
+mod silent;
+#[path = "../support/mod.rs"]
 mod support;
+mod unbegun;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +13,8 @@ use engine::ports::{Run, RunFailure, RunState, Runner, StartError};
 use engine::record::Reason;
 use engine::testing::runner_contract::{Behaviour, run, until, until_finished};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota, Secret};
-use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
-use kubernetes::Delivery;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, DeleteParams, EvictParams};
 use osb::{InstanceId, PlanId};
 use serde_json::json;
 
@@ -132,141 +134,6 @@ async fn assert_stays(jobs: &Jobs, runner: &dyn Runner, run: &RunName) {
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(runner.observe(run).await.unwrap(), state);
     assert_eq!(jobs.open().await.observe(run).await.unwrap(), state);
-}
-
-#[tokio::test]
-async fn a_missing_image_is_named_and_the_run_can_be_cancelled() {
-    let mut jobs = jobs().await;
-    jobs.settings.image = "manciple.test/none:1".to_owned();
-    let (runner, run) = started(&jobs, "succeeds").await;
-    let said = until_said(&*runner, &run.name, "the image cannot be pulled").await;
-    assert!(said.contains("manciple.test/none:1"), "{said}");
-    runner.cancel(&run.name).await.unwrap();
-    until_failed(&*runner, &run.name, Reason::Halted, "ended").await;
-    assert_stays(&jobs, &*runner, &run.name).await;
-}
-
-#[tokio::test]
-async fn an_image_that_does_not_come_is_a_run_that_never_began() {
-    let mut jobs = jobs().await;
-    jobs.settings.image = "manciple.test/none:1".to_owned();
-    jobs.settings.start_timeout = Duration::from_secs(3);
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_failed(&*runner, &run.name, Reason::NotStarted, "the image cannot be pulled").await;
-    assert_stays(&jobs, &*runner, &run.name).await;
-}
-
-#[tokio::test]
-async fn an_image_without_a_broker_is_named() {
-    let mut jobs = jobs().await;
-    jobs.settings.pod.volume_mounts.remove(0);
-    let (runner, run) = started(&jobs, "succeeds").await;
-    let words = "the image has no /bin/broker";
-    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
-}
-
-#[tokio::test]
-async fn a_broker_that_is_not_executable_is_named() {
-    let mut jobs = jobs().await;
-    jobs.settings.pod.volumes[0]["configMap"]["defaultMode"] = json!(0o444);
-    let (runner, run) = started(&jobs, "succeeds").await;
-    let words = "/bin/broker in the image cannot be executed by this user";
-    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
-}
-
-#[tokio::test]
-async fn an_agent_that_is_not_in_its_image_is_named() {
-    let mut jobs = jobs().await;
-    let image = testkit::cluster::AGENT_IMAGE.to_owned();
-    jobs.settings.delivery =
-        Delivery::InitContainer { image, path: "/nowhere".to_owned(), resources: None };
-    let (runner, run) = started(&jobs, "succeeds").await;
-    let words = "the agent could not be installed";
-    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
-}
-
-#[tokio::test]
-async fn an_image_that_wants_root_is_named() {
-    let mut jobs = jobs().await;
-    jobs.settings.pod.security_context = Some(json!({"runAsNonRoot": true}));
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_failed(&*runner, &run.name, Reason::NotStarted, "may not run as this user").await;
-}
-
-#[tokio::test]
-async fn a_quota_that_is_used_up_is_named_and_waited_for() {
-    let jobs = jobs().await;
-    let quotas: Api<ResourceQuota> = jobs.cluster.api();
-    let quota = serde_json::from_value(
-        json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}),
-    );
-    quotas.create(&PostParams::default(), &quota.unwrap()).await.unwrap();
-    while quotas.get("few").await.unwrap().status.and_then(|status| status.hard).is_none() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_said(&*runner, &run.name, "exceeded quota: few").await;
-    let more = Patch::Merge(json!({"spec": {"hard": {"pods": "9"}}}));
-    quotas.patch("few", &PatchParams::default(), &more).await.unwrap();
-    until_finished(&*runner, &run.name).await.unwrap();
-    assert_eq!(jobs.effects(&run.work.instance_id), 1);
-}
-
-#[tokio::test]
-async fn a_quota_that_stays_used_up_is_a_run_that_never_began() {
-    let mut jobs = jobs().await;
-    jobs.settings.start_timeout = Duration::from_secs(3);
-    let quotas: Api<ResourceQuota> = jobs.cluster.api();
-    let quota = serde_json::from_value(
-        json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}),
-    );
-    quotas.create(&PostParams::default(), &quota.unwrap()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_failed(&*runner, &run.name, Reason::NotStarted, "exceeded quota: few").await;
-    assert_stays(&jobs, &*runner, &run.name).await;
-}
-
-#[tokio::test]
-async fn a_config_map_that_is_missing_is_named_and_waited_for() {
-    let mut jobs = jobs().await;
-    jobs.settings.config_map = Some("later".to_owned());
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_said(&*runner, &run.name, r#"configmap "later" not found"#).await;
-    jobs.make_config_map("later", "REGION", "eu").await;
-    until_finished(&*runner, &run.name).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_secret_that_is_missing_is_named_and_waited_for() {
-    let mut jobs = jobs().await;
-    jobs.settings.secret = Some("later".to_owned());
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_said(&*runner, &run.name, r#"secret "later" not found"#).await;
-    let secret = serde_json::from_value(json!({"metadata": {"name": "later"}}));
-    let secrets: Api<Secret> = jobs.cluster.api();
-    secrets.create(&PostParams::default(), &secret.unwrap()).await.unwrap();
-    until_finished(&*runner, &run.name).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_config_map_that_stays_missing_is_a_run_that_never_began() {
-    let mut jobs = jobs().await;
-    jobs.settings.config_map = Some("later".to_owned());
-    jobs.settings.start_timeout = Duration::from_secs(7);
-    let (runner, run) = started(&jobs, "succeeds").await;
-    let words = r#"configmap "later" not found"#;
-    until_failed(&*runner, &run.name, Reason::NotStarted, words).await;
-}
-
-#[tokio::test]
-async fn a_pod_that_no_node_takes_is_named_and_the_run_can_be_cancelled() {
-    let mut jobs = jobs().await;
-    jobs.settings.pod.node_selector = Some(json!({"manciple.test/none": "such"}));
-    let (runner, run) = started(&jobs, "succeeds").await;
-    until_said(&*runner, &run.name, "no node takes the pod").await;
-    runner.cancel(&run.name).await.unwrap();
-    until_failed(&*runner, &run.name, Reason::Halted, "ended").await;
 }
 
 #[tokio::test]
@@ -499,98 +366,4 @@ async fn a_pod_without_its_job_can_be_cancelled() {
     until_said(&*runner, &run.name, "its Job was deleted").await;
     runner.cancel(&run.name).await.unwrap();
     until_failed(&*runner, &run.name, Reason::Halted, "").await;
-}
-
-/// A node that nobody's kubelet stands for: its controller gives it up after 40 s.
-#[tokio::test]
-async fn a_node_that_is_not_heard_of_is_named() {
-    let mut jobs = jobs().await;
-    let node = Silent::new(&jobs).await;
-    jobs.settings.pod.node_selector = Some(json!({"manciple.test/silent": node.name}));
-    jobs.settings.pod.tolerations = vec![json!({"operator": "Exists"})];
-    let (runner, run) = started(&jobs, "succeeds").await;
-    node.run_pod(&jobs, &run.name).await;
-    let nodes: Api<Node> = Api::all(jobs.cluster.client.clone());
-    for _ in 0..1800 {
-        if node.is_given_up(&nodes).await {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    until_said(&*runner, &run.name, &format!("the node {} is not heard of", node.name)).await;
-    // Who takes the pod away says that it is gone.
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    jobs.delete_pods_of(&run.name, &now).await;
-    until_lost(&*runner, &run.name, "its pod was deleted").await;
-    nodes.delete(&node.name, &DeleteParams::default()).await.unwrap();
-}
-
-struct Silent {
-    name: String,
-}
-
-impl Silent {
-    async fn new(jobs: &Jobs) -> Self {
-        let nodes: Api<Node> = Api::all(jobs.cluster.client.clone());
-        let name = format!("silent-{}", jobs.cluster.namespace);
-        let now = now_as_text();
-        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-        // The last two are a kubelet's: those that have none take no runs.
-        let labels = json!({
-            "manciple.test/silent": name,
-            "kubernetes.io/arch": architecture, "kubernetes.io/os": "linux",
-        });
-        let node = json!({
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"taints": [{"key": "manciple.test/silent", "effect": "NoSchedule"}]},
-            "status": {
-                "capacity": {"cpu": "1", "memory": "1Gi", "pods": "9", "ephemeral-storage": "1Gi"},
-                "allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9", "ephemeral-storage": "1Gi"},
-                "conditions": [{
-                    "type": "Ready", "status": "True", "reason": "KubeletReady",
-                    "lastHeartbeatTime": now, "lastTransitionTime": now,
-                }],
-            },
-        });
-        let node: Node = serde_json::from_value(node).unwrap();
-        nodes.create(&PostParams::default(), &node).await.unwrap();
-        Self { name }
-    }
-
-    /// Says of the pod what a kubelet would.
-    async fn run_pod(&self, jobs: &Jobs, run: &RunName) {
-        let pod = loop {
-            let pods = jobs.pods_of(run).await;
-            let placed = pods
-                .iter()
-                .find(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
-            if let Some(pod) = placed {
-                break pod.metadata.name.clone().unwrap();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        let now = now_as_text();
-        let condition = |type_| json!({"type": type_, "status": "True", "lastTransitionTime": now});
-        let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
-        let status = json!({
-            "phase": "Running",
-            "conditions": conditions,
-            "containerStatuses": [{
-                "name": "broker", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
-                "state": {"running": {"startedAt": now}},
-            }],
-        });
-        let patch = Patch::Merge(json!({"status": status}));
-        jobs.pods().patch_status(&pod, &PatchParams::default(), &patch).await.unwrap();
-    }
-
-    async fn is_given_up(&self, nodes: &Api<Node>) -> bool {
-        let node = nodes.get(&self.name).await.unwrap();
-        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-        conditions.iter().any(|it| it.type_ == "Ready" && it.status == "Unknown")
-    }
-}
-
-fn now_as_text() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
