@@ -40,6 +40,7 @@ struct Demo {
 
 /// On a PostgreSQL, or with directories where there is none.
 pub(crate) fn run() -> anyhow::Result<()> {
+    crate::run(crate::cargo().args(["build", "--quiet", "-p", "manciple"]))?;
     let demo = Demo::new()?;
     match Postgres::start()? {
         Some(database) => demo.postgres(&database),
@@ -47,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
 }
 
-/// Both ways.
+/// Both ways, with the program that is built.
 pub(crate) fn test() -> anyhow::Result<()> {
     Demo::new()?.files()?;
     let database = Postgres::start()?.context("there is no PostgreSQL to be started")?;
@@ -60,7 +61,6 @@ fn say(text: &str) {
 
 impl Demo {
     fn new() -> anyhow::Result<Self> {
-        crate::run(crate::cargo().args(["build", "--quiet", "-p", "manciple"]))?;
         let root = std::env::current_dir()?;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;

@@ -33,6 +33,8 @@ usage: cargo xtask <command>
   dist             the program as it is given away: static, in the order of use, into target/dist
   images [dev]     the container images, into target/images, and into the test cluster if it is up;
                    dev: of the program as it is built for tests, and what tests order, in seconds
+  examples [built] what is tried of the examples without a cluster: their scripts, and the demo both ways;
+                   built: with the program that is there
   walk [dist]      the deployment on the cluster for tests: rights, overlays, an instance's life,
                    a broker of its own, templates, QuarksJobs; dist: of the programs as they are given away
   manifests        deploy/ and the chart's definitions, from the chart and the program
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
         [order::LINK, arguments @ ..] => order::link(arguments),
         ["images"] => images::all(images::Kind::Dist),
         ["images", "dev"] => images::all(images::Kind::Dev),
+        ["examples"] => build().and_then(|()| examples()),
+        ["examples", "built"] => examples(),
         ["manifests"] => manifests::write(),
         ["walk"] => walk(images::Kind::Dev),
         ["walk", "dist"] => walk(images::Kind::Dist),
@@ -128,11 +132,28 @@ fn tests(kubeconfig: &std::path::Path) -> anyhow::Result<()> {
         .args(["--test-threads", &(3 * cores).to_string()])
         .env("KUBECONFIG", kubeconfig))?;
     run(cargo().args(["test", "--workspace", "--all-features", "--doc", "--quiet"]))?;
-    // The examples are POSIX shell, and so are their tests: without the server.
+    // Both mostly wait, and neither needs what the other has: what is shown of the examples comes after the walk.
+    let log = built("examples.log")?;
+    let said = std::fs::File::create(&log)?;
+    let this = std::env::current_exe().context("the path of this program")?;
+    let mut aside = Command::new(this)
+        .args(["examples", "built"])
+        .stdout(said.try_clone()?)
+        .stderr(said)
+        .spawn()
+        .context("the examples")?;
+    let walked = deployment::test(kubeconfig, images::Kind::Dev);
+    let status = aside.wait()?;
+    eprint!("{}", std::fs::read_to_string(&log)?);
+    ensure!(status.success(), "the examples, above: {status}");
+    walked
+}
+
+/// What is tried of the examples without a cluster. They are POSIX shell, and so are their tests: without the server.
+fn examples() -> anyhow::Result<()> {
     run(Command::new("sh").arg("examples/files/test.sh"))?;
     run(Command::new("sh").arg("examples/postgres/test.sh"))?;
-    demo::test()?;
-    deployment::test(kubeconfig, images::Kind::Dev)
+    demo::test()
 }
 
 fn walk(kind: images::Kind) -> anyhow::Result<()> {
