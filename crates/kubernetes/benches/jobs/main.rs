@@ -252,6 +252,7 @@ async fn provision(engine: &Engine, id: &str, pause: Duration) {
     let call = Call { accepts_incomplete: true, ..Call::default() };
     let request: ProvisionRequest = serde_json::from_value(json!({
         "service_id": "s", "plan_id": "p", "organization_guid": "o", "space_guid": "s",
+        "parameters": {"size": 1}, "context": {"platform": "bench"},
     }))
     .unwrap();
     let instance = InstanceId::new(id).unwrap();
