@@ -90,9 +90,13 @@ fn rolls(
         let last = order::settled(&new, instance);
         assert_eq!(last["state"], "succeeded", "{instance}: {last}");
     }
-    let holders = holders.lock().unwrap().clone();
-    assert_eq!(holders.first(), Some(&None), "who ends gives the Lease back: {holders:?}");
+    let given_back = || holders.lock().unwrap().first().cloned();
+    // Another build may lead until its end.
+    if builds::are_one() {
+        assert_eq!(given_back(), Some(None), "who ends gives the Lease back at once");
+    }
     ended(&mut old);
+    assert_eq!(within(10, given_back), Some(None), "who ends gives the Lease back");
     new
 }
 

@@ -288,6 +288,17 @@ fn what_fans_out_has_its_limit() {
 }
 
 #[test]
+fn keys_too_long_for_a_name_fan_out_into_one_each() {
+    let [one, two] = ["1", "2"].map(|last| format!("{}{last}", "k".repeat(252)));
+    let options = json!({"name": "s", "persistencemethod": "fan-out"});
+    let kept = of(&options, text(&json!({one: "{}", two: "{}"}).to_string()));
+    assert_eq!(kept.faults, []);
+    let [one, two] = &*kept.wanted else { panic!("{kept:?}") };
+    assert_ne!(one.name, two.name);
+    assert!(one.name.len() <= 253 && one.name.starts_with("s-kkk"), "{}", one.name);
+}
+
+#[test]
 fn a_label_that_is_no_string_takes_no_other_with_it() {
     let mut spec = spec(&json!({"name": "s"}));
     spec["output"]["secretLabels"] = json!({"good": "yes", "number": 1});
