@@ -9,11 +9,6 @@ pub(crate) fn this() -> PathBuf {
     env!("CARGO_BIN_EXE_manciple").into()
 }
 
-/// Whether all of them are of this one.
-pub(crate) fn are_one() -> bool {
-    rolled().iter().all(|build| *build == this())
-}
-
 /// Those that serve one after another: this build twice; where another is named, an upgrade from that, and back to it.
 pub(crate) fn rolled() -> Vec<PathBuf> {
     match std::env::var_os("MANCIPLE_OLDER").map(PathBuf::from) {
