@@ -30,33 +30,16 @@ pub(crate) fn bench() {
     let gathering = Gathering::new("bench-1", outputs, KeyPair::generate().public().clone());
     let gathering = Gathering { message: pod.path().join("message"), ..gathering };
     let until = pod.path().join("told/ended");
-    let kinds = [
-        ("until the kubelet ends it", vec!["gather"]),
-        (
-            "until an annotation says that the others ended",
-            vec!["gather", "--until", until.to_str().unwrap()],
-        ),
-    ];
-    let started: Vec<(&str, Child)> = kinds
-        .iter()
-        .map(|(what, arguments)| {
-            let mut agent = Command::new(&program);
-            agent.args(arguments).env(GATHERING_VARIABLE, gathering.to_variable().unwrap());
-            (*what, agent.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-        })
-        .collect();
+    let mut agent = Command::new(&program);
+    agent.args(["gather", "--until"]).arg(pod.path().join("told/ended"));
+    agent.env(GATHERING_VARIABLE, gathering.to_variable().unwrap());
+    let mut agent = agent.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     println!("the agent in a sidecar, waiting for {} s; load {}", lasts.as_secs(), load());
     std::thread::sleep(lasts);
-    for (what, mut agent) in started {
-        assert!(agent.try_wait().unwrap().is_none(), "{what}: it has ended");
-        println!(
-            "  {what}: {:.3} s of CPU, {:.1} MB resident at most",
-            cpu(&agent),
-            resident(&agent)
-        );
-        agent.kill().unwrap();
-        agent.wait().unwrap();
-    }
+    assert!(agent.try_wait().unwrap().is_none(), "it has ended");
+    println!("  {:.3} s of CPU, {:.1} MB resident at most", cpu(&agent), resident(&agent));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }
 
 /// From its start, unpacking left out: the program is not packed here.

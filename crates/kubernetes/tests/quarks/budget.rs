@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use super::calls::Calls;
 use super::harness::{Town, pod, spec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Starts the controller, whose calls are counted. The Lease has a client of its own.
 async fn counted(town: &mut Town) -> Calls {
@@ -134,6 +134,43 @@ async fn a_run_by_a_change_costs_what_one_by_a_trigger_does() {
         "DELETE jobs",
     ];
     assert_eq!(cost(&town, &calls, ("a", 2), expected.len()).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_further_output_costs_a_write_and_one_that_is_large_a_log_that_is_read() {
+    let mut town = Town::still("qjob-budget-outputs").await;
+    let calls = counted(&mut town).await;
+    let small = r#"echo '{"k": "1", "l": "2"}' > /mnt/quarks/o.json"#;
+    let keeps = |script: &str, options: Value| {
+        let mut spec = spec("once", &pod(script));
+        spec["output"] = json!({"outputMap": {"c": {"o.json": options}}});
+        spec
+    };
+    // It has the agent brought into the namespace.
+    town.create("first", keeps(small, json!({"name": "first"}))).await;
+    is_over(&town, &calls, "first").await;
+    let large = r#"echo "{\"k\": \"$(head -c 9000 /dev/urandom | od -An -tx1 | tr -d ' \n')\"}" > /mnt/quarks/o.json"#;
+    for (name, script, options, kept) in [
+        ("version", small, json!({"versioned": true}), vec!["POST secrets"]),
+        (
+            "fan-out",
+            r#"echo '{"a": "{\"k\": \"1\"}", "b": "{\"k\": \"2\"}"}' > /mnt/quarks/o.json"#,
+            json!({"persistencemethod": "fan-out"}),
+            vec!["POST secrets", "POST secrets"],
+        ),
+        ("config-map", small, json!({"kind": "ConfigMap"}), vec!["POST configmaps"]),
+        ("large", large, json!({}), vec!["GET pods/log", "POST secrets"]),
+    ] {
+        let mut options = options;
+        options["name"] = json!(name);
+        town.create(name, keeps(script, options)).await;
+        let around = ["PATCH quarksjobs", "POST jobs", "PATCH quarksjobs/status", "DELETE jobs"];
+        let expected = around.len() + kept.len();
+        let mut found = cost(&town, &calls, (name, 1), expected).await;
+        assert_eq!(found.len(), expected, "{name}: {found:?}");
+        found.retain(|call| !around.contains(&call.as_str()));
+        assert_eq!(found, kept, "{name}");
+    }
 }
 
 /// What only the first run of a controller costs is behind it.

@@ -2,7 +2,7 @@
 //! a success, and its condition and an Event say what came of it.
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, EvictParams, ListParams};
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -176,6 +176,43 @@ async fn output_that_went_with_its_pod_while_no_controller_ran_is_lost_and_the_r
         town.trigger("a", "now").await;
         say_go(&town, &running(&town, &[pod]).await);
         assert_eq!(town.ended("a", 2).await["made"], json!(["made"]), "the next is as any other");
+    }
+}
+
+/// The Secret with the keys that runs are sealed to.
+async fn keys(town: &Town) -> Secret {
+    let secrets = town.cluster.api::<Secret>().list(&ListParams::default()).await.unwrap();
+    let name = |secret: &Secret| secret.metadata.name.clone().unwrap();
+    secrets.into_iter().find(|secret| name(secret).starts_with("keys-")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_is_sealed_to_the_key_before_comes_home() {
+    for wraps in [true, false] {
+        let mut town = Town::either_way("output-rotated", wraps).await;
+        town.start().await;
+        town.create("a", waits_for_go(0)).await;
+        let pod = running(&town, &[]).await;
+        let before = keys(&town).await;
+        // As old as a key gets: whoever looks next makes another.
+        let rotated = json!({"manciple.dev/rotated": "2020-01-01T00:00:00Z"});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": rotated}}));
+        let (secrets, params) = (town.cluster.api::<Secret>(), PatchParams::default());
+        let name = before.metadata.name.as_deref().unwrap();
+        secrets.patch(name, &params, &patch).await.unwrap();
+        town.kill();
+        town.start().await;
+        let newest = |secret: &Secret| secret.data.as_ref().unwrap()["newest"].clone();
+        let begun = Instant::now();
+        while newest(&keys(&town).await) == newest(&before) {
+            assert!(begun.elapsed() < PATIENCE, "no key was made");
+            sleep(Duration::from_millis(100)).await;
+        }
+        say_go(&town, &pod);
+        assert_eq!(town.ended("a", 1).await["made"], json!(["made"]));
+        town.trigger("a", "now").await;
+        say_go(&town, &running(&town, &[pod]).await);
+        assert_eq!(town.ended("a", 2).await["succeeded"], true, "with the new one");
     }
 }
 

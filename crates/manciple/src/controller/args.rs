@@ -295,6 +295,24 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_and_prefixes_are_the_originals_unless_a_flag_says_so() {
+        let read = |words: &str| {
+            let words =
+                ["controller", "--monitored-id", "a"].into_iter().chain(words.split_whitespace());
+            Line::try_parse_from(words).unwrap().args
+        };
+        for (words, expected) in [
+            ("", Monitored::Labelled("a".to_owned())),
+            ("--monitored marked", Monitored::Marked("a".to_owned())),
+            ("--monitored all", Monitored::All),
+        ] {
+            assert_eq!(read(words).monitored(), expected, "{words}");
+        }
+        assert!(!read("").verbatim_name_prefix);
+        assert!(read("--verbatim-name-prefix").verbatim_name_prefix);
+    }
+
+    #[test]
     fn a_period_that_no_clock_counts_is_refused_by_its_flag_with_the_limit() {
         for flag in ["--settle", "--key-rotation", "--drift-interval"] {
             for period in ["999999999999h", "1000000000000000000s"] {

@@ -25,6 +25,20 @@ fn the_defaults_leave_out_what_not_every_cluster_has() {
 }
 
 #[test]
+fn nobody_reaches_runs_in_any_namespace_that_has_them() {
+    let policies = of_kind(&json!({"jobNamespaces": ["jobs-a", "jobs-b"]}), "NetworkPolicy");
+    let of_runs = |policy: &&Value| policy["spec"]["ingress"] == json!([]);
+    let of_runs: Vec<_> = policies.iter().filter(of_runs).collect();
+    let namespaces: Vec<_> = of_runs.iter().map(|it| &it["metadata"]["namespace"]).collect();
+    assert_eq!(namespaces, ["manciple", "jobs-a", "jobs-b"]);
+    for policy in of_runs {
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress"]), "{policy}");
+        let marked = &policy["spec"]["podSelector"]["matchExpressions"];
+        assert_eq!(marked, &json!([{"key": "manciple.dev/run", "operator": "Exists"}]));
+    }
+}
+
+#[test]
 fn pods_run_as_nobody_or_as_whom_the_cluster_chooses() {
     for (values, expected) in [(json!({}), json!(65532)), (json!({"runAs": 0}), json!(null))] {
         let mut values = values;
