@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use support::town::Town;
 use support::{Served, http, order, within};
 
-/// Plan `fails` does; `slow` goes on for a minute.
+/// Plan `fails` does, and everything does where the configuration says so; `slow` goes on for a minute.
 const BROKER: &str = r#"#!/bin/sh
+[ ! -e /config/fails ] || { echo 'no disk left' >&2; exit 3; }
 [ "$1" != bind ] || { echo '{"credentials":{}}'; exit; }
 [ "$5" != slow ] || sleep 60
 [ "$5" != fails ] || { echo 'no disk left' >&2; exit 3; }
@@ -44,15 +45,28 @@ fn town(set: &Value) -> Town {
     town
 }
 
+/// The same, of a broker that updates.
+fn updateable(set: &Value) -> Town {
+    let mut town = town(set);
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["broker"] = json!({"capabilities": ["update"]});
+    town.site.settings = settings.to_string();
+    town
+}
+
 /// Orders, and waits until `kubectl describe` has all these words; nobody asks the server meanwhile.
 fn ordered(town: &Town, server: &Served, plan: &str, words: &[&str]) -> String {
     assert_eq!(order::provision(server, "i", &order::body(plan)).status, 202);
     described(town, server, words)
 }
 
-/// Spaces are put together: a table is as wide as it is.
 fn described(town: &Town, server: &Served, words: &[&str]) -> String {
-    let describe = || squeezed(&town.kubectl(&["describe", "serviceinstance"]));
+    described_of(town, server, "serviceinstance", words)
+}
+
+/// Spaces are put together: a table is as wide as it is.
+fn described_of(town: &Town, server: &Served, kind: &str, words: &[&str]) -> String {
+    let describe = || squeezed(&town.kubectl(&["describe", kind]));
     let has = |words: &[&str]| {
         let described = describe();
         words.iter().all(|word| described.contains(word)).then_some(described)
@@ -111,6 +125,68 @@ fn describe_explains_a_config_map_that_is_missing_until_it_is_there() {
     }
 }
 
+/// Orders this while a ConfigMap is missing, and has it fail once that is there.
+fn waits_and_fails(
+    town: &Town,
+    server: &Served,
+    action: &str,
+    kind: &str,
+    order: impl Fn() -> http::Answer,
+) {
+    let answer = order();
+    assert_eq!(answer.status, 202, "{action}: {answer:?}");
+    let why = r#"configmap "later" not found"#;
+    described_of(town, server, kind, &[why, &format!("Warning {action}Waits")]);
+    town.config_map("later", &json!({"fails": "1"}));
+    described_of(town, server, kind, &["no disk left", &format!("Warning {action}Failed")]);
+    town.kubectl(&["delete", "configmap", "later"]);
+}
+
+#[test]
+fn describe_explains_why_any_operation_waits_and_why_it_failed() {
+    let town = updateable(&json!({"config_map": "later"}));
+    town.config_map("later", &json!({}));
+    let server = town.serve();
+    assert_eq!(order::provisioned(&server, "i", &order::body("small"))["state"], "succeeded");
+    let instance = order::path("i");
+    let binding = |id: &str| format!("{instance}/service_bindings/{id}");
+    let send = |method: &str, path: &str, query: &str, body: Option<&Value>| {
+        let path = format!("{path}?accepts_incomplete=true{query}");
+        http::send(&server.address, method, &path, body).expect("an answer")
+    };
+    let (ids, planned) =
+        (json!({"service_id": "s", "plan_id": "small"}), "&service_id=s&plan_id=small");
+    let bound = || {
+        let path = format!("{}/last_operation", binding("made"));
+        (http::get(&server.address, &path)?.body["state"] == "succeeded").then_some(())
+    };
+    assert_eq!(send("PUT", &binding("made"), "", Some(&ids)).status, 202);
+    assert!(within(30, bound).is_some(), "{}", server.log());
+    town.kubectl(&["delete", "configmap", "later"]);
+    waits_and_fails(&town, &server, "Bind", "servicebinding", || {
+        send("PUT", &binding("other"), "", Some(&ids))
+    });
+    waits_and_fails(&town, &server, "Unbind", "servicebinding", || {
+        send("DELETE", &binding("made"), planned, None)
+    });
+    waits_and_fails(&town, &server, "Update", "serviceinstance", || {
+        send("PATCH", &instance, "", Some(&json!({"service_id": "s", "plan_id": "large"})))
+    });
+    // Both bindings have to go first.
+    town.config_map("later", &json!({}));
+    let unbound = |id: &'static str| {
+        let path = binding(id);
+        move || (send("DELETE", &path, planned, None).status == 410).then_some(())
+    };
+    for id in ["other", "made"] {
+        assert!(within(30, unbound(id)).is_some(), "{id}: {}", server.log());
+    }
+    town.kubectl(&["delete", "configmap", "later"]);
+    waits_and_fails(&town, &server, "Deprovision", "serviceinstance", || {
+        send("DELETE", &instance, planned, None)
+    });
+}
+
 #[test]
 fn a_printed_table_says_how_each_stands() {
     let town = town(&json!({}));
@@ -162,10 +238,7 @@ fn describe_says_of_what_waits_for_its_turn_what_it_waits_for() {
 /// table. A condition that holds all the time says since when, whatever has happened since.
 #[test]
 fn a_resource_says_which_plan_is_in_force_and_since_when_its_conditions_hold() {
-    let mut town = town(&json!({}));
-    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
-    settings["broker"] = json!({"capabilities": ["update"]});
-    town.site.settings = settings.to_string();
+    let town = updateable(&json!({}));
     let server = town.serve();
     let instance = || town.get("serviceinstances")["items"][0].clone();
     let since = |type_| condition(&town, type_)["lastTransitionTime"].clone();

@@ -29,7 +29,6 @@ pub(crate) fn bench() {
     let outputs = BTreeMap::from([("c".to_owned(), outputs)]);
     let gathering = Gathering::new("bench-1", outputs, KeyPair::generate().public().clone());
     let gathering = Gathering { message: pod.path().join("message"), ..gathering };
-    let until = pod.path().join("told/ended");
     let mut agent = Command::new(&program);
     agent.args(["gather", "--until"]).arg(pod.path().join("told/ended"));
     agent.env(GATHERING_VARIABLE, gathering.to_variable().unwrap());
