@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use support::brokers::{Brokers, order_of, script, sells};
 use support::town::Town;
@@ -100,8 +102,9 @@ fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
     let does = "[ $5 != s-fails ] || { echo 'no luck' >&2; exit 3; }";
     town.script("one", &script("s", &["small", "fails"], does));
     let mut broker = town.broker("one");
-    broker["spec"]["keepSucceeded"] = json!("6s");
-    broker["spec"]["keepFailed"] = json!("8s");
+    // Longer than their names are taken for, a minute, and than it takes until somebody looks, half of one.
+    broker["spec"]["keepSucceeded"] = json!("150s");
+    broker["spec"]["keepFailed"] = json!("150s");
     town.make(&broker);
     let server = town.serve();
     sells(&server, "", &["s-name"]);
@@ -121,9 +124,12 @@ fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
     let run = pod_of(&town, "b")["metadata"]["labels"]["manciple.dev/run"].clone();
     let logs = town.site.client(&server.url(), &["logs", run.as_str().unwrap()]).output().unwrap();
     assert!(String::from_utf8_lossy(&logs.stdout).contains("no luck"), "{logs:?}");
+    std::thread::sleep(Duration::from_secs(110));
+    for what in ["jobs", "pods"] {
+        assert_eq!(of_instances(what), ["a", "b"], "{what}: gone before their time");
+    }
     for what in ["jobs", "pods"] {
         let gone = || of_instances(what).is_empty().then_some(());
-        // A minute at least, whatever is said: their names are taken for that time.
         assert!(within(150, gone).is_some(), "{what} stay: {:?}", of_instances(what));
     }
 }

@@ -103,12 +103,16 @@ fn a_plan_replaces_what_it_gives_and_nothing_else() {
             "labels": {"a": "1"},
             "priorityClassName": "low",
             "affinity": null,
+            "serviceAccountName": "of-all",
+            "nodeSelector": {"disk": "slow", "zone": "a"},
         },
         "plans": [
             {"planID": "all", "deadline": "1h", "grace": "20s", "keepFailed": "0s"},
             {"planID": "some", "deadlines": {"provision": "2h"}},
             {"planID": "pods", "pod": {
                 "resources": {"limits": {"memory": "2Gi"}}, "env": [], "labels": {"b": "2"},
+                "serviceAccountName": "of-plan", "nodeSelector": {"disk": "fast"},
+                "imagePullSecrets": ["registry"],
             }},
         ],
     })))
@@ -138,6 +142,12 @@ fn a_plan_replaces_what_it_gives_and_nothing_else() {
     assert!(pods.env.is_empty(), "given as none");
     assert_eq!(Value::Object(pods.labels), json!({"b": "2"}));
     assert_eq!(pods.priority_class_name.as_deref(), Some("low"), "not given");
+    assert_eq!(pods.service_account_name.as_deref(), Some("of-plan"));
+    assert_eq!(pods.node_selector, Some(json!({"disk": "fast"})));
+    assert_eq!(pods.image_pull_secrets, ["registry"]);
+    let other = other.pod;
+    assert_eq!(other.service_account_name.as_deref(), Some("of-all"));
+    assert_eq!(other.node_selector, Some(json!({"disk": "slow", "zone": "a"})));
 }
 
 #[test]
