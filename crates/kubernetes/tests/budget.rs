@@ -6,13 +6,14 @@ mod calls;
 mod served;
 mod support;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use engine::ports::Clock;
-use engine::record::Timestamp;
+use engine::record::{Key, Timestamp};
 use engine::{Engine, Policy, Ports, SystemClock};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, PostParams};
@@ -43,9 +44,9 @@ esac
 const BROKER_V2: &str = r#"#!/bin/sh
 case $1 in
 catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
-    "plans":[{"id":"p","name":"small","description":"d"}]}],
+    "plans":[{"id":"p","name":"small","description":"d"},{"id":"slow","name":"slow","description":"d"}]}],
     "jobs":{"version":2,"capabilities":["request-file"]}}' ;;
-*) grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
+*) case "$*" in *slow*) sleep 2 ;; esac; grep -q size "$OSB_REQUEST_FILE" && echo '{}' ;;
 esac
 "#;
 
@@ -85,6 +86,25 @@ impl Counted {
         let config_maps: Api<ConfigMap> =
             Api::namespaced(cluster.client.clone(), &cluster.namespace);
         config_maps.create(&PostParams::default(), &script).await.unwrap();
+        let counted = Self::open(cluster).await;
+        counted.engine.refresh_catalog().await.unwrap();
+        // As the controller does.
+        let (mut changes, told) = (counted.store.changes().unwrap(), counted.engine.clone());
+        tokio::spawn(async move {
+            while let Some(Change { key, busy, .. }) = changes.recv().await {
+                told.heard_of(&key, busy);
+            }
+        });
+        counted
+    }
+
+    /// Another, which carries nothing out.
+    async fn replica(&self) -> Self {
+        let (client, namespace) = (self.cluster.client.clone(), self.cluster.namespace.clone());
+        Self::open(Cluster { client, namespace }).await
+    }
+
+    async fn open(cluster: Cluster) -> Self {
         let calls = Calls::default();
         let client = calls.of(&cluster.client, &cluster.namespace);
         let settings =
@@ -111,14 +131,6 @@ impl Counted {
         };
         let engine =
             Engine::new(Policy { broker: "budget".to_owned(), ..Policy::default() }, ports);
-        engine.refresh_catalog().await.unwrap();
-        // As the controller does.
-        let (mut changes, told) = (store.changes().unwrap(), engine.clone());
-        tokio::spawn(async move {
-            while let Some(Change { key, busy, .. }) = changes.recv().await {
-                told.heard_of(&key, busy);
-            }
-        });
         Self { engine, store, calls, clock, cluster }
     }
 
@@ -299,28 +311,94 @@ async fn a_file_of_parameters_costs_a_secret_more() {
     counted.cluster.remove().await;
 }
 
+/// Costs one write more, whatever it is given.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_lasts_for_more_than_two_seconds_costs_a_write_more() {
+    for (broker, expected) in [
+        (
+            BROKER,
+            &[
+                "DELETE jobs",
+                "PATCH serviceinstances/status",
+                "PATCH serviceinstances/status",
+                "POST jobs",
+                "POST secrets",
+                "POST serviceinstances",
+            ][..],
+        ),
+        (
+            BROKER_V2,
+            &[
+                "DELETE jobs",
+                "DELETE secrets",
+                "PATCH serviceinstances/status",
+                "PATCH serviceinstances/status",
+                "POST jobs",
+                "POST secrets",
+                "POST secrets",
+                "POST serviceinstances",
+            ],
+        ),
+    ] {
+        let counted = Counted::new(broker).await;
+        counted.spent(0).await;
+        let instance = InstanceId::new("i").unwrap();
+        let request = ProvisionRequest { plan_id: PlanId::new("slow").unwrap(), ..request() };
+        let begun = counted.engine.provision(&call(), &instance, request).await.unwrap();
+        counted.clock.0.fetch_add(3000, Ordering::Relaxed);
+        settled(&counted.engine, &instance, &token(begun)).await;
+        assert_eq!(counted.spent(expected.len()).await, expected, "no read");
+        drop(counted.store);
+        counted.cluster.remove().await;
+    }
+}
+
+/// A replica that neither took an order nor carried it out hears of it by its watches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_answers_by_what_it_has_heard() {
     let counted = Counted::new(BROKER).await;
-    counted.spent(0).await;
-    let instance = InstanceId::new("i").unwrap();
-    let request = ProvisionRequest { plan_id: PlanId::new("slow").unwrap(), ..request() };
-    let begun = counted.engine.provision(&call(), &instance, request).await.unwrap();
-    counted.clock.0.fetch_add(3000, Ordering::Relaxed);
-    settled(&counted.engine, &instance, &token(begun)).await;
+    let (engine, other) = (&counted.engine, counted.replica().await);
+    let mut heard = other.store.changes().unwrap();
+    let (instance, binding) = (InstanceId::new("i").unwrap(), BindingId::new("b").unwrap());
+    let made = token(engine.provision(&call(), &instance, request()).await.unwrap());
+    settled(engine, &instance, &made).await;
+    let bound = token(engine.bind(&call(), &instance, &binding, bind_request()).await.unwrap());
+    settled_binding(engine, &instance, &binding, &bound).await;
+    let mut busy = BTreeMap::from([
+        (Key::Instance(instance.clone()), true),
+        (Key::Binding(instance.clone(), binding.clone()), true),
+    ]);
+    while busy.values().any(|busy| *busy) {
+        let change = heard.recv().await.unwrap();
+        busy.insert(change.key, change.busy);
+    }
+    other.spent(0).await;
+
+    let with = |token: &str| LastOperationQuery {
+        operation: Some(token.to_owned()),
+        ..LastOperationQuery::default()
+    };
+    let asked = async || {
+        let engine = &other.engine;
+        engine.instance_last_operation(&call(), &instance, with(&made)).await.unwrap();
+        engine.instance(&call(), &instance).await.unwrap();
+        let query = with(&bound);
+        engine.binding_last_operation(&call(), &instance, &binding, query).await.unwrap();
+        let body = engine.binding(&call(), &instance, &binding).await.unwrap().body;
+        assert!(body.credentials.is_some(), "{body:?}");
+    };
+    asked().await;
+    assert_eq!(other.spent(2).await, ["GET secrets", "GET secrets"], "one of each record, once");
+    asked().await;
+    assert_eq!(other.spent(0).await, [] as [&str; 0], "from then on");
+    let without = LastOperationQuery::default();
+    other.engine.instance_last_operation(&call(), &instance, without).await.unwrap();
     assert_eq!(
-        counted.spent(6).await,
-        [
-            "DELETE jobs",
-            "PATCH serviceinstances/status",
-            "PATCH serviceinstances/status",
-            "POST jobs",
-            "POST secrets",
-            "POST serviceinstances",
-        ],
-        "provision: five writes until it is seen, one to clean up, no read"
+        other.spent(1).await,
+        ["GET serviceinstances"],
+        "without its token another may be meant, which was accepted elsewhere in this moment"
     );
-    drop(counted.store);
+    drop((other, counted.store));
     counted.cluster.remove().await;
 }
 

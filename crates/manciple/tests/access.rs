@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use support::town::Town;
 use support::{Served, http, within};
 use testkit::cluster::apply;
+use testkit::proxy::{Plan, Proxy};
 
 /// A namespace, and the settings of a server there that lets these ask.
 fn office(auth: Value) -> Town {
@@ -83,6 +84,44 @@ fn a_service_account_has_the_role_that_it_is_granted() {
     }
     assert_eq!(status(&server, "GET", INSTANCE, &basic("platform", &platform_token)), 401);
     assert!(!server.log().contains(&platform_token[..40]), "a token is in the log");
+}
+
+/// Nobody is refused for it, and nobody let in; who was known a moment ago still is.
+#[test]
+fn a_token_that_no_api_server_looks_at_is_told_to_come_again() {
+    let auth = json!({"kubernetes": {"audiences": ["manciple"]}});
+    let mut office = office(auth);
+    let (known, known_token) = office.account("known", "manciple");
+    let (late, late_token) = office.account("late", "manciple");
+    let mut settings: Value = serde_json::from_str(&office.site.settings).unwrap();
+    settings["auth"]["kubernetes"]["grants"] =
+        json!([{"user": known, "role": "platform"}, {"user": late, "role": "platform"}]);
+    office.site.settings = settings.to_string();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let proxy = runtime.block_on(async {
+        let kubeconfig = testkit::cluster::kubeconfig().unwrap();
+        let cluster = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+        Proxy::start(cluster, Plan::calm()).await.unwrap()
+    });
+    let kubeconfig = office.site.write("kubeconfig", &proxy.kubeconfig());
+    let server = Served::start(office.command().env("KUBECONFIG", kubeconfig)).unwrap();
+    let (known, late) = (format!("Bearer {known_token}"), format!("Bearer {late_token}"));
+    assert_eq!(status(&server, "GET", INSTANCE, &known), 404);
+
+    proxy.hold_up(|call| call.contains("tokenreviews"));
+    for authorization in [late.as_str(), "Bearer of-nobody"] {
+        let answer = asked(&server, "GET", INSTANCE, authorization);
+        assert_eq!(answer.status, 503, "{answer:?}");
+        let said = answer.body["description"].as_str().unwrap();
+        assert!(said.contains("come again"), "{said}");
+    }
+    assert!(server.log().contains("TokenReview"), "{}", server.log());
+    assert_eq!(status(&server, "GET", INSTANCE, &known), 404, "it was asked for a moment ago");
+
+    proxy.hold_up(|_| false);
+    assert_eq!(status(&server, "GET", INSTANCE, &late), 404);
+    assert_eq!(status(&server, "GET", INSTANCE, "Bearer of-nobody"), 401);
+    assert!(!server.log().contains(&late_token[..40]), "a token is in the log");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use engine::testing::runner_contract::{Behaviour, run, until, until_finished};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, EvictParams};
-use osb::{InstanceId, PlanId};
+use osb::{Action, BindingId, InstanceId, PlanId};
 use serde_json::json;
 
 use support::jobs::Jobs;
@@ -25,8 +25,9 @@ use testkit::processor::Processor;
 const SOON: Duration = Duration::from_secs(10);
 
 const BROKER: &str = r#"#!/bin/sh
+digest() { printf %s "$1" | sha256sum | cut -c1-64; }
 while [ $# -gt 1 ]; do
-    case $2 in --plan-id) plan=$3 ;; --instance-id) instance=$3 ;; esac
+    case $2 in --plan-id) plan=$3 ;; --instance-id) instance=$3 ;; --binding-id) binding=$3 ;; esac
     shift 2
 done
 file=$(printf %s "$instance" | tr -c 'a-zA-Z0-9-' _ | cut -c1-100)
@@ -41,7 +42,7 @@ case $plan in
     text) echo 'all is well'; exit ;;
     bytes) printf '{"dashboard_url": "\377\376"}'; printf 'bytes: \377\376\n' >&2; exit ;;
     bytes-in-log) printf 'bytes: \377\376\n' >&2 ;;
-    id) printf '{"dashboard_url": "https://dashboard.example/%s"}' "$(printf %s "$instance" | sha256sum | cut -c1-64)"; exit ;;
+    id) printf '{"credentials": {"instance": "%s", "binding": "%s"}}' "$(digest "$instance")" "$(digest "$binding")"; exit ;;
 esac
 echo '{"dashboard_url": "https://dashboard.example"}'
 "#;
@@ -288,14 +289,21 @@ async fn any_id_reaches_the_broker_as_it_is() {
     for (index, id) in ids.into_iter().enumerate() {
         let mut run = asked("id");
         run.name = RunName::parse(&format!("id-{index}")).unwrap();
-        run.work.instance_id = InstanceId::new(id).unwrap();
+        run.work.action = Action::Bind;
+        // Each of another.
+        let (instance, binding) = (InstanceId::new(id).unwrap(), ids[(index + 1) % ids.len()]);
+        run.work.instance_id = instance.clone();
+        run.work.binding_id = Some(BindingId::new(binding).unwrap());
         runner.start(&run).await.unwrap();
         let output = until_finished(&*runner, &run.name).await.unwrap();
-        let digest = ring::digest::digest(&ring::digest::SHA256, id.as_bytes());
-        let digest = data_encoding::HEXLOWER.encode(digest.as_ref());
-        let url = format!("https://dashboard.example/{digest}");
-        assert_eq!(output.dashboard_url.as_deref(), Some(url.as_str()), "{id}");
-        let record = engine::record::Key::Instance(run.work.instance_id.clone());
+        let digest = |id: &str| {
+            let digest = ring::digest::digest(&ring::digest::SHA256, id.as_bytes());
+            data_encoding::HEXLOWER.encode(digest.as_ref())
+        };
+        let expected = json!({"instance": digest(id), "binding": digest(binding)});
+        let credentials = output.binding.unwrap().credentials.unwrap();
+        assert_eq!(json!(credentials.expose()), expected, "{id}, {binding}");
+        let record = engine::record::Key::Binding(instance, BindingId::new(binding).unwrap());
         let found = jobs.open().await.unreleased().await.unwrap();
         assert!(found.contains(&(run.name.clone(), record)), "{found:?}");
     }

@@ -50,6 +50,20 @@ async fn what_its_containers_print_is_in_secrets_before_it_is_done() {
     assert_eq!(spec.containers.len(), 2, "nothing of ours is in it");
 }
 
+/// The original's code put no dash after a prefix, where its documentation has one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_is_taken_as_it_is_where_that_is_set() {
+    for (verbatim, expected) in [(false, "foo-c"), (true, "fooc")] {
+        let mut town = Town::still(if verbatim { "verbatim" } else { "dashed" }).await;
+        town.dialect = Dialect::ExtendedJob;
+        town.settings.verbatim_prefixes = verbatim;
+        town.start().await;
+        town.create("a", prints("once", r#"echo '{"k": "v"}'"#)).await;
+        assert_eq!(town.ended("a", 1).await["made"], json!([expected]));
+        assert_eq!(town.data(expected).await["k"], "v");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extended_job_tries_again_twice_and_keeps_output_of_a_failure_where_asked() {
     let town = town("ejob-fails").await;

@@ -26,6 +26,7 @@ mod injected;
 mod lost;
 mod manifest;
 mod mesh;
+mod named;
 mod names;
 mod output;
 mod owners;

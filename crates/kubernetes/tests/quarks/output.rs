@@ -131,6 +131,22 @@ async fn d1_containers_outside_the_map_hang_nothing() {
     }
 }
 
+/// As in the original: output is what the others leave.
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_of_the_beginning_have_no_folder_for_output() {
+    for town in both_ways("first").await {
+        let mut spec = makes(WELL, json!({"name": "made"}));
+        let pod = &mut spec["template"]["spec"]["template"]["spec"];
+        let mut first = pod["containers"][0].clone();
+        (first["name"], first["args"]) = (json!("first"), json!(["-c", "test ! -e /mnt/quarks"]));
+        pod["initContainers"] = json!([first]);
+        town.create("a", spec).await;
+        let run = town.ended("a", 1).await;
+        assert_eq!(run["succeeded"], true, "{run}");
+        assert_eq!(town.data("made").await["bar"], "baz");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_what_dies_before_it_has_written_fails() {
     for town in both_ways("d2").await {

@@ -4,10 +4,9 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kubernetes::quarks::Monitored;
 use serde_json::{Value, json};
-use testkit::processor::Processor;
 use tokio::time::sleep;
 
-use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+use super::harness::{Town, pod, spec};
 
 fn is_completed(object: &Value) -> bool {
     object["status"]["completed"] == true
@@ -232,21 +231,6 @@ async fn triggers_that_meet_a_run_do_as_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_that_is_exceeded_is_named() {
-    let town = Town::new("quota").await;
-    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
-    let quota = serde_json::from_value(quota).unwrap();
-    let quotas = town.cluster.api::<k8s_openapi::api::core::v1::ResourceQuota>();
-    quotas.create(&Default::default(), &quota).await.unwrap();
-    town.create("a", spec("once", &pod("true"))).await;
-    let is_said = |object: &Value| {
-        let conditions = object["status"]["conditions"].to_string();
-        conditions.contains("its pod is forbidden: exceeded quota: none")
-    };
-    town.until("a", "told", is_said).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_cannot_begin_is_said_to_be_one_and_waited_for() {
     let town = Town::new("trouble").await;
     let mut pod = pod("true");
@@ -264,45 +248,6 @@ async fn a_pod_that_cannot_begin_is_said_to_be_one_and_waited_for() {
         })
     };
     town.until("a", "in trouble", waits).await;
-}
-
-/// Waits until Kubernetes says this of the one pod, and then until the QuarksJob `a` does, for no more than ten seconds.
-async fn is_named(town: &Town, is_known: impl Fn(&Pod) -> bool, words: &str) {
-    let begun = Instant::now();
-    let pods = town.cluster.api::<Pod>();
-    while !pods.list(&ListParams::default()).await.unwrap().iter().any(&is_known) {
-        assert!(begun.elapsed() < PATIENCE, "Kubernetes does not say it");
-        sleep(LOOK).await;
-    }
-    let known = Processor::now();
-    let says = |object: &Value| object["status"]["conditions"].to_string().contains(words);
-    town.until("a", "named", says).await;
-    assert!(known.elapsed() < Duration::from_secs(10), "after {:?}", known.elapsed());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_cannot_be_pulled_is_named_within_ten_seconds() {
-    let town = Town::new("trouble-pull").await;
-    let mut pod = pod("true");
-    pod["containers"][0]["image"] = json!("manciple.test/there-is-none:1");
-    pod["containers"][0]["imagePullPolicy"] = json!("Always");
-    town.create("a", spec("once", &pod)).await;
-    let is_known = |pod: &Pod| {
-        let status = serde_json::to_string(&pod.status).unwrap();
-        status.contains("ErrImagePull") || status.contains("ImagePullBackOff")
-    };
-    is_named(&town, is_known, "manciple.test/there-is-none:1 cannot be pulled").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_no_node_takes_is_named_within_ten_seconds() {
-    let town = Town::new("trouble-node").await;
-    let mut pod = pod("true");
-    pod["nodeSelector"] = json!({"manciple.test/none": "such"});
-    town.create("a", spec("once", &pod)).await;
-    let is_known =
-        |pod: &Pod| serde_json::to_string(&pod.status).unwrap().contains("Unschedulable");
-    is_named(&town, is_known, "Unschedulable: 0/").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -364,8 +364,9 @@ fn the_loss_of_who_leads_costs_the_time_of_its_lease_and_no_more() {
     println!("it took {:?}, where a Lease is for 15 s", lost.elapsed());
     let taken = town.lease().spec.unwrap().acquire_time.unwrap().0;
     let lasted = Duration::try_from(taken.duration_since(killed)).unwrap();
-    // Its holder may just have renewed it; others look every two seconds, on a busy machine later.
-    assert!(lasted < Duration::from_secs(45), "another leads after {lasted:?}");
+    // Its holder may just have renewed it, the other sees that two seconds later and its end as much later again; on a
+    // busy machine all of that comes late.
+    assert!(lasted < Duration::from_secs(30), "another leads after {lasted:?}");
 }
 
 /// Than a Lease, a call and a run may last; `MANCIPLE_OUTAGE=60` keeps it away for so many seconds.

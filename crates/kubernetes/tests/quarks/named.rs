@@ -1,0 +1,99 @@
+//! Why a run does not get on, in the conditions of its QuarksJob: within ten seconds of Kubernetes knowing.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Event, Pod, ResourceQuota};
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use testkit::processor::Processor;
+use tokio::time::sleep;
+
+use super::harness::{LOOK, PATIENCE, Town, pod, spec};
+
+/// What Kubernetes knows is named within this time.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Waits until Kubernetes says this, and then until the QuarksJob `a` does.
+async fn is_named(town: &Town, is_known: impl AsyncFn() -> bool, words: &str) {
+    let begun = Instant::now();
+    while !is_known().await {
+        assert!(begun.elapsed() < PATIENCE, "Kubernetes does not say it");
+        sleep(LOOK).await;
+    }
+    let known = Processor::now();
+    let says = |object: &Value| object["status"]["conditions"].to_string().contains(words);
+    town.until("a", "named", says).await;
+    println!("{words}: {:?} after Kubernetes knew", known.elapsed());
+    assert!(known.elapsed() < SOON, "after {:?}", known.elapsed());
+}
+
+/// As [`is_named`], where the status of the pod says it.
+async fn is_named_of_pod(town: &Town, told: &[&str], words: &str) {
+    let is_known = async || {
+        let all: Vec<Pod> = town.pods().await;
+        let said = |pod: &Pod| serde_json::to_string(&pod.status).unwrap();
+        all.iter().any(|pod| told.iter().any(|told| said(pod).contains(told)))
+    };
+    is_named(town, is_known, words).await;
+}
+
+/// As [`is_named`], where an event says it.
+async fn is_named_of_event(town: &Town, told: &str, words: &str) {
+    let is_known = async || {
+        let all: Vec<Event> = town.list().await;
+        all.iter().any(|event| event.message.as_deref().is_some_and(|it| it.contains(told)))
+    };
+    is_named(town, is_known, words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_is_exceeded() {
+    let town = Town::new("named-quota").await;
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    town.cluster.api().create(&PostParams::default(), &quota).await.unwrap();
+    town.create("a", spec("once", &pod("true"))).await;
+    let words = "its pod is forbidden: exceeded quota: none";
+    is_named_of_event(&town, "exceeded quota: none", words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_is_not_there() {
+    let town = Town::new("named-account").await;
+    let mut pod = pod("true");
+    pod["serviceAccountName"] = json!("nobody");
+    town.create("a", spec("once", &pod)).await;
+    is_named_of_event(&town, "\"nobody\" not found", "serviceaccount \\\"nobody\\\" not found")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_cannot_be_mounted() {
+    let town = Town::new("named-mount").await;
+    let mut pod = pod("true");
+    let folder = json!({"path": "/manciple.test/there-is-none", "type": "Directory"});
+    pod["volumes"] = json!([{"name": "folder", "hostPath": folder}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "folder", "mountPath": "/folder"}]);
+    town.create("a", spec("once", &pod)).await;
+    is_named_of_event(&town, "is not a directory", "is not a directory").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_pulled() {
+    let town = Town::new("named-pull").await;
+    let mut pod = pod("true");
+    pod["containers"][0]["image"] = json!("manciple.test/there-is-none:1");
+    pod["containers"][0]["imagePullPolicy"] = json!("Always");
+    town.create("a", spec("once", &pod)).await;
+    let words = "manciple.test/there-is-none:1 cannot be pulled";
+    is_named_of_pod(&town, &["ErrImagePull", "ImagePullBackOff"], words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_no_node_takes() {
+    let town = Town::new("named-node").await;
+    let mut pod = pod("true");
+    pod["nodeSelector"] = json!({"manciple.test/none": "such"});
+    town.create("a", spec("once", &pod)).await;
+    is_named_of_pod(&town, &["Unschedulable"], "Unschedulable: 0/").await;
+}
