@@ -188,6 +188,12 @@ ended users 1 Completed
 holds users-alice role admin
 holds users-bob role guest
 
+say "Versions for each container, by a prefix"
+run prefix.yaml
+ended keys 1 Completed
+holds keys-public-v1 key 'for everybody'
+holds keys-private-v1 key 'for nobody else'
+
 say "A failure, and what it leaves"
 run failure.yaml
 ended check 1 BackoffLimitExceeded
@@ -221,6 +227,9 @@ holds dumped table users
 now dump
 ended dump 2 Completed
 holds dumped table all
+in_jobs delete quarksjob dump --timeout 120s
+is_gone() { ! in_jobs get secret dumped >/dev/null 2>&1; }
+until_so "the Secret has gone with what made it" is_gone
 
 say "One that waits for the success of another"
 run depends.yaml
@@ -268,6 +277,21 @@ for name in announce greet smoke; do until_so "$name has run for the pod" has_ru
 in_jobs delete pod web --grace-period 1 --timeout 120s
 until_so "farewell has run for the pod" has_run farewell
 
+say "One that fails, is not told twice, and of which one Job is kept"
+run forbid.yaml
+goes_on() { in_jobs get pods --selector quarks.cloudfoundry.org/qjob-name=probe --output name \
+    --field-selector status.phase=Running | grep -q .; }
+until_so "it goes on" goes_on
+now probe
+is_taken() { [ "$(of probe .spec.trigger.strategy)" = manual ]; }
+until_so "the trigger is passed over" is_taken
+ended probe 1 BackoffLimitExceeded
+now probe
+ended probe 2 BackoffLimitExceeded
+one_is_kept() { [ "$(in_jobs get jobs --output name | grep -c /probe-)" -eq 1 ]; }
+until_so "one Job is kept" one_is_kept
+[ "$(of probe '.status.history[*].id' | wc -w)" -eq 2 ] || fail "it ran for what it was told while it ran"
+
 say "Never two at a time, whoever acts: the controller is replaced while the first run goes on"
 run queue.yaml
 taken() { [ "$(of migrate .spec.trigger.strategy)" = manual ]; }
@@ -290,7 +314,7 @@ ended beat 1 Completed
 say "What there is now: no Job but those that are kept, and no right was missing"
 in_jobs get quarksjobs
 in_jobs get events --field-selector type=Warning
-only_those() { [ "$(in_jobs get jobs --output name | grep -vcE '/(check|beat|inspect)-')" -eq 0 ]; }
+only_those() { [ "$(in_jobs get jobs --output name | grep -vcE '/(check|beat|inspect|probe)-')" -eq 0 ]; }
 until_so "only the Jobs that failed or are kept are there" only_those
 no_right_is_missing
 

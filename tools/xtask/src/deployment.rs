@@ -36,6 +36,7 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
         .and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
+    let done = rights::used::Log::of(kubeconfig)?;
     // Whoever waits for pods needs no core: what runs beside the brokers is shown after them.
     let log = crate::built("quarks-jobs-walk.log")?;
     let said = File::create(&log)?;
@@ -44,7 +45,24 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
         (brokers(&cluster), jobs.join())
     });
     print!("{}", std::fs::read_to_string(&log)?);
-    jobs.map_err(|_| anyhow::anyhow!("the walk through QuarksJobs panicked"))?.and(brokers)
+    jobs.map_err(|_| anyhow::anyhow!("the walk through QuarksJobs panicked"))?.and(brokers)?;
+    match done {
+        Some(done) => done.covers(&installed()?),
+        None => Ok(()),
+    }
+}
+
+/// What gives rights in all that the walk installs.
+fn installed() -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for values in [json!({}), controller(&json!({})), manifests::of_templates()] {
+        all.extend(objects_of(&values)?);
+    }
+    for file in ["serviceaccount.yaml", "role.yaml"] {
+        let path = Path::new("examples/operator/kubernetes").join(file);
+        all.extend(manifests::objects(&std::fs::read_to_string(path)?)?);
+    }
+    Ok(all)
 }
 
 fn brokers(cluster: &Cluster) -> anyhow::Result<()> {

@@ -1,4 +1,6 @@
-//! Whether what a service account may do is what its roles say.
+//! Whether what a service account may do is what its roles say, and whether somebody needs it.
+
+pub(crate) mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

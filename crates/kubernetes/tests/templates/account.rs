@@ -136,6 +136,41 @@ async fn a_controller_that_may_not_act_for_others_says_so_and_makes_it_when_it_m
     town.remove().await;
 }
 
+/// A name alone is not all that somebody may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_accounts_and_what_else_an_identity_has_take_a_right_each() {
+    let mut town = Town::still("account-identity").await;
+    let robot = format!("system:serviceaccount:{}:default", town.cluster.namespace);
+    town.bind(&robot, "edit").await;
+    let names = vec![rule("", &["users"], &["impersonate"])];
+    let (client, _wide) = account(&town, [rights(), names].concat()).await;
+    town.start_with(client).await;
+    let map =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let identities = [
+        ("groups", json!({"username": "editor", "groups": ["team"]})),
+        ("serviceaccounts", json!({"username": robot})),
+        ("userextras", json!({"username": "editor", "extra": {"scopes.example": ["all"]}})),
+    ];
+    for (right, requester) in &identities {
+        let template = template(json!([map(&format!("of-{right}"))]), json!([]));
+        town.order_with(right, template, &[("requester", requester.clone())]).await;
+    }
+    for (right, _) in &identities {
+        let retries = |it: &Value| condition(it, "Ready")["reason"] == "Retrying";
+        let waiting = town.until(right, "tried again", retries).await;
+        let why = condition(&waiting, "Ready")["message"].clone();
+        let words = format!("cannot impersonate resource \"{right}");
+        assert!(why.as_str().unwrap().contains(&words), "{right}: {why}");
+    }
+    give(&town, [rights(), acting()].concat());
+    for (right, _) in &identities {
+        town.ready(right).await;
+        assert!(town.object("v1", "ConfigMap", &format!("of-{right}")).await.is_some(), "{right}");
+    }
+    town.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_may_not_ask_lets_nobody_in_who_names_another() {
     let town = Town::still("account-webhook").await;

@@ -15,6 +15,7 @@ mod broker;
 mod changes;
 mod counter;
 mod deaths;
+mod drift;
 mod harness;
 mod instances;
 mod leaders;

@@ -7,6 +7,7 @@ mod exits;
 mod hints;
 mod jobs;
 mod lint;
+mod logs;
 mod operator;
 mod orders;
 mod restore;

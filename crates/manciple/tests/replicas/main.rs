@@ -4,6 +4,7 @@
 //! `MANCIPLE_SCHEDULES=500` runs more schedules, `MANCIPLE_SEED=17` one; `MANCIPLE_IDLE=3600` lets what is settled rest for an hour.
 //! `MANCIPLE_OLDER=/path/to/manciple` has replicas of another build upgraded to this one, and gone back to.
 
+mod away;
 #[path = "../support/clock.rs"]
 mod clock;
 mod killed;
@@ -24,7 +25,6 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kubernetes::resources::Kind;
-use osb::Action;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::platform::Platform;
@@ -367,75 +367,4 @@ fn the_loss_of_who_leads_costs_the_time_of_its_lease_and_no_more() {
     // Its holder may just have renewed it, the other sees that two seconds later and its end as much later again; on a
     // busy machine all of that comes late.
     assert!(lasted < Duration::from_secs(30), "another leads after {lasted:?}");
-}
-
-/// Than a Lease, a call and a run may last; `MANCIPLE_OUTAGE=60` keeps it away for so many seconds.
-#[test]
-fn an_api_server_that_is_away_for_longer_than_a_lease_costs_neither_of_two_replicas_anything() {
-    let (mut plane, runtime) = (plane(), runtime());
-    // Those that are ordered before go on when it goes, though they do not begin at once.
-    let script: Script = Arc::new(|order| {
-        let of = order.work.get("instance_id").and_then(Value::as_str).unwrap_or_default();
-        let is_long = order.action == Some(Action::Provision) && of.starts_with('i');
-        let lasts = Duration::from_secs(if is_long { 12 } else { 1 });
-        Act::well(Duration::from_millis(20), lasts)
-    });
-    let mut town = Town::of(&plane, &runtime, "away", script);
-    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
-    settings["operations"]["timeout"] = json!("30s");
-    town.site.settings = settings.to_string();
-    let kubeconfig = std::fs::read_to_string(plane.kubeconfig()).unwrap();
-    let replicas = [(); 2].map(|()| Served::start(&mut town.command(&kubeconfig)).unwrap());
-    replicas.iter().for_each(order::ready);
-    let ids = ["i0", "i1", "i2", "i3"];
-    for (id, replica) in ids.iter().zip(replicas.iter().cycle()) {
-        assert_eq!(order::provision(replica, id, &order::body("p")).status, 202);
-    }
-    let begun = || {
-        let ledger = town.kubelet.ledger();
-        let begun = |run: &str| run.starts_with("provision-") && !ledger[run].begun.is_empty();
-        (ledger.keys().filter(|run| begun(run)).count() == ids.len()).then_some(())
-    };
-    assert!(within(60, begun).is_some(), "{:?}", town.kubelet.ledger());
-
-    plane.kill_api_server().unwrap();
-    let outage = Duration::from_secs(number("MANCIPLE_OUTAGE").unwrap_or(40));
-    let gone = Instant::now();
-    while gone.elapsed() < outage {
-        for replica in &replicas {
-            let path = format!("{}/last_operation", order::path("i0"));
-            let last = http::get(&replica.address, &path).expect("an answer");
-            let goes_on = (last.status, &last.body["state"]) == (200, &json!("in progress"));
-            assert!(goes_on || last.status == 503, "nobody knows of an end: {last:?}");
-            let path = format!("{}?accepts_incomplete=true", order::path("late"));
-            let late = http::send(&replica.address, "PUT", &path, Some(&order::body("p")));
-            assert!(late.as_ref().is_none_or(|it| it.status == 503), "kept nowhere: {late:?}");
-        }
-        std::thread::sleep(Duration::from_secs(2));
-    }
-    plane.start_api_server().unwrap();
-
-    for (id, replica) in ids.iter().zip(replicas.iter().rev().cycle()) {
-        let last = order::settled(replica, id);
-        assert_eq!(last["state"], "succeeded", "{id}: {last}\n{}", replica.log());
-    }
-    let made = order::provisioned(&replicas[0], "after", &order::body("p"));
-    assert_eq!(made["state"], "succeeded", "{made}");
-    let nobody = http::get(&replicas[1].address, &order::path("late")).expect("an answer");
-    assert_eq!(nobody.status, 404, "{nobody:?}");
-    for id in ids.iter().chain(&["after"]) {
-        let asked = "service_id=s&plan_id=p&accepts_incomplete=true";
-        let path = format!("{}?{asked}", order::path(id));
-        let gone = || {
-            let answer = http::send(&replicas[1].address, "DELETE", &path, None)?;
-            (answer.status == 410).then_some(())
-        };
-        assert!(within(120, gone).is_some(), "{id} stays:\n{}", replicas[1].log());
-    }
-    for (run, entry) in &town.kubelet.ledger() {
-        assert_eq!(entry.begun.len(), 1, "{run}: {entry:?}");
-    }
-    // The name of a Job stays taken for a minute, and until somebody looks, every half a minute.
-    let clean = within(120, || town.left().is_empty().then_some(()));
-    assert!(clean.is_some(), "left behind: {:?}\n{}", town.left(), replicas[0].log());
 }

@@ -18,6 +18,9 @@ pub(super) const SERVICE_ADDRESS: &str = "10.245.0.1";
 pub(super) const NETWORK: &str = "manciple-test-cluster";
 pub(super) const SANDBOX_IMAGE: &str = "manciple.test/pause:1";
 
+/// Of the API server, in the folder of the cluster's state.
+pub(super) const AUDIT_LOG: &str = "audit.log";
+
 pub(super) fn containerd_socket(place: &Place) -> PathBuf {
     place.run.join("containerd.sock")
 }
@@ -42,6 +45,7 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
     });
     fs::write(networks.join("10-pods.conflist"), network.to_string())?;
     fs::write(place.state.join("containerd.toml"), containerd(place))?;
+    fs::write(place.state.join("audit.json"), audited().to_string())?;
     let kubelet = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -72,6 +76,21 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
         "kubeAPIBurst": 400,
     });
     Ok(fs::write(place.state.join("kubelet.json"), kubelet.to_string())?)
+}
+
+/// What the API server writes down: who did what of those that are installed, which of their rights that took.
+fn audited() -> serde_json::Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        // A watch says so when it begins.
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+            {"level": "None"},
+        ],
+    })
 }
 
 fn containerd(place: &Place) -> String {
@@ -148,6 +167,10 @@ pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
                 flag("service-account-signing-key-file", &certificate("accounts.key")),
                 flag("service-account-issuer", "https://kubernetes.default.svc"),
                 flag("event-ttl", "1h"),
+                // As OpenShift has it: who owns what is a matter of rights, too.
+                flag("enable-admission-plugins", "OwnerReferencesPermissionEnforcement"),
+                flag("audit-policy-file", &state("audit.json")),
+                flag("audit-log-path", &state(AUDIT_LOG)),
             ],
         ),
         (

@@ -145,6 +145,13 @@ pub(crate) fn programs_for_tests() -> anyhow::Result<()> {
     build::programs(&place)
 }
 
+/// Where the API server of a cluster writes down what those do that are installed in it, once one does something; `None`
+/// of a cluster that is not ours.
+pub(crate) fn audit_log(kubeconfig: &Path) -> Option<PathBuf> {
+    let place = Place::of_this_machine().ok()?;
+    (place.kubeconfig() == kubeconfig).then(|| kubeconfig.with_file_name(configuration::AUDIT_LOG))
+}
+
 /// A program of the cluster's, where it is or would be.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     Some(Place::of_this_machine().ok()?.program(name))
