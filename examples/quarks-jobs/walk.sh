@@ -202,6 +202,12 @@ holds report verdict 'two tables are missing'
 of check .status.lastRun.message
 echo
 
+say "One run of three pods"
+run completions.yaml
+ended shards 1 Completed
+[ "$(in_jobs get pods --selector quarks.cloudfoundry.org/qjob-name=shards --output name | wc -l)" -eq 3 ] ||
+    fail "three pods were to do the work"
+
 say "One whose pods go with it"
 run delete.yaml
 ended sweep 1 Completed
@@ -257,6 +263,13 @@ for version in 1 2 3; do
 done
 two_are_kept() { [ "$(issued)" = "issued-ca-v2 issued-ca-v3" ]; }
 until_so "the last two versions are kept" two_are_kept
+
+say "An ExtendedJob that follows its configuration"
+run extended-config.yaml
+has_zone() { [ "$(value records-write zone 2>/dev/null)" = "$1" ]; }
+until_so "the zone is north" has_zone north
+in_jobs patch configmap zones --patch '{"data":{"ZONE":"south"}}'
+until_so "the zone is south" has_zone south
 
 say "An ExtendedJob that fails, and what it leaves"
 run extended-failure.yaml

@@ -212,7 +212,11 @@ impl ControlPlane {
         kubectl
     }
 
-    fn until_ready(&mut self) -> anyhow::Result<()> {
+    /// Waits until the API server answers, and has its etcd.
+    ///
+    /// # Errors
+    /// If either has ended, or that takes minutes.
+    pub fn until_ready(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
             let mut look = self.kubectl();

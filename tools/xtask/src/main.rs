@@ -113,11 +113,19 @@ fn built(name: &str) -> anyhow::Result<std::path::PathBuf> {
 
 /// Runs a command, its output ours, and insists on its success.
 fn run(command: &mut Command) -> anyhow::Result<()> {
-    let line = format!("{command:?}").replace('"', "");
+    let line = line(command);
     eprintln!("+ {line}");
     let status = command.status().with_context(|| format!("{line} cannot be run"))?;
     ensure!(status.success(), "{line}: {status}");
     Ok(())
+}
+
+/// As somebody would type it, without what is taken out of the environment.
+fn line(command: &Command) -> String {
+    let given = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let given = given.map(|(name, value)| format!("{}={}", name.display(), value.display()));
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    given.chain(words.map(|word| word.display().to_string())).collect::<Vec<_>>().join(" ")
 }
 
 fn test() -> anyhow::Result<()> {

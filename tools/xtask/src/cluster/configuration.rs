@@ -171,6 +171,8 @@ pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
                 flag("enable-admission-plugins", "OwnerReferencesPermissionEnforcement"),
                 flag("audit-policy-file", &state("audit.json")),
                 flag("audit-log-path", &state(AUDIT_LOG)),
+                // In MB: else it would be begun anew while it is read.
+                flag("audit-log-maxsize", "1000000"),
             ],
         ),
         (

@@ -149,7 +149,8 @@ pub(crate) fn programs_for_tests() -> anyhow::Result<()> {
 /// of a cluster that is not ours.
 pub(crate) fn audit_log(kubeconfig: &Path) -> Option<PathBuf> {
     let place = Place::of_this_machine().ok()?;
-    (place.kubeconfig() == kubeconfig).then(|| kubeconfig.with_file_name(configuration::AUDIT_LOG))
+    let is_ours = place.kubeconfig().canonicalize().ok()? == kubeconfig.canonicalize().ok()?;
+    is_ours.then(|| place.state.join(configuration::AUDIT_LOG))
 }
 
 /// A program of the cluster's, where it is or would be.
