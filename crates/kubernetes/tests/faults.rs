@@ -15,8 +15,9 @@ use engine::testing::runner_contract::{Behaviour, run};
 use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kubernetes::brokers::Brokers;
 use kubernetes::resources::Kind;
 use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
 use serde_json::json;
@@ -219,6 +220,29 @@ async fn what_was_given_to_a_run_that_was_never_made_goes_with_its_release() {
     secrets.create(&PostParams::default(), &given).await.unwrap();
     runner.release(&run).await.unwrap();
     assert!(secrets.get_opt(run.as_str()).await.unwrap().is_none(), "it stays for ever");
+}
+
+/// In another namespace than the records nothing is collected with them: what a run had goes by its release, or stays.
+#[tokio::test]
+async fn what_was_given_to_a_run_in_a_further_namespace_goes_with_its_release() {
+    let jobs = Jobs::new("further", "#!/bin/sh\n").await;
+    let client = jobs.cluster.client.clone();
+    let further = format!("{}-there", jobs.cluster.namespace);
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": further}})).unwrap();
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let brokers = Brokers::new(jobs.settings.clone(), vec![further.clone()]);
+    let runner = JobRunner::open_group(client.clone(), brokers).await.unwrap();
+    let run = RunName::parse("provision-further-1").unwrap();
+    let mut given = Secret::default();
+    given.metadata.name = Some(run.to_string());
+    let secrets = Api::<Secret>::namespaced(client, &further);
+    secrets.create(&PostParams::default(), &given).await.unwrap();
+    runner.release(&run).await.unwrap();
+    let left = secrets.get_opt(run.as_str()).await.unwrap();
+    namespaces.delete(&further, &DeleteParams::background()).await.unwrap();
+    assert!(left.is_none(), "it stays for ever");
 }
 
 /// A broker that works for longer than one may take to begin.

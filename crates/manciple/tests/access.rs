@@ -115,7 +115,7 @@ fn a_token_that_no_api_server_looks_at_is_told_to_come_again() {
         let said = answer.body["description"].as_str().unwrap();
         assert!(said.contains("come again"), "{said}");
     }
-    assert!(server.log().contains("TokenReview"), "{}", server.log());
+    server.says("TokenReview");
     assert_eq!(status(&server, "GET", INSTANCE, &known), 404, "it was asked for a moment ago");
 
     proxy.hold_up(|_| false);

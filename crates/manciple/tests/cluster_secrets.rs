@@ -89,8 +89,26 @@ fn found(text: &str) -> Vec<&'static str> {
     PLANTED.into_iter().filter(|planted| is_in(planted)).collect()
 }
 
+/// The private keys that reports are opened with, in base64.
+fn keys(town: &Town) -> Vec<String> {
+    let secrets = town.get("secrets");
+    let is_of_keys =
+        |it: &&Value| it["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("keys-"));
+    let all = secrets["items"].as_array().unwrap().iter().filter(is_of_keys);
+    let values = all.filter_map(|secret| secret["data"].as_object()).flat_map(|data| data.values());
+    let keys: Vec<String> =
+        values.filter_map(|it| it.as_str()).map(|it| it.trim_end_matches('=').to_owned()).collect();
+    assert!(!keys.is_empty(), "there are no keys");
+    keys
+}
+
 /// Nothing that is shown has any of it.
 fn nothing_is_shown(town: &Town, server: &Served) {
+    let keys = keys(town);
+    let found = |text: &str| {
+        let keys = keys.iter().filter(|key| text.contains(*key)).map(|_| "a private key");
+        found(text).into_iter().chain(keys).collect::<Vec<_>>()
+    };
     // Every kind that may be listed, but Secrets.
     let kinds = town.kubectl(&["api-resources", "--namespaced", "--verbs=list", "-o", "name"]);
     for kind in kinds.lines().filter(|kind| *kind != "secrets") {
@@ -152,6 +170,18 @@ fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
     for planted in [BROKER_SECRET, PARAMETER, CONTEXT, STATE, CREDENTIAL] {
         assert!(kept.contains(&planted), "{planted} is kept nowhere");
     }
+
+    // What is left of what is gone is shown, too.
+    const IDS: &str = "service_id=s&plan_id=p&accepts_incomplete=true";
+    for path in ["i/service_bindings/b", "i", "failed", "garbled"] {
+        let gone = || {
+            let path = format!("{}?{IDS}", order::path(path));
+            (http::send(&server.address, "DELETE", &path, None)?.status == 410).then_some(())
+        };
+        assert!(within(60, gone).is_some(), "{path} stays:\n{}", server.log());
+    }
+    assert!(town.count("configmaps") > 1, "nothing tells of what was there");
+    nothing_is_shown(&town, &server);
 }
 
 /// The contents of all Secrets, as text.

@@ -182,6 +182,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_label_that_is_another_or_wanted_no_more_is_another_version_and_one_more_that_is_wanted_is_none()
+     {
+        let of = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let own = [
+            ("quarks.cloudfoundry.org/secret-kind", "versionedSecret"),
+            ("quarks.cloudfoundry.org/secret-version", "3"),
+            ("a", "1"),
+        ];
+        for (name, known, wanted, is_kept) in [
+            ("the same", of(&[("a", "1")]), of(&[("a", "1")]), true),
+            ("another value", of(&[("a", "1")]), of(&[("a", "2")]), false),
+            ("one more is wanted", of(&[("a", "1")]), of(&[("a", "1"), ("b", "1")]), true),
+            ("one is wanted no more", of(&[("a", "1"), ("b", "1")]), of(&[("a", "1")]), false),
+            ("those of a version are its own", of(&own), of(&[("a", "1")]), true),
+        ] {
+            assert_eq!(is_subset(&known, &wanted), is_kept, "{name}");
+        }
+    }
+
+    #[test]
     fn another_value_of_an_annotation_is_another_version_and_what_somebody_added_is_none() {
         let of = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
             all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

@@ -133,6 +133,36 @@ async fn what_is_written_again_as_it_was_is_no_change() {
     maps.patch("config", &Default::default(), &patch).await.unwrap();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 1);
+    for (run, bytes) in [(2, "AAE="), (3, "AAI=")] {
+        let binary = kube::api::Patch::Merge(json!({"binaryData": {"bytes": bytes}}));
+        maps.patch("config", &Default::default(), &binary).await.unwrap();
+        assert_eq!(town.ended("a", run).await["trigger"], "config-change", "{bytes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_refers_to_something_else_is_a_trigger_and_one_that_does_not_is_none() {
+    let town = Town::new("refers").await;
+    for name in ["config", "other"] {
+        town.config_map(name, "0").await;
+    }
+    town.make_secret(secret("secret", "0")).await;
+    town.create("a", follows("once")).await;
+    town.ended("a", 1).await;
+    let with = async |script: &str, refers: &str| {
+        let mut spec = follows("done");
+        let container = &mut spec["template"]["spec"]["template"]["spec"]["containers"][0];
+        container["args"] = json!(["-c", script]);
+        container["envFrom"] = json!([{"configMapRef": {"name": refers}}]);
+        town.patch("a", json!({"spec": spec})).await;
+    };
+    with("echo another", "config").await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(town.runs("a").await, 1, "it refers to what it referred to");
+    with("echo another", "other").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(town.runs("a").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,6 +41,12 @@ fn keeps(name: &str) -> Value {
     spec
 }
 
+/// Leaves a Secret that is nobody's.
+fn plain(secret: &str) -> Value {
+    let script = r#"echo '{"k": "v"}' > /mnt/quarks/o.json"#;
+    with_output(&pod(script), json!({"outputMap": {"c": {"o.json": {"name": secret}}}}))
+}
+
 /// The Secrets that runs have written.
 async fn written(town: &Town) -> Vec<String> {
     let ours = |it: &Secret| {
@@ -98,6 +104,24 @@ async fn one_that_is_deleted_in_mid_run_leaves_nothing_that_goes_on_or_is_its_ow
     }
     nothing_is_left(&town).await;
     assert_eq!(town.jobs().list(&Default::default()).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_not_its_own_stays_when_it_is_deleted() {
+    let town = Town::new("stays").await;
+    let ways = [("front", DeleteParams::foreground()), ("back", DeleteParams::background())];
+    for (way, _) in &ways {
+        town.create(way, plain(way)).await;
+    }
+    for (way, params) in &ways {
+        town.ended(way, 1).await;
+        town.jobs().delete(way, params).await.unwrap();
+    }
+    while !town.jobs().list(&Default::default()).await.unwrap().items.is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(written(&town).await, ["back", "front"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,28 +37,60 @@ async fn is_named_of_pod(town: &Town, told: &[&str], words: &str) {
     is_named(town, is_known, words).await;
 }
 
-/// As [`is_named`], where an event says it.
+/// As [`is_named`], where an event of Kubernetes says it.
 async fn is_named_of_event(town: &Town, told: &str, words: &str) {
     let is_known = async || {
         let all: Vec<Event> = town.list().await;
-        all.iter().any(|event| event.message.as_deref().is_some_and(|it| it.contains(told)))
+        // Ours are of the QuarksJob.
+        let mut all =
+            all.iter().filter(|it| it.involved_object.kind.as_deref() != Some("QuarksJob"));
+        all.any(|event| event.message.as_deref().is_some_and(|it| it.contains(told)))
     };
     is_named(town, is_known, words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_that_is_exceeded() {
+async fn a_quota_that_is_exceeded_is_named() {
     let town = Town::new("named-quota").await;
-    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
-    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
-    town.cluster.api().create(&PostParams::default(), &quota).await.unwrap();
+    limit(&town, "pods").await;
     town.create("a", spec("once", &pod("true"))).await;
     let words = "its pod is forbidden: exceeded quota: none";
     is_named_of_event(&town, "exceeded quota: none", words).await;
 }
 
+async fn limit(town: &Town, of: &str) {
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {of: "0"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    let quotas = town.cluster.api::<ResourceQuota>();
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    // The API server goes by it once it is counted.
+    let is_counted = |it: &ResourceQuota| it.status.as_ref().is_some_and(|it| it.hard.is_some());
+    while !is_counted(&quotas.get("none").await.unwrap()) {
+        sleep(LOOK).await;
+    }
+}
+
+/// The API server refuses the Job itself: it knows at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_is_not_there() {
+async fn a_quota_of_jobs_that_is_exceeded_is_named() {
+    let town = Town::new("named-jobs").await;
+    limit(&town, "count/jobs.batch").await;
+    town.create("a", spec("once", &pod("true"))).await;
+    is_named(&town, async || true, "exceeded quota: none").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_and_a_secret_that_are_not_there_are_named() {
+    let town = Town::new("named-missing").await;
+    let mut pod = pod("true");
+    pod["containers"][0]["envFrom"] =
+        json!([{"configMapRef": {"name": "config"}}, {"secretRef": {"name": "secret"}}]);
+    town.create("a", spec("once", &pod)).await;
+    is_named(&town, async || true, "it waits for configmap/config, secret/secret").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_is_not_there_is_named() {
     let town = Town::new("named-account").await;
     let mut pod = pod("true");
     pod["serviceAccountName"] = json!("nobody");
@@ -68,7 +100,7 @@ async fn an_account_that_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_cannot_be_mounted() {
+async fn a_volume_that_cannot_be_mounted_is_named() {
     let town = Town::new("named-mount").await;
     let mut pod = pod("true");
     let folder = json!({"path": "/manciple.test/there-is-none", "type": "Directory"});
@@ -79,7 +111,7 @@ async fn a_volume_that_cannot_be_mounted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_cannot_be_pulled() {
+async fn an_image_that_cannot_be_pulled_is_named() {
     let town = Town::new("named-pull").await;
     let mut pod = pod("true");
     pod["containers"][0]["image"] = json!("manciple.test/there-is-none:1");
@@ -90,7 +122,7 @@ async fn an_image_that_cannot_be_pulled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_no_node_takes() {
+async fn a_pod_that_no_node_takes_is_named() {
     let town = Town::new("named-node").await;
     let mut pod = pod("true");
     pod["nodeSelector"] = json!({"manciple.test/none": "such"});

@@ -51,6 +51,46 @@ async fn output_is_in_its_secret_before_it_is_completed() {
     assert_eq!(town.data("made").await, BTreeMap::from([("new".into(), "2".into())]));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_written_over_with_its_labels_and_annotations() {
+    let town = Town::new("whole").await;
+    let marked = json!({
+        "name": "made", "secretLabels": {"old": "label"}, "secretAnnotations": {"old": "note"},
+    });
+    town.create("a", makes(WELL, marked)).await;
+    town.ended("a", 1).await;
+    let mut other = makes(WELL, json!({"name": "made", "secretLabels": {"new": "label"}}));
+    let gone = json!({"old": null, "new": "label"});
+    let options = &mut other["output"]["outputMap"]["c"]["o.json"];
+    (options["secretLabels"], options["secretAnnotations"]) = (gone, Value::Null);
+    other["trigger"]["strategy"] = json!("now");
+    town.patch("a", json!({"spec": other})).await;
+    assert_eq!(town.ended("a", 2).await["succeeded"], true);
+    let metadata = town.secret("made").await.unwrap().metadata;
+    let (labels, annotations) =
+        (metadata.labels.unwrap(), metadata.annotations.unwrap_or_default());
+    assert_eq!((labels.get("old"), &*labels["new"]), (None, "label"));
+    assert_eq!(annotations.get("old"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_files_for_one_secret_the_last_is_kept_and_it_is_labelled_by_the_remote_id() {
+    let town = Town::new("two-files").await;
+    let script =
+        r#"echo '{"k": "first"}' > /mnt/quarks/o.json; echo '{"k": "last"}' > /mnt/quarks/p.json"#;
+    let mut spec = makes(script, json!({"name": "made"}));
+    spec["output"]["outputMap"]["c"]["p.json"] = json!({"name": "made"});
+    let container = &mut spec["template"]["spec"]["template"]["spec"]["containers"][0];
+    container["env"] = json!([{"name": "REMOTE_ID", "value": "there"}]);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["made"])), "{run}");
+    assert!(run["message"].as_str().unwrap().contains("the last is kept"), "{run}");
+    assert_eq!(town.data("made").await["k"], "last");
+    let labels = town.secret("made").await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels["quarks.cloudfoundry.org/remote-id"], "there");
+}
+
 /// Fails at first, and leaves its output when it is started again in the same pod.
 fn restarted() -> Value {
     let script =

@@ -1,9 +1,10 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kubernetes::quarks::Monitored;
 use serde_json::{Value, json};
+use testkit::processor::Processor;
 use tokio::time::sleep;
 
 use super::harness::{Town, pod, spec};
@@ -303,19 +304,43 @@ async fn a_namespace_is_monitored_by_both_labels_or_where_that_is_set_by_one() {
     assert_eq!(town.ended("a", 1).await["succeeded"], true);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_loses_its_label_is_left_as_it_is_until_it_has_it_again() {
+    let town = Town::new("unlabelled").await;
+    let id = town.cluster.namespace.clone();
+    let namespaces = Api::<Namespace>::all(town.cluster.client.clone());
+    let label = async |value: Value| {
+        let labels = json!({"metadata": {"labels": {"quarks.cloudfoundry.org/monitored": value}}});
+        namespaces.patch(&id, &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    };
+    town.create("a", spec("once", &pod("true"))).await;
+    town.ended("a", 1).await;
+    label(Value::Null).await;
+    // It hears of that by a watch.
+    sleep(Duration::from_secs(3)).await;
+    town.trigger("a", "now").await;
+    town.create("b", spec("once", &pod("true"))).await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(town.get("a").await["spec"]["trigger"]["strategy"], "now", "it is not looked at");
+    assert_eq!(town.get("b").await["status"], Value::Null);
+    label(json!(id)).await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "now");
+    assert_eq!(town.ended("b", 1).await["trigger"], "once");
+}
+
 /// The original came to it after ten seconds at the earliest.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_says_now_or_once_starts_at_once() {
     let town = Town::new("at-once").await;
     for (count, strategy) in [(1, "once"), (2, "now")] {
-        let begun = Instant::now();
+        let begun = Processor::now();
         town.create(strategy, spec(strategy, &pod("sleep 60"))).await;
         while town.batch_jobs().await.len() < count {
             sleep(Duration::from_millis(20)).await;
         }
         let took = begun.elapsed();
         println!("{strategy}: {took:?}");
-        assert!(took < Duration::from_secs(10), "{strategy}: {took:?}");
+        assert!(took < Duration::from_secs(2), "{strategy}: {took:?}");
     }
 }
 

@@ -1,13 +1,15 @@
 //! Versioned Secrets: how they are made, and who runs for them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::beyond::events;
+use super::harness::{PATIENCE, Town, pod, spec};
 use super::output::makes;
+use crate::hook::{Hook, PATH};
 
 /// By now a change would have a run.
 const SOON: Duration = Duration::from_secs(3);
@@ -135,4 +137,43 @@ async fn versions_that_all_go_are_no_change_to_who_can_do_without() {
     assert_eq!(town.runs("a").await, 1);
     town.write(1, "other").await;
     assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_versions_that_may_not_be_deleted_stay_and_that_is_said() {
+    let town = Town::new("versions-stay").await;
+    let refuses = |body: axum::body::Bytes| async move {
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        let status = json!({"code": 403, "message": "nobody deletes these"});
+        let response = json!({"uid": review["request"]["uid"], "allowed": false, "status": status});
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+            .to_string()
+    };
+    let rules = json!([{
+        "operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
+    }]);
+    let routes = axum::Router::new().route(PATH, axum::routing::post(refuses));
+    let hook = Hook::new(&town.cluster.client, &town.cluster.namespace, rules, routes).await;
+    // The API server hears of it a moment later.
+    sleep(Duration::from_secs(3)).await;
+    let script = r#"echo "{\"k\": \"$N\"}" > /mnt/quarks/o.json"#;
+    let mut spec = makes(script, json!({"name": "v", "versioned": true}));
+    spec["trigger"]["strategy"] = json!("manual");
+    spec["output"]["versionHistoryLimit"] = json!(1);
+    town.create("a", spec).await;
+    for run in 1..=2 {
+        let inputs = json!([{"name": "N", "value": run.to_string()}]);
+        town.patch("a", json!({"spec": {"trigger": {"strategy": "now", "inputs": inputs}}})).await;
+        assert_eq!(town.ended("a", run).await["succeeded"], true, "what stays fails no run");
+    }
+    let begun = Instant::now();
+    let is_said = |(reason, message): &(String, String)| {
+        reason == "VersionsStay" && message.contains("old versions of v stay: ")
+    };
+    while !events(&town, "a").await.iter().any(is_said) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", events(&town, "a").await);
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(town.secret("v-v1").await.is_some());
+    drop(hook);
 }

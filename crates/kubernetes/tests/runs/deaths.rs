@@ -118,6 +118,15 @@ const FANNED_OUT: Life = Life {
     ..VERSIONS
 };
 
+/// A run for each pod that becomes ready.
+const OF_PODS: Life = Life {
+    name: "of-pods",
+    jobs: &[(Manner::OfPods, Shape { dialect: Dialect::ExtendedJob, ..QUEUED })],
+    rounds: 2,
+    calls: 15,
+    ..VERSIONS
+};
+
 impl Pods {
     fn script(self, rounds: u64) -> JobScript {
         let count = AtomicU64::default();
@@ -243,4 +252,9 @@ fn whoever_dies_while_old_versions_and_jobs_go_is_followed_by_one_who_leaves_as_
 #[test]
 fn whoever_dies_while_files_fan_out_is_followed_by_one_who_keeps_each_key_of_each_container() {
     sweep(&FANNED_OUT);
+}
+
+#[test]
+fn whoever_dies_while_pods_become_ready_is_followed_by_one_who_has_run_once_for_each() {
+    sweep(&OF_PODS);
 }

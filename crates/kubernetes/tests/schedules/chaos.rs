@@ -83,9 +83,10 @@ impl Sum for Tally {
     }
 
     fn is_of_everything(&self) -> bool {
-        let seen = [self.elsewhere, self.questions, self.states, self.told, self.pauses];
-        let changed = [self.brokers_changed, self.changed_apart];
-        seen.iter().all(|&count| count > 0) && changed.iter().all(|&count| count > 0)
+        let seen =
+            [self.pods_taken, self.elsewhere, self.questions, self.states, self.told, self.pauses];
+        let counted = [self.leases_stolen, self.brokers_changed, self.changed_apart];
+        seen.iter().all(|&count| count > 0) && counted.iter().all(|&count| count > 0)
     }
 
     fn deaths(&self) -> u64 {

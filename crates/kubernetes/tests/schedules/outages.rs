@@ -11,6 +11,7 @@ use kubernetes::Lead;
 use serde_json::json;
 use testkit::plane::{self, ControlPlane};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
@@ -29,6 +30,12 @@ fn plane() -> ControlPlane {
     ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
 }
 
+/// Whether the broker of some run works.
+fn goes_on(plane: &ControlPlane) -> bool {
+    let running = ["get", "pods", "-A", "--field-selector=status.phase=Running", "-o", "name"];
+    !plane.kubectl().args(running).output().unwrap().stdout.is_empty()
+}
+
 /// Three schedules in which nothing goes wrong but this.
 fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
     seeds::log();
@@ -38,6 +45,9 @@ fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
     let running: Vec<_> =
         (1..4).map(|seed| runtime.spawn(schedule(place.clone(), seed, manner(seed)))).collect();
     std::thread::sleep(MIDDLE);
+    while !goes_on(&plane) {
+        assert!(!running.iter().all(JoinHandle::is_finished), "all was over before");
+    }
     outage(&mut plane);
     for schedule in running {
         let tally = runtime.block_on(schedule).unwrap();

@@ -68,9 +68,9 @@ where
     runtime.shutdown_timeout(Duration::from_secs(1));
     println!("{} schedules in {:.0?}: {sum:?}", seeds.end - seeds.start, begun.elapsed());
     assert!(failed.is_empty(), "these seeds failed: {failed:?}");
-    let many = seeds.end - seeds.start >= 10;
-    assert!(!many || sum.deaths() > 0, "nobody died: the schedules test nothing");
-    assert!(!many || sum.is_of_everything(), "something never happened, and was not tested");
+    let count = seeds.end - seeds.start;
+    assert!(count < 10 || sum.deaths() > 0, "nobody died: the schedules test nothing");
+    assert!(count < 50 || sum.is_of_everything(), "something never happened, and was not tested");
 }
 
 /// With `MANCIPLE_LOG` set everything is said.

@@ -214,7 +214,7 @@ pub(crate) fn calls() -> BTreeMap<String, u64> {
             Some(rest.split('"').next()?.to_owned())
         };
         let (Some(verb), Some(resource)) = (label("verb"), label("resource")) else { continue };
-        // Kubernetes' own controllers look at all kinds, and speak it where a program like ours does not.
+        // Kubernetes' own controllers look at all kinds, and have their answers in protobuf; ours are JSON.
         if label("contentType").is_some_and(|spoken| spoken.contains("protobuf")) {
             continue;
         }

@@ -44,7 +44,7 @@ pub(super) fn with(mut object: Value, pointer: &str, value: Value) -> Value {
 }
 
 /// As an API server says that something is not to be had.
-pub(super) fn status(code: u16, message: &str, name: &str) -> Answer {
+fn status(code: u16, message: &str, name: &str) -> Answer {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
         "reason": "Because", "details": {"name": name, "kind": "quarksjobs"},

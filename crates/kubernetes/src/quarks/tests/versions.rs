@@ -50,8 +50,13 @@ fn what_becomes_a_version_is_news_as_other_data_is() {
 #[test]
 fn who_follows_versions_is_told_of_what_may_be_one() {
     let mut table = Table::new(2, b"key");
-    for (name, refers) in [("first", "x-v1"), ("second", "x-v2"), ("plain", "x"), ("other", "y-v1")]
-    {
+    for (name, refers) in [
+        ("first", "x-v1"),
+        ("second", "x-v2"),
+        ("plain", "x"),
+        ("other", "y-v1"),
+        ("longer", "a-x-v1"),
+    ] {
         table.learn(follower(name, refers));
     }
     for is_version in [true, false] {
