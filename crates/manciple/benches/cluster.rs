@@ -36,6 +36,7 @@ fn settle(count: usize, idle: Duration) {
     fill(&town.namespace, count);
     let filled = begun.elapsed();
     Server::start(&town).ready();
+    let at_first = calls();
     let begun = Instant::now();
     let server = Server::start(&town);
     server.ready();
@@ -43,6 +44,7 @@ fn settle(count: usize, idle: Duration) {
     // It takes the Lease that the one before did not give back, and looks at what there is.
     std::thread::sleep(Duration::from_secs(25));
     let before = calls();
+    println!("{count:>6} settled: calls from the start on {:?}", difference(&at_first, &before));
     std::thread::sleep(idle);
     let made = difference(&before, &calls());
     println!(
@@ -51,7 +53,7 @@ fn settle(count: usize, idle: Duration) {
         server.memory("VmRSS"),
         server.memory("VmHWM"),
     );
-    println!("{:>6} calls about our resources in {idle:?}: {made:?}", made.values().sum::<u64>());
+    println!("{:>6} calls but for the Lease in {idle:?}: {made:?}", made.values().sum::<u64>());
 }
 
 /// The calls of an order, as the API server counts them.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use support::heard::{self, Heard, condition, event};
 use support::town::Town;
 use support::{Served, order, within};
+use testkit::processor::Processor;
 
 /// How long Kubernetes may take to know it.
 const KNOWS: u64 = 150;
@@ -335,8 +336,11 @@ fn a_server_whose_config_map_and_secret_come_after_it() {
     for (missing, kind) in [("settings", "configmap"), ("secrets", "secret")] {
         let words = format!("{kind} \"{missing}\" not found");
         // Whoever asks hears where it is said: what a broker lacks is not for everybody.
+        heard::known(&town, "events", event(&words));
+        let known = Processor::now();
         let told = || server.log().replace('\\', "").contains(&words).then_some(());
         assert!(within(20, told).is_some(), "{words}:\n{}", server.log());
+        assert!(known.elapsed() < heard::SOON, "{words}: after {:?}", known.elapsed());
         for (path, said) in [("/readyz", "the log says why"), ("/v2/catalog", "catalog")] {
             let answer = support::http::get(&server.address, path).unwrap();
             assert_eq!(answer.status, 503, "{answer:?}");

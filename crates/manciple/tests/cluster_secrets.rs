@@ -95,9 +95,10 @@ fn keys(town: &Town) -> Vec<String> {
     let is_of_keys =
         |it: &&Value| it["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("keys-"));
     let all = secrets["items"].as_array().unwrap().iter().filter(is_of_keys);
-    let values = all.filter_map(|secret| secret["data"].as_object()).flat_map(|data| data.values());
-    let keys: Vec<String> =
-        values.filter_map(|it| it.as_str()).map(|it| it.trim_end_matches('=').to_owned()).collect();
+    let values = all.filter_map(|secret| secret["data"].as_object()).flatten();
+    // Which is the newest is no secret.
+    let values = values.filter(|(name, _)| *name != "newest").filter_map(|(_, it)| it.as_str());
+    let keys: Vec<String> = values.map(|it| it.trim_end_matches('=').to_owned()).collect();
     assert!(!keys.is_empty(), "there are no keys");
     keys
 }
@@ -171,6 +172,10 @@ fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
         assert!(kept.contains(&planted), "{planted} is kept nowhere");
     }
 
+    let others: Vec<&Value> =
+        secrets["items"].as_array().unwrap().iter().filter(not_owned).collect();
+    assert!(others.is_empty(), "what is confidential of a record is its own: {others:?}");
+
     // What is left of what is gone is shown, too.
     const IDS: &str = "service_id=s&plan_id=p&accepts_incomplete=true";
     for path in ["i/service_bindings/b", "i", "failed", "garbled"] {
@@ -180,8 +185,19 @@ fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
         };
         assert!(within(60, gone).is_some(), "{path} stays:\n{}", server.log());
     }
-    assert!(town.count("configmaps") > 1, "nothing tells of what was there");
+    let tombstones = ["get", "configmaps", "-l", "manciple.dev/keeps=tombstone", "-o", "name"];
+    let buried = || (town.kubectl(&tombstones).lines().count() == 4).then_some(());
+    assert!(within(60, buried).is_some(), "{}", town.kubectl(&tombstones));
     nothing_is_shown(&town, &server);
+}
+
+/// Whether it has something of a record, and belongs to none.
+fn not_owned(secret: &&Value) -> bool {
+    let kept = found(&decoded(&json!({"items": [secret]})));
+    let owners = secret["metadata"]["ownerReferences"].as_array();
+    let mut owners = owners.into_iter().flatten().map(|owner| &owner["kind"]);
+    let is_owned = owners.any(|kind| kind == "ServiceInstance" || kind == "ServiceBinding");
+    kept.iter().any(|planted| *planted != BROKER_SECRET) && !is_owned
 }
 
 /// The contents of all Secrets, as text.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::images::{self, Kind};
 use crate::kubectl::{self, Cluster, OF_TEST};
-use crate::rights::used::{Install, Log};
+use crate::rights::used::{self, Install, Log};
 use crate::{manifests, rights};
 
 /// As in `examples/quarks-jobs/walk.sh`: where the controller is, and where its jobs run.
@@ -37,6 +37,8 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
         .and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
+    let installed = installed(&cluster)?;
+    used::are_given(&installed)?;
     let done = Log::of(kubeconfig);
     // Whoever waits for pods needs no core: what runs beside the brokers is shown after them.
     let log = crate::built("quarks-jobs-walk.log")?;
@@ -48,7 +50,7 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
     print!("{}", std::fs::read_to_string(&log)?);
     jobs.map_err(|_| anyhow::anyhow!("the walk through QuarksJobs panicked"))?.and(brokers)?;
     match done {
-        Some(done) => done.covers(&installed(&cluster)?),
+        Some(done) => done.covers(&installed),
         None => {
             eprintln!(
                 "what rights are needed is not looked at: the log of this API server is not known"

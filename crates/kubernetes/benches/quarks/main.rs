@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p kubernetes --bench quarks -- [plane] [memory] [pods] [exits] [sidecar]`: before an API server of its own,
 //! whose pods run nothing, and for `pods` and `exits` on a cluster (`KUBECONFIG`, or `cargo xtask cluster up`). The
-//! controller is a process of its own: this program again.
+//! controller is a process of its own: this program again, or the one that `CONTROLLER_BINARY` names.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
 #[allow(unused_imports, reason = "shared with the tests")]

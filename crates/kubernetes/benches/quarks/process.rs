@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use serde_json::{Value, json};
 
 /// A variable: commands are not wrapped.
 const SIDECAR: &str = "QUARKS_SIDECAR";
+/// A variable: the program `manciple` that is measured as the controller, instead of this one.
+const PROGRAM: &str = "CONTROLLER_BINARY";
 pub(crate) const COMMAND: &str = "controller";
 
 /// What the child does.
@@ -75,6 +79,17 @@ impl Process {
         monitored: &str,
         sidecar: bool,
     ) -> Self {
+        if let Some(program) = std::env::var_os(PROGRAM) {
+            let mut command = Command::new(program);
+            command
+                .arg("controller")
+                .env("KUBECONFIG", kubeconfig)
+                .env("POD_NAMESPACE", namespace)
+                .env("MONITORED_ID", monitored)
+                .env("MANCIPLE_MONITORED", "marked")
+                .env("MANCIPLE_AGENT_FILE", testkit::cluster::packed_agent().unwrap());
+            return Self::given_away(command, sidecar).await;
+        }
         let program = std::env::current_exe().unwrap();
         let mut command = Command::new(program);
         command.arg(COMMAND).arg(kubeconfig).args([namespace, monitored]);
@@ -87,6 +102,23 @@ impl Process {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         std::fs::remove_file(ready(process.0.id())).unwrap();
+        process
+    }
+
+    /// The program as people have it.
+    async fn given_away(mut command: Command, sidecar: bool) -> Self {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        command.env("MANCIPLE_LISTEN", address.to_string()).env("LOG_LEVEL", "error");
+        if sidecar {
+            command.env("MANCIPLE_ALWAYS_SIDECAR", "true");
+        }
+        let mut process = Self(command.spawn().unwrap());
+        while !is_ready(address) {
+            assert!(process.0.try_wait().unwrap().is_none(), "the controller has ended");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         process
     }
 
@@ -115,6 +147,14 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+fn is_ready(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let mut answer = String::new();
+    let heard = asked.and_then(|()| stream.read_to_string(&mut answer));
+    heard.is_ok() && answer.starts_with("HTTP/1.1 200")
 }
 
 /// A namespace that is monitored under its own name, if it is to be.

@@ -377,12 +377,18 @@ async fn what_came_to_nothing_is_an_event() {
         ("busy", "PassedOver", "run 1 goes on, and concurrencyPolicy is Forbid: no run for now"),
         ("late", "Waiting", "it waits for secret/late"),
     ];
+    // A busy kubelet may say of any pod that it waits for what it mounts.
+    let told = async |name: &str| {
+        let mut told = events(&town, name).await;
+        told.retain(|(_, message)| !message.starts_with("its pod does not begin"));
+        told
+    };
     for (name, reason, words) in expected {
-        let told = events(&town, name).await;
+        let told = told(name).await;
         let [(found, message)] = told.as_slice() else { panic!("{name}: {told:?}") };
         assert!(found == reason && message.starts_with(words), "{name}: {told:?}");
     }
-    assert_eq!(events(&town, "good").await, [], "what goes well costs no call");
+    assert_eq!(told("good").await, [], "what goes well costs no call");
     assert_eq!(town.runs("busy").await, 1);
 }
 

@@ -133,6 +133,16 @@ async fn what_is_written_again_as_it_was_is_no_change() {
     maps.patch("config", &Default::default(), &patch).await.unwrap();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_is_binary_counts_too() {
+    let town = Town::new("binary").await;
+    town.config_map("config", "0").await;
+    town.make_secret(secret("secret", "0")).await;
+    town.create("a", follows("once")).await;
+    town.ended("a", 1).await;
+    let maps = town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>();
     for (run, bytes) in [(2, "AAE="), (3, "AAI=")] {
         let binary = kube::api::Patch::Merge(json!({"binaryData": {"bytes": bytes}}));
         maps.patch("config", &Default::default(), &binary).await.unwrap();

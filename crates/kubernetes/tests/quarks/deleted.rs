@@ -1,13 +1,13 @@
 //! QuarksJobs that are deleted while they run: nothing is left of them, and nothing comes after.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::harness::{Town, pod, spec};
+use super::harness::{LOOK, PATIENCE, Town, pod, spec};
 
 /// Ends well with its output when it is told to end: the worst moment to leave some.
 const LATE: &str = r#"
@@ -117,8 +117,10 @@ async fn a_secret_that_is_not_its_own_stays_when_it_is_deleted() {
         town.ended(way, 1).await;
         town.jobs().delete(way, params).await.unwrap();
     }
+    let begun = Instant::now();
     while !town.jobs().list(&Default::default()).await.unwrap().items.is_empty() {
-        sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < PATIENCE, "they stay");
+        sleep(LOOK).await;
     }
     sleep(Duration::from_secs(5)).await;
     assert_eq!(written(&town).await, ["back", "front"]);

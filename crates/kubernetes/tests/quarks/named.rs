@@ -65,7 +65,9 @@ async fn limit(town: &Town, of: &str) {
     quotas.create(&PostParams::default(), &quota).await.unwrap();
     // The API server goes by it once it is counted.
     let is_counted = |it: &ResourceQuota| it.status.as_ref().is_some_and(|it| it.hard.is_some());
+    let begun = Instant::now();
     while !is_counted(&quotas.get("none").await.unwrap()) {
+        assert!(begun.elapsed() < PATIENCE, "nobody counts");
         sleep(LOOK).await;
     }
 }

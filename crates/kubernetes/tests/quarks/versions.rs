@@ -153,7 +153,7 @@ async fn old_versions_that_may_not_be_deleted_stay_and_that_is_said() {
         "operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
     }]);
     let routes = axum::Router::new().route(PATH, axum::routing::post(refuses));
-    let hook = Hook::new(&town.cluster.client, &town.cluster.namespace, rules, routes).await;
+    let _hook = Hook::new(&town.cluster.client, &town.cluster.namespace, rules, routes).await;
     // The API server hears of it a moment later.
     sleep(Duration::from_secs(3)).await;
     let script = r#"echo "{\"k\": \"$N\"}" > /mnt/quarks/o.json"#;
@@ -175,5 +175,4 @@ async fn old_versions_that_may_not_be_deleted_stay_and_that_is_said() {
         sleep(Duration::from_millis(100)).await;
     }
     assert!(town.secret("v-v1").await.is_some());
-    drop(hook);
 }

@@ -80,12 +80,20 @@ impl Sum for Tally {
     }
 
     fn is_of_everything(&self) -> bool {
-        let seldom = [self.timed, self.dependent, self.of_versions, self.of_pods, self.deleted];
-        let often = [self.witnessed, self.versions, self.plain, self.extended, self.sidecars];
-        let counted = [self.stolen, self.passed_over];
-        self.replaced > 0
-            && [seldom, often].concat().iter().all(|it| *it > 0)
-            && counted.iter().all(|it| *it > 0)
+        let all = [
+            self.witnessed,
+            self.versions,
+            self.plain,
+            self.extended,
+            self.sidecars,
+            self.replaced,
+            self.timed,
+            self.dependent,
+            self.of_versions,
+            self.of_pods,
+            self.deleted,
+        ];
+        all.iter().all(|&count| count > 0) && self.stolen > 0 && self.passed_over > 0
     }
 }
 

@@ -30,10 +30,16 @@ fn plane() -> ControlPlane {
     ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
 }
 
-/// Whether the broker of some run works.
+/// Whether some run has a pod that has not ended.
 fn goes_on(plane: &ControlPlane) -> bool {
-    let running = ["get", "pods", "-A", "--field-selector=status.phase=Running", "-o", "name"];
-    !plane.kubectl().args(running).output().unwrap().stdout.is_empty()
+    let going = "--field-selector=status.phase!=Succeeded,status.phase!=Failed";
+    !plane
+        .kubectl()
+        .args(["get", "pods", "-A", going, "-o", "name"])
+        .output()
+        .unwrap()
+        .stdout
+        .is_empty()
 }
 
 /// Three schedules in which nothing goes wrong but this.
@@ -47,6 +53,7 @@ fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
     std::thread::sleep(MIDDLE);
     while !goes_on(&plane) {
         assert!(!running.iter().all(JoinHandle::is_finished), "all was over before");
+        std::thread::sleep(Duration::from_millis(50));
     }
     outage(&mut plane);
     for schedule in running {

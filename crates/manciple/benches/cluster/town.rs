@@ -219,10 +219,8 @@ pub(crate) fn calls() -> BTreeMap<String, u64> {
             continue;
         }
         let ours = match resource.as_str() {
-            "serviceinstances" | "servicebindings" => verb != "WATCH",
-            "secrets" => matches!(verb.as_str(), "POST" | "PATCH" | "PUT" | "DELETE"),
-            "configmaps" => matches!(verb.as_str(), "POST" | "PATCH" | "APPLY" | "DELETE"),
-            "jobs" => matches!(verb.as_str(), "POST" | "PATCH" | "DELETE"),
+            "serviceinstances" | "servicebindings" | "brokers" | "secrets" | "configmaps"
+            | "jobs" | "pods" | "events" => verb != "WATCH",
             _ => false,
         };
         if ours {

@@ -12,7 +12,7 @@ use super::town::Town;
 use super::{Served, http, order, within};
 
 /// What Kubernetes knows is named within this time.
-const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// How long Kubernetes may take to know it, in seconds.
 const KNOWS: u64 = 150;
 const LOOK: Duration = Duration::from_millis(20);

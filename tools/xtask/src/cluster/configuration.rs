@@ -171,7 +171,7 @@ pub(super) fn parts(place: &Place) -> Vec<(&'static str, Vec<String>)> {
                 flag("enable-admission-plugins", "OwnerReferencesPermissionEnforcement"),
                 flag("audit-policy-file", &state("audit.json")),
                 flag("audit-log-path", &state(AUDIT_LOG)),
-                // In MB: else it would be begun anew while it is read.
+                // In MB: never begun anew, for that would be while it is read.
                 flag("audit-log-maxsize", "1000000"),
             ],
         ),

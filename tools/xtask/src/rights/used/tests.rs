@@ -6,7 +6,7 @@ use super::{Deed, ELSEWHERE, Install, deed, unused};
 
 #[test]
 fn what_the_walk_has_no_occasion_for_has_a_test() {
-    for test in ELSEWHERE.iter().map(|it| it.3) {
+    for test in ELSEWHERE.iter().map(|it| it.4) {
         let (file, name) = test.split_once("::").unwrap();
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
         let source = std::fs::read_to_string(crates.join(file)).unwrap();
