@@ -31,6 +31,7 @@ pub(crate) fn bench() {
     let gathering = Gathering { message: pod.path().join("message"), ..gathering };
     let mut agent = Command::new(&program);
     agent.args(["gather", "--until"]).arg(pod.path().join("told/ended"));
+    agent.env("MANCIPLE_AGENT", pod.path().join("agent"));
     agent.env(GATHERING_VARIABLE, gathering.to_variable().unwrap());
     let mut agent = agent.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     println!("the agent in a sidecar, waiting for {} s; load {}", lasts.as_secs(), load());
