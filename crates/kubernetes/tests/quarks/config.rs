@@ -120,13 +120,19 @@ async fn what_hangs_on_a_bad_configuration_is_mended_by_a_good_one_as_the_policy
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_again_as_it_was_is_no_change() {
-    let town = Town::new("same").await;
+/// One that has run, and follows both.
+async fn followed(test: &str) -> Town {
+    let town = Town::new(test).await;
     town.config_map("config", "0").await;
     town.make_secret(secret("secret", "0")).await;
     town.create("a", follows("once")).await;
     town.ended("a", 1).await;
+    town
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_again_as_it_was_is_no_change() {
+    let town = followed("same").await;
     let labelled = json!({"metadata": {"labels": {"new": "label"}}});
     let maps = town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>();
     let patch = kube::api::Patch::Merge(labelled);
@@ -137,11 +143,7 @@ async fn what_is_written_again_as_it_was_is_no_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_is_binary_counts_too() {
-    let town = Town::new("binary").await;
-    town.config_map("config", "0").await;
-    town.make_secret(secret("secret", "0")).await;
-    town.create("a", follows("once")).await;
-    town.ended("a", 1).await;
+    let town = followed("binary").await;
     let maps = town.cluster.api::<k8s_openapi::api::core::v1::ConfigMap>();
     for (run, bytes) in [(2, "AAE="), (3, "AAI=")] {
         let binary = kube::api::Patch::Merge(json!({"binaryData": {"bytes": bytes}}));
@@ -152,13 +154,8 @@ async fn data_that_is_binary_counts_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_that_refers_to_something_else_is_a_trigger_and_one_that_does_not_is_none() {
-    let town = Town::new("refers").await;
-    for name in ["config", "other"] {
-        town.config_map(name, "0").await;
-    }
-    town.make_secret(secret("secret", "0")).await;
-    town.create("a", follows("once")).await;
-    town.ended("a", 1).await;
+    let town = followed("refers").await;
+    town.config_map("other", "0").await;
     let with = async |script: &str, refers: &str| {
         let mut spec = follows("done");
         let container = &mut spec["template"]["spec"]["template"]["spec"]["containers"][0];

@@ -29,14 +29,20 @@ fn drifting() -> Value {
     template(objects, json!([password]))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn drift_is_found_and_nothing_confidential_is_said_of_it() {
-    let mut town = Town::still("template-drift").await;
-    town.settings.drift = Drift::Report;
+/// One that is ready, under a controller that looks often.
+async fn made(test: &str, drift: Drift) -> Town {
+    let mut town = Town::still(test).await;
+    town.settings.drift = drift;
     town.settings.drift_interval = Duration::from_secs(2);
     town.start().await;
     town.order("i", "editor", drifting()).await;
     town.ready("i").await;
+    town
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_is_found_and_nothing_confidential_is_said_of_it() {
+    let town = made("template-drift", Drift::Report).await;
     let secret = town.object("v1", "ConfigMap", "same").await.unwrap()["data"]["a"].clone();
     drift(&town).await;
     let found = |it: &Value| {
@@ -85,12 +91,7 @@ async fn drift_is_found_and_nothing_confidential_is_said_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_requester_without_rights_repairs_nothing() {
-    let mut town = Town::still("template-drift-rights").await;
-    town.settings.drift = Drift::Repair;
-    town.settings.drift_interval = Duration::from_secs(2);
-    town.start().await;
-    town.order("i", "editor", drifting()).await;
-    town.ready("i").await;
+    let town = made("template-drift-rights", Drift::Repair).await;
     let bindings = town.objects("rbac.authorization.k8s.io/v1", "RoleBinding");
     bindings.delete("editor-edit", &Default::default()).await.unwrap();
     drift(&town).await;
