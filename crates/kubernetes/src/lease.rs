@@ -33,12 +33,20 @@ pub struct Lead {
     /// For how long it is held without a word from its holder.
     duration: Duration,
     held: watch::Sender<bool>,
-    /// Until then nobody else may take it.
-    until: Mutex<Option<Instant>>,
+    /// While it is ours.
+    term: Mutex<Option<Term>>,
     /// It is not wanted any more.
     given_back: AtomicBool,
     /// The API server went back to an earlier time.
     undone: watch::Sender<bool>,
+}
+
+/// From when on it is ours.
+#[derive(Clone, Copy)]
+struct Term {
+    since: Instant,
+    /// Until then nobody else may take it.
+    until: Instant,
 }
 
 /// What is known of it.
@@ -67,7 +75,7 @@ impl Lead {
             identity: identity.to_owned(),
             duration: DURATION,
             held: watch::Sender::new(false),
-            until: Mutex::new(None),
+            term: Mutex::new(None),
             given_back: AtomicBool::new(false),
             undone: watch::Sender::new(false),
         }
@@ -96,8 +104,17 @@ impl Lead {
 
     /// For how long nobody else may take it: what must not be done by two has to be done in that time.
     pub fn left(&self) -> Duration {
-        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = self.term().map(|term| term.until);
         until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default()
+    }
+
+    /// For how long nobody else has led: what was asked for before that may have been asked for by another.
+    pub fn lasted(&self) -> Duration {
+        self.term().map(|term| term.since.elapsed()).unwrap_or_default()
+    }
+
+    fn term(&self) -> Option<Term> {
+        *self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the API server went back to an earlier time, so that this process has to be begun anew.
@@ -165,7 +182,11 @@ impl Lead {
 
     fn lasts_until(&self, until: Option<Instant>) {
         let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // Between two terms somebody else may have had one.
+        let since = term.filter(|term| term.until > now).map_or(now, |term| term.since);
+        *term = until.map(|until| Term { since, until });
     }
 
     fn tell(&self, held: bool) {

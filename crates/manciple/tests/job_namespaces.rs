@@ -141,6 +141,47 @@ fn with_an_init_container_it_does_too() {
     lives(&json!({"agent_delivery": "init-container", "agent_image": image}));
 }
 
+/// Who leads asks for Jobs in each namespace, and pods have what is there under the names that their broker gives.
+#[test]
+fn a_plan_has_its_jobs_and_what_they_mount_in_a_namespace_of_its_own() {
+    let mut town = Town::brokers("together");
+    let further = Town::empty();
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["kubernetes"]["job_namespaces"] = json!([further.namespace]);
+    town.site.settings = settings.to_string();
+    let does = "[ $1 != bind ] || { echo \"{\\\"credentials\\\": {\\\"region\\\": \\\"$DB_REGION\\\"}}\"; exit; }";
+    let does = format!("[ $1 != provision ] || sleep 2; {does}");
+    for (place, region) in [(&town, "here"), (&further, "there")] {
+        place.config_map("one", &json!({"broker": script("s", &["small", "large"], &does)}));
+        place.config_map("settings", &json!({"db.region": region}));
+    }
+    let mut broker = town.broker("one");
+    broker["spec"]["configMap"] = json!("settings");
+    broker["spec"]["plans"] = json!([{"planID": "s-large", "namespace": further.namespace}]);
+    town.make(&broker);
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    // What asks for the catalog goes a minute later.
+    let made = |place: &Town| {
+        let jobs = place.get("jobs")["items"].as_array().unwrap().clone();
+        let names = jobs.iter().map(|job| job["metadata"]["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.starts_with("provision-")).count()
+    };
+    for (plan, region, places) in [("small", "here", [1, 0]), ("large", "there", [1, 1])] {
+        let answer = order::provision(&server, plan, &order_of("s", plan));
+        assert_eq!(answer.status, 202, "{answer:?}");
+        let as_expected = || ([made(&town), made(&further)] == places).then_some(());
+        assert!(within(20, as_expected).is_some(), "{plan}: {} {}", made(&town), made(&further));
+        assert_eq!(order::settled(&server, plan)["state"], "succeeded", "{}", server.log());
+        let ids = json!({"service_id": "s", "plan_id": format!("s-{plan}")});
+        let bound = order::bind(&server, plan, "b", &ids);
+        assert_eq!(bound.body["credentials"], json!({"region": region}), "{bound:?}");
+        for action in ["provision", "bind"] {
+            assert_eq!(town.effects(&format!("s: {action} of {plan}")), 1);
+        }
+    }
+}
+
 #[test]
 fn a_further_namespace_that_is_deleted_is_named_though_rights_go_with_it() {
     let agent_file = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));

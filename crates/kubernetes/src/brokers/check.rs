@@ -21,9 +21,17 @@ use crate::names::GROUP;
 use crate::runner::PodPolicy;
 
 /// The members of a policy; with `planID`, those of a plan.
-const POLICY: [&str; 7] =
-    ["pod", "startTimeout", "grace", "deadline", "deadlines", "keepSucceeded", "keepFailed"];
-const SPEC: [&str; 5] = ["image", "configMap", "secret", "namespace", "plans"];
+const POLICY: [&str; 8] = [
+    "namespace",
+    "pod",
+    "startTimeout",
+    "grace",
+    "deadline",
+    "deadlines",
+    "keepSucceeded",
+    "keepFailed",
+];
+const SPEC: [&str; 4] = ["image", "configMap", "secret", "plans"];
 const ACTIONS: [&str; 5] = ["provision", "update", "bind", "unbind", "deprovision"];
 
 /// Whether a value may stand where it does; the words why not, after a path below it.
@@ -65,7 +73,6 @@ pub(super) fn spec(spec: &Value) -> Result<Spec, Vec<Fault>> {
         image,
         config_map: reader.text(members, "spec", "configMap", name),
         secret: reader.text(members, "spec", "secret", name),
-        namespace: reader.text(members, "spec", "namespace", name),
         policy: reader.policy(members, "spec"),
         plans: reader.plans(members.get("plans")),
     };
@@ -142,6 +149,7 @@ impl Reader {
 
     fn policy(&mut self, members: &Map<String, Value>, path: &str) -> Policy {
         let mut policy = Policy {
+            namespace: self.text(members, path, "namespace", name),
             pod: self.pod(members.get("pod"), &format!("{path}.pod")),
             start_timeout: self.period(members, path, "startTimeout"),
             grace: self.period(members, path, "grace"),

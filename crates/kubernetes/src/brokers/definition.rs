@@ -78,15 +78,6 @@ fn spec() -> Value {
         ("image", text("The image that has /bin/broker.").with("minLength", json!(1))),
         ("configMap", matching("A ConfigMap, at /config in runs.", NAME, 253)),
         ("secret", matching("A Secret, at /secret in runs.", NAME, 253)),
-        (
-            "namespace",
-            matching(
-                "Where its Jobs are made: the resource's own, or one of kubernetes.job_namespaces. \
-                 configMap, secret and what pod names are looked for there.",
-                LABEL,
-                63,
-            ),
-        ),
     ];
     members.extend(policy());
     let mut plan = vec![("planID", text("The plan, by its id in the catalog."))];
@@ -108,7 +99,10 @@ fn spec() -> Value {
 fn policy() -> Vec<(&'static str, Value)> {
     let actions = ["provision", "update", "bind", "unbind", "deprovision"];
     let deadlines = actions.map(|action| (action, period("")));
+    let namespace = "Where Jobs are made: the resource's own, or one of kubernetes.job_namespaces. configMap, \
+                     secret and what pod names are looked for there.";
     vec![
+        ("namespace", matching(namespace, LABEL, 63)),
         ("pod", pod()),
         (
             "startTimeout",

@@ -11,6 +11,8 @@ use crate::runner::JobSettings;
 /// What may be said of a broker, and of a plan instead.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Policy {
+    /// Where Jobs are made.
+    pub(super) namespace: Option<String>,
     /// Members of a [`PodPolicy`](crate::PodPolicy), checked.
     pub(super) pod: Map<String, Value>,
     pub(super) start_timeout: Option<Duration>,
@@ -23,6 +25,7 @@ pub(super) struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            namespace: None,
             pod: Map::new(),
             start_timeout: None,
             grace: None,
@@ -41,6 +44,7 @@ impl Policy {
         pod.extend(self.pod.clone());
         let deadline = |action| self.deadlines.of(action).or(base.deadlines.of(action));
         Self {
+            namespace: self.namespace.as_ref().or(base.namespace.as_ref()).cloned(),
             pod,
             start_timeout: self.start_timeout.or(base.start_timeout),
             grace: self.grace.or(base.grace),
@@ -58,6 +62,9 @@ impl Policy {
 
     /// Has the settings follow it; what it leaves open stays.
     pub(super) fn apply(&self, settings: &mut JobSettings) {
+        if let Some(namespace) = &self.namespace {
+            settings.namespace.clone_from(namespace);
+        }
         // Checked when it was read.
         settings.pod = serde_json::from_value(Value::Object(self.pod.clone())).unwrap_or_default();
         settings.start_timeout = self.start_timeout.unwrap_or(settings.start_timeout);

@@ -44,7 +44,6 @@ pub(super) struct Spec {
     pub(super) image: String,
     pub(super) config_map: Option<String>,
     pub(super) secret: Option<String>,
-    pub(super) namespace: Option<String>,
     pub(super) policy: Policy,
     pub(super) plans: BTreeMap<PlanId, Policy>,
 }
@@ -107,9 +106,6 @@ impl Spec {
             secret: self.secret.clone(),
             ..base.clone()
         };
-        if let Some(namespace) = &self.namespace {
-            settings.namespace.clone_from(namespace);
-        }
         match plan.and_then(|plan| self.plans.get(plan)) {
             Some(plan) => plan.over(&self.policy).apply(&mut settings),
             None => self.policy.apply(&mut settings),

@@ -157,24 +157,29 @@ impl Brokers {
     /// What an entry says, unless it has faults.
     fn spec<'e>(&self, entry: &'e Entry) -> Result<&'e Spec, Vec<Fault>> {
         let spec = entry.resource.spec.as_ref().map_err(Clone::clone)?;
+        let all =
+            spec.plans.iter().map(|(id, plan)| (format!("spec.plans[{:?}]", id.as_str()), plan));
+        let all = std::iter::once(("spec".to_owned(), &spec.policy)).chain(all);
         let own = |namespace: &String| {
             *namespace == self.base.namespace || self.further.contains(namespace)
         };
-        match spec.namespace.as_ref().filter(|namespace| !own(namespace)) {
-            None => Ok(spec),
-            Some(_) => Err(vec![Fault {
-                path: "spec.namespace".to_owned(),
+        let foreign =
+            all.filter(|(_, policy)| policy.namespace.as_ref().is_some_and(|it| !own(it)));
+        let faults: Vec<_> = foreign
+            .map(|(path, _)| Fault {
+                path: format!("{path}.namespace"),
                 message:
                     "is none that Manciple may use: name it in kubernetes.job_namespaces and give \
                           the rights there, or leave it out"
                         .to_owned(),
-            }]),
-        }
+            })
+            .collect();
+        if faults.is_empty() { Ok(spec) } else { Err(faults) }
     }
 
     /// Takes in what there is. Who `leads` knows better than a status whose services are whose. Says whether
     /// some are gone.
-    pub(super) fn learn(&self, resources: &Resources, leads: bool) -> bool {
+    pub fn learn(&self, resources: &Resources, leads: bool) -> bool {
         let mut table = self.lock();
         let count = table.len();
         let same = |entry: &Entry| {

@@ -56,19 +56,43 @@ impl Shared {
                 let found = find(jobs.get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
-                let found = found.as_ref().and_then(SeenJob::of);
-                if found.as_ref().is_none_or(|job| job.released.is_some()) {
-                    if let Some(job) = &found {
-                        self.delete(job).await.map_err(|error| refused("the Job", error))?;
-                    }
-                    let why = "a former run of this name is still being removed";
-                    return Err(StartError::Transient(why.to_owned()));
-                }
-                found.into_iter().for_each(|job| self.known.learn(job));
+                self.taken(found.as_ref().and_then(SeenJob::of)).await?;
             }
             Err(error) => return Err(refused("the Job", error)),
         }
         Ok(())
+    }
+
+    /// `Ok` if the Job that has the name is that of the run, and not one of a former life.
+    pub(super) async fn taken(&self, found: Option<SeenJob>) -> Result<(), StartError> {
+        if let Some(job) = found {
+            if job.released.is_none() {
+                self.known.learn(job);
+                return Ok(());
+            }
+            self.delete(&job).await.map_err(|error| refused("the Job", error))?;
+        }
+        let why = "a former run of this name is still being removed";
+        Err(StartError::Transient(why.to_owned()))
+    }
+
+    /// The Job of a run in another namespace than it would be made in now. A name is taken in its namespace alone, and
+    /// where the Jobs of a plan are made may change: who led until now may have made this one where they were before.
+    pub(super) async fn made_elsewhere(
+        &self,
+        name: &RunName,
+        namespace: &str,
+    ) -> Result<Option<SeenJob>, StartError> {
+        if self.namespaces.len() == 1 {
+            return Ok(None);
+        }
+        let is_new = self.lead.get().is_some_and(|lead| lead.lasted() < self.linger);
+        let found = match self.known.get(name).job {
+            Some(job) if !job.deleted && !job.unsure => Some(job),
+            _ if is_new => self.find_job(name).await.map_err(|error| refused("the Job", error))?,
+            _ => None,
+        };
+        Ok(found.filter(|job| job.namespace != namespace))
     }
 
     async fn give(

@@ -260,6 +260,9 @@ impl Runner for JobRunner {
         }
         let key = self.shared.keys.newest();
         let settings = self.shared.settings(run)?;
+        if let Some(job) = self.shared.made_elsewhere(&run.name, &settings.namespace).await? {
+            return self.shared.taken(Some(job)).await;
+        }
         let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         let lead = self.shared.lead.get();
         self.shared.make(&run.name, &settings.namespace, manifest, lead).await

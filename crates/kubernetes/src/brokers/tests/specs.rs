@@ -24,6 +24,11 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
         (json!({"configMap": "Upper"}), "spec.configMap", "small letters"),
         (json!({"secret": 7}), "spec.secret", "small letters"),
         (json!({"namespace": "-x"}), "spec.namespace", "small letters"),
+        (
+            json!({"plans": [{"planID": "p", "namespace": "Jobs"}]}),
+            "spec.plans[0].namespace",
+            "small letters",
+        ),
         (json!({"grace": "10"}), "spec.grace", "30s"),
         (json!({"grace": 10}), "spec.grace", "30s"),
         (json!({"startTimeout": "0s"}), "spec.startTimeout", "more than 0"),
@@ -108,7 +113,7 @@ fn a_plan_replaces_what_it_gives_and_nothing_else() {
         },
         "plans": [
             {"planID": "all", "deadline": "1h", "grace": "20s", "keepFailed": "0s"},
-            {"planID": "some", "deadlines": {"provision": "2h"}},
+            {"planID": "some", "deadlines": {"provision": "2h"}, "namespace": "others"},
             {"planID": "pods", "pod": {
                 "resources": {"limits": {"memory": "2Gi"}}, "env": [], "labels": {"b": "2"},
                 "serviceAccountName": "of-plan", "nodeSelector": {"disk": "fast"},
@@ -123,6 +128,8 @@ fn a_plan_replaces_what_it_gives_and_nothing_else() {
 
     let other = of("other");
     assert_eq!((&*other.namespace, &*other.image), ("jobs", "broker:1"));
+    assert_eq!([&*of("all").namespace, &*of("some").namespace], ["jobs", "others"]);
+    assert_eq!(spec.settings(&base, "pg", None).namespace, "jobs", "its catalog is of no plan");
     assert_eq!(other.resource.as_deref(), Some("pg"));
     assert_eq!(other.config_map.as_deref(), Some("settings"));
     assert_eq!(other.start_timeout, Duration::from_secs(60));

@@ -236,6 +236,10 @@ fn what_a_broker_may_not_say_is_said_to_it() {
         &all(&[
             of("elsewhere", json!({"image": "i", "namespace": "kube-system"})),
             of("further", json!({"image": "i", "namespace": "jobs"})),
+            of("plans", json!({"image": "i", "plans": [
+                {"planID": "p", "namespace": "kube-system"}, {"planID": "q", "namespace": "jobs"},
+                {"planID": "r", "namespace": "default"},
+            ]})),
             of("home", json!({"image": "i", "namespace": "home"})),
             of("nothing", json!({})),
             of("dotted.name", json!({"image": "i"})),
@@ -245,9 +249,13 @@ fn what_a_broker_may_not_say_is_said_to_it() {
     );
     let said = said(&brokers);
     let names: Vec<_> = said.keys().map(String::as_str).collect();
-    assert_eq!(names, ["dotted.name", "elsewhere", "nothing", &long]);
+    assert_eq!(names, ["dotted.name", "elsewhere", "nothing", "plans", &long]);
     assert!(said.values().all(|(reason, _)| reason == "SpecInvalid"), "{said:?}");
     assert!(said["elsewhere"].1.contains("kubernetes.job_namespaces"));
+    for path in ["spec.plans[\"p\"].namespace", "spec.plans[\"r\"].namespace"] {
+        assert!(said["plans"].1.contains(path), "{said:?}");
+    }
+    assert!(!said["plans"].1.contains("\"q\""), "{said:?}");
     assert!(said["nothing"].1.contains("spec.image"));
     assert!(said["dotted.name"].1.contains("metadata.name"));
     let asked: Vec<_> = brokers.all().into_iter().map(|(name, ..)| name).collect();
