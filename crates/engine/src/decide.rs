@@ -97,6 +97,9 @@ pub const STARTS: u32 = 8;
 /// What an operation says whose run is refused for now.
 pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
 
+/// What it says whose work goes on elsewhere, and whose broker cannot be asked how far that is.
+pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: ";
+
 /// A run that is over before this is never recorded as started: most are. The runner keeps what it has
 /// started (the promise of [`start`](crate::ports::Runner::start)); the record of it guards against
 /// somebody who removes a run by hand while nobody looks.
@@ -301,20 +304,24 @@ fn external(
         return Step::WaitUntil(next);
     }
     let run = transition::current_run(&record.operation);
-    let ask_again = |retry_after, state| {
-        let said = Output { retry_after, state, ..Output::default() };
+    let ask_again = |said: Output| {
         let again = transition::external(policy, record, name.to_owned(), &said, now);
         write(again, vec![run.clone()])
     };
     match &state.run {
-        RunState::Absent if state.refused_start.as_ref().is_some_and(|r| r.times >= STARTS) => {
-            ask_again(None, None)
-        }
-        RunState::Absent => Step::Start { run, poll: Some(name.to_owned()) },
+        RunState::Absent => match &state.refused_start {
+            // That nobody is there to ask says nothing of the work.
+            Some(refused) if refused.permanent || refused.times >= STARTS => {
+                let description = Some(format!("{UNASKED}{}", refused.why));
+                ask_again(Output { description, ..Output::default() })
+            }
+            _ => Step::Start { run, poll: Some(name.to_owned()) },
+        },
         RunState::Running { .. } => Step::Wait(run),
-        RunState::Lost { .. } => ask_again(None, None),
+        RunState::Lost { .. } => ask_again(Output::default()),
         RunState::Finished(Err(failure)) if is_unanswered(failure) => {
-            ask_again(failure.failure.retry_after, failure.state.clone())
+            let (retry_after, state) = (failure.failure.retry_after, failure.state.clone());
+            ask_again(Output { retry_after, state, ..Output::default() })
         }
         RunState::Finished(Ok(output)) => collected(policy, state, output, now),
         RunState::Finished(Err(failed)) => {

@@ -137,6 +137,8 @@ async fn wait(shared: &Shared, wake: &Notify, awaited: Awaited) {
 pub(crate) struct Hands {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     pub(crate) refused: Option<RefusedStart>,
+    /// The run of which that is so.
+    tried: Option<RunName>,
     /// It has waited for a permit for long: how many there are.
     pub(crate) queued: Option<usize>,
     cancelled: Option<RunName>,
@@ -173,6 +175,10 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
     let record = &*stored.record;
     if !record.is_busy() {
         return Ok(Next::Over);
+    }
+    // Another operation may be there by now, which nobody has refused.
+    if hands.tried.as_ref() != Some(&transition::current_run(&record.operation)) {
+        hands.refused = None;
     }
     if !shared.drives() {
         hands.permit = None;
@@ -242,6 +248,7 @@ async fn start(
             };
             let permanent = matches!(error, StartError::Permanent(_));
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
+            hands.tried = Some(run.name);
             hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times });
             let pause = Awaited::Time(shared.policy.pause(times + 1));
             Ok(if permanent { Next::Look } else { Next::Await(pause) })

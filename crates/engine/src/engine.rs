@@ -9,7 +9,7 @@ use osb::jobs::contract::Capability;
 use osb::{CompiledCatalog, PlanId, ServiceId};
 use tokio::sync::Notify;
 
-use crate::decide::NOT_YET;
+use crate::decide::{NOT_YET, UNASKED};
 use crate::driver;
 use crate::names::{self, RunName};
 use crate::permits::Permits;
@@ -109,11 +109,11 @@ impl Shared {
     pub(crate) fn is_stuck(&self, before: &Record, next: &Record) -> bool {
         let said = next.operation.progress.as_ref();
         let is_news = said.is_some() && said != before.operation.progress.as_ref();
-        let begins = said.is_some_and(|said| said.starts_with(NOT_YET));
+        let waits = said.is_some_and(|said| said.starts_with(NOT_YET) || said.starts_with(UNASKED));
         // Work elsewhere says how far it is whenever it is asked after.
         let goes_on = matches!(next.operation.phase, Phase::External { .. })
             || self.can(&next.ordered.service_id, Capability::Progress);
-        is_news && (begins || !goes_on)
+        is_news && (waits || !goes_on)
     }
 
     /// The permits that runs of a service need.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use osb::{Action, FailureKind, Output, Sensitive};
 use serde_json::Value;
 
-use crate::decide::NOT_YET;
+use crate::decide::{NOT_YET, UNASKED};
 use crate::names::{self, RunName};
 use crate::policy::Policy;
 use crate::ports::RunFailure;
@@ -196,8 +196,12 @@ pub(crate) fn external(
         Action::Update => show_later(&mut next, output),
         _ => keep_output(&mut next, output),
     }
-    if let Some(description) = &output.description {
-        next.operation.progress = Some(description.clone());
+    match &output.description {
+        Some(description) => next.operation.progress = Some(description.clone()),
+        // It was.
+        None => {
+            let _ = next.operation.progress.take_if(|said| said.starts_with(UNASKED));
+        }
     }
     let pause = asked_for(output.retry_after).max(policy.pause(polls.saturating_add(2)));
     // When its time is up it has failed, however long a pause it asked for.

@@ -139,6 +139,38 @@ async fn a_start_that_whoever_leads_knows_nothing_of_yet_is_waited_for_and_fails
     assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
 }
 
+/// What was refused to a bind is not held against the unbind that comes while it waits.
+#[tokio::test(start_paused = true)]
+async fn starts_that_were_refused_count_for_their_own_operation_alone() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    platform.provisioned().await;
+    world.runner.script(|work: &Work| match work.action {
+        Action::Bind => {
+            let failure = Failure::new(FailureKind::Transient, "try later");
+            Act::End(Duration::ZERO, Err(RunFailure::new(Reason::Reported, failure)))
+        }
+        _ => Act::End(Duration::ZERO, Ok(fitting_output(work))),
+    });
+    let bind = operation(platform.bind(json!({})).await.unwrap());
+    while world.runner.works().iter().all(|work| work.action != Action::Bind) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // All but one that it may be refused, and then those that do not count.
+    for _ in 1..engine::decide::STARTS {
+        world.runner.refuse_start(StartError::Transient("a quota is used up".into()));
+    }
+    for _ in 0..40 {
+        world.runner.refuse_start(StartError::Unready("the catalogs are being read".into()));
+    }
+    world.runner.refuse_start(StartError::Transient("a quota is used up".into()));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(platform.poll_binding(&bind).await.unwrap().state, OperationState::InProgress);
+    let unbind = operation(platform.unbind().await.unwrap());
+    let last = platform.wait_binding(&unbind).await;
+    assert_eq!(last.state, OperationState::Succeeded, "{last:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn external_work_is_asked_after_with_growing_pauses_until_it_ends() {
     let world = World::default();

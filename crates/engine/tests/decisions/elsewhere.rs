@@ -37,6 +37,34 @@ async fn external_work_is_asked_after_when_it_is_time_and_its_answer_decides() {
     assert_eq!(reason(&late), Some(Reason::Timeout));
 }
 
+/// Nobody may be there to ask: its image is gone, or a quota is used up. That is said, once, and not for longer than it is so.
+#[tokio::test(start_paused = true)]
+async fn external_work_that_nobody_can_be_asked_after_says_so_and_goes_on() {
+    let policy = Policy::default();
+    let mut record = creating().await;
+    record.operation.progress = Some("half of it".to_owned());
+    record.operation.phase = Phase::External { name: "task".into(), polls: 2, next: NOW };
+    let look = |record: &Record, permanent: bool, times: u32| {
+        let refused = RefusedStart { why: "no Broker has it".into(), permanent, times };
+        let state = State { refused_start: Some(refused), ..seen(record, RunState::Absent) };
+        let Phase::External { next, .. } = record.operation.phase else { panic!("{record:?}") };
+        decide(&policy, &state, next)
+    };
+    assert!(matches!(look(&record, false, 1), Step::Start { .. }));
+    for (permanent, times) in [(true, 1), (false, STARTS)] {
+        let again = written(look(&record, permanent, times));
+        let Phase::External { polls: 3, next, .. } = again.operation.phase else {
+            panic!("it has ended: {again:?}")
+        };
+        assert!(next > NOW, "it is asked without a pause");
+        let said = again.operation.progress.as_deref().unwrap_or_default();
+        assert!(said.contains("cannot be asked after: no Broker has it"), "{said}");
+        let goes_on = Output { external_operation: Some("task".into()), ..Output::default() };
+        let heard = decide(&policy, &seen(&again, RunState::Finished(Ok(goes_on))), next);
+        assert_eq!(written(heard).operation.progress, None, "it was asked");
+    }
+}
+
 /// What is said in the middle of it counts at its end, where it succeeds; what was left counts in any case.
 #[tokio::test(start_paused = true)]
 async fn what_an_update_says_of_its_instance_holds_once_it_has_succeeded() {
