@@ -121,6 +121,16 @@ pub(crate) fn watching() -> watcher::Config {
     watcher::Config::default().timeout(QUIET)
 }
 
+/// Whether a watch was not begun for want of the right.
+pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
+        error
+    else {
+        return false;
+    };
+    matches!(failed(error), CallError::Forbidden(_))
+}
+
 /// The pauses before a watch that was interrupted is begun again: short at first, for it is by watches that
 /// we hear of the ends of runs, and never long, for an API server that was away is back at once.
 #[derive(Debug)]

@@ -157,19 +157,23 @@ pub async fn forget(
     broker: &str,
 ) -> Result<(), OwnError> {
     let label = names::broker_label(broker);
-    for place in further.iter().map(String::as_str).chain([namespace]) {
-        let failed = |error: CallError| unknown("its Jobs".to_owned(), place, error.to_string());
-        remove_jobs(&Api::namespaced(client.clone(), place), &label).await.map_err(failed)?;
-    }
     let (catalog, keys) = (format!("catalog-{label}"), format!("keys-{label}"));
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let secrets: Api<Secret> = Api::namespaced(client, namespace);
-    let failed =
-        |what: &str, error: CallError| unknown(what.to_owned(), namespace, error.to_string());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let failed = |what: &str, place: &str, error: CallError| {
+        unknown(what.to_owned(), place, error.to_string())
+    };
+    let mut result = Ok(());
+    // What cannot be removed, as in a namespace that is gone, is no reason to leave the rest.
+    for place in further.iter().map(String::as_str).chain([namespace]) {
+        let removed = remove_jobs(&Api::namespaced(client.clone(), place), &label).await;
+        result = result.and(removed.map_err(|error| failed("its Jobs", place, error)));
+    }
     let params = DeleteParams::default();
-    find(secrets.delete(&keys, &params)).await.map_err(|error| failed(&keys, error))?;
-    find(config_maps.delete(&catalog, &params)).await.map_err(|error| failed(&catalog, error))?;
-    Ok(())
+    let removed = find(secrets.delete(&keys, &params)).await.map(drop);
+    result = result.and(removed.map_err(|error| failed(&keys, namespace, error)));
+    let removed = find(config_maps.delete(&catalog, &params)).await.map(drop);
+    result.and(removed.map_err(|error| failed(&catalog, namespace, error)))
 }
 
 /// Nobody watches them any more, and so nobody would.

@@ -8,19 +8,17 @@ use std::time::{Duration, Instant};
 
 use engine::names::RunName;
 use engine::ports::{
-    Filter, Kind as Records, Query, Run, RunState, Runner, StartError, Store, StoreError,
+    Filter, Kind as Records, Query, RunState, Runner, StartError, Store, StoreError,
 };
 use engine::record::{Key, Lifecycle, Record};
 use engine::testing::runner_contract::{Behaviour, run};
 use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Secret};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kubernetes::brokers::{self, Brokers, Registry};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
-use kubernetes::{JobRunner, JobSettings, KubernetesStore, Lead, Settings, names};
-use osb::PlanId;
+use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
 use serde_json::json;
 use support::Cluster;
 use support::jobs::Jobs;
@@ -223,35 +221,6 @@ async fn what_was_given_to_a_run_that_was_never_made_goes_with_its_release() {
     assert!(secrets.get_opt(run.as_str()).await.unwrap().is_none(), "it stays for ever");
 }
 
-/// A further namespace for Jobs.
-async fn further(jobs: &Jobs) -> (String, Api<Namespace>) {
-    let further = format!("{}-there", jobs.cluster.namespace);
-    let namespace: Namespace =
-        serde_json::from_value(json!({"metadata": {"name": further}})).unwrap();
-    let namespaces = Api::<Namespace>::all(jobs.cluster.client.clone());
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    (further, namespaces)
-}
-
-/// In another namespace than the records nothing is collected with them: what a run had goes by its release, or stays.
-#[tokio::test]
-async fn what_was_given_to_a_run_in_a_further_namespace_goes_with_its_release() {
-    let jobs = Jobs::new("further", "#!/bin/sh\n").await;
-    let client = jobs.cluster.client.clone();
-    let (further, namespaces) = further(&jobs).await;
-    let brokers = Brokers::new(jobs.settings.clone(), vec![further.clone()]);
-    let runner = JobRunner::open_group(client.clone(), brokers).await.unwrap();
-    let run = RunName::parse("provision-further-1").unwrap();
-    let mut given = Secret::default();
-    given.metadata.name = Some(run.to_string());
-    let secrets = Api::<Secret>::namespaced(client, &further);
-    secrets.create(&PostParams::default(), &given).await.unwrap();
-    runner.release(&run).await.unwrap();
-    let left = secrets.get_opt(run.as_str()).await.unwrap();
-    namespaces.delete(&further, &DeleteParams::background()).await.unwrap();
-    assert!(left.is_none(), "it stays for ever");
-}
-
 /// A broker that works for longer than one may take to begin.
 async fn works(test: &str, plan: Plan) -> (Jobs, Proxy, JobRunner) {
     let mut jobs = Jobs::new(test, "#!/bin/sh\nsleep 600\n").await;
@@ -296,105 +265,6 @@ async fn a_job_is_not_made_by_who_may_not_lead_any_more() {
     runner.start(&run).await.unwrap();
     assert!(jobs.get_opt(run.name.as_str()).await.unwrap().is_some());
     keeping.abort();
-}
-
-/// A `Broker` with the service of a run, whose Jobs may be in a further namespace.
-struct Movable {
-    jobs: Jobs,
-    further: String,
-    namespaces: Api<Namespace>,
-    resources: Api<DynamicObject>,
-}
-
-impl Movable {
-    async fn new(test: &str, run: &Run) -> Self {
-        let jobs = Jobs::new(test, "#!/bin/sh\n").await;
-        let (further, namespaces) = further(&jobs).await;
-        let (client, home) = (jobs.cluster.client.clone(), &jobs.cluster.namespace);
-        let resources = Api::namespaced_with(client, home, &brokers::resource());
-        let resource = json!({
-            "apiVersion": "manciple.dev/v1alpha1", "kind": "Broker", "metadata": {"name": "it"},
-            "spec": {"image": testkit::cluster::SHELL_IMAGE},
-        });
-        let resource = serde_json::from_value(resource).unwrap();
-        resources.create(&PostParams::default(), &resource).await.unwrap();
-        let has = json!([{"id": run.work.service_id, "name": "s", "sold": true}]);
-        let status = Patch::Merge(json!({"status": {"services": has}}));
-        resources.patch_status("it", &PatchParams::default(), &status).await.unwrap();
-        Self { jobs, further, namespaces, resources }
-    }
-
-    /// From now on.
-    async fn moves(&self, plan: &PlanId) {
-        let plans = json!({"spec": {"plans": [{"planID": plan, "namespace": self.further}]}});
-        let params = PatchParams::default();
-        self.resources.patch("it", &params, &Patch::Merge(plans)).await.unwrap();
-    }
-
-    async fn open(&self, client: &kube::Client, linger: Duration) -> (Arc<Brokers>, JobRunner) {
-        let settings = JobSettings { linger, ..self.jobs.settings.clone() };
-        let brokers = Brokers::new(settings, vec![self.further.clone()]);
-        let runner = JobRunner::open_group(client.clone(), Arc::clone(&brokers)).await.unwrap();
-        (brokers, runner)
-    }
-
-    /// What is said of it now.
-    async fn learn(&self, brokers: &Brokers) {
-        let cluster = &self.jobs.cluster;
-        let registry = Registry::open(cluster.client.clone(), &cluster.namespace).await.unwrap();
-        brokers.learn(&registry.all(), false);
-    }
-
-    /// Where there is a Job of this name.
-    async fn places(&self, run: &RunName) -> Vec<&String> {
-        let mut places = Vec::new();
-        for place in [&self.jobs.cluster.namespace, &self.further] {
-            let jobs = Api::<Job>::namespaced(self.jobs.cluster.client.clone(), place);
-            places.extend(jobs.get_opt(run.as_str()).await.unwrap().map(|_| place));
-        }
-        places
-    }
-}
-
-/// A name is taken in one namespace, and a plan's Jobs may be in another from one moment to the next.
-#[tokio::test]
-async fn a_job_that_is_where_its_plan_had_them_before_is_not_made_again() {
-    const HOURS: u64 = 10 * 60 * 60 * 1000;
-    let (first, second) = (run(Behaviour::Succeeds, "it-1"), run(Behaviour::Succeeds, "it-2"));
-    let town = Movable::new("moved", &first).await;
-    let (client, home) = (&town.jobs.cluster.client, &town.jobs.cluster.namespace);
-    let lead = Arc::new(Lead::new(client.clone(), home, BROKER, "it"));
-
-    // Who is to lead next hears of Jobs hours later.
-    let (_proxy, late) = proxied(&town.jobs.cluster, Plan { lag: HOURS, ..Plan::calm() }).await;
-    let (now, next) = town.open(&late, Duration::from_secs(60)).await;
-    let (before, last) = town.open(client, Duration::from_secs(60)).await;
-    town.learn(&before).await;
-    last.start(&first).await.unwrap();
-    town.moves(&first.work.plan_id).await;
-    town.learn(&now).await;
-    next.led_by(&lead);
-    let keeps = Arc::clone(&lead);
-    let keeping = tokio::spawn(async move { keeps.keep().await });
-    lead.held().wait_for(|held| *held).await.unwrap();
-    next.start(&first).await.unwrap();
-    let found = town.places(&first.name).await;
-
-    // Who has led for long asks nobody first.
-    let (proxy, prompt) = proxied(&town.jobs.cluster, Plan::calm()).await;
-    let (brokers, long) = town.open(&prompt, Duration::ZERO).await;
-    town.learn(&brokers).await;
-    long.led_by(&lead);
-    proxy.made();
-    long.start(&second).await.unwrap();
-    let calls = proxy.made();
-    let then = town.places(&second.name).await;
-    keeping.abort();
-    town.namespaces.delete(&town.further, &DeleteParams::background()).await.unwrap();
-    assert_eq!(found, [home], "it was made twice");
-    assert_eq!(then, [&town.further], "it is not where its plan has them");
-    let looks = |call: &&String| call.starts_with("GET ") && call.contains("/jobs/");
-    assert_eq!(calls.iter().filter(looks).count(), 0, "{calls:?}");
 }
 
 #[tokio::test]

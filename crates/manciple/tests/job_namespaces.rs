@@ -141,6 +141,57 @@ fn with_an_init_container_it_does_too() {
     lives(&json!({"agent_delivery": "init-container", "agent_image": image}));
 }
 
+/// Its executable leaves its work to others.
+const ELSEWHERE: &str = r#"#!/bin/sh
+case $1 in
+catalog) echo '{"jobs": {"version": 2, "capabilities": ["last-operation"]}, "services": [{
+    "id": "s", "name": "s-name", "description": "d", "bindable": true, "plans": [
+    {"id": "s-small", "name": "small", "description": "d"},
+    {"id": "s-large", "name": "large", "description": "d"}]}]}' ;;
+provision) echo '{"operation": "work", "async": true}' ;;
+last-operation) echo '{"state": "succeeded"}' ;;
+*) echo '{}' ;;
+esac
+"#;
+
+/// A namespace that was deleted has taken all rights in it along.
+#[test]
+fn a_namespace_of_jobs_without_rights_keeps_no_other_from_serving_and_is_named() {
+    let mut town = Town::brokers("together");
+    let gone = Town::empty();
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["kubernetes"]["job_namespaces"] = json!([gone.namespace]);
+    town.site.settings = settings.to_string();
+    town.script("one", ELSEWHERE);
+    let mut broker = town.broker("one");
+    broker["spec"]["plans"] = json!([{"planID": "s-large", "namespace": gone.namespace}]);
+    town.make(&broker);
+    let (_, token) = town.account("manciple", "");
+    // Of a namespace that nothing is in.
+    let none = Town::empty();
+    apply(&roles(&town.namespace, &none.namespace));
+    let mut command = town.command();
+    let kubeconfig = town.site.write("kubeconfig", &kubeconfig(&token).to_string());
+    command.env("KUBECONFIG", kubeconfig);
+    let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
+    order::ready(&server);
+    sells(&server, "", &["s-name"]);
+
+    let heard = Heard::of(&server, "large");
+    let answer = order::provision(&server, "large", &order_of("s", "large"));
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let known = SystemTime::now();
+    heard.says("the API server forbids it", known);
+    // Its questions are looked for in all namespaces.
+    let ended = order::provisioned(&server, "small", &order_of("s", "small"));
+    assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    let said = format!("\"namespace\":\"{}\"", gone.namespace);
+    let log = server.log();
+    let mut lines = log.lines().filter(|line| line.contains("cannot be looked into"));
+    assert!(lines.next().is_some_and(|line| line.contains(&said)), "{log}");
+    assert!(lines.next().is_none(), "it is said more than once: {log}");
+}
+
 /// Who leads asks for Jobs in each namespace, and pods have what is there under the names that their broker gives.
 #[test]
 fn a_plan_has_its_jobs_and_what_they_mount_in_a_namespace_of_its_own() {

@@ -171,15 +171,25 @@ impl Shared {
         Ok(SeenJob::of(&patched))
     }
 
-    /// Ends what goes on, and keeps the rest for inspection, for as long as the settings say.
+    /// Ends what goes on, and keeps the rest for inspection, for as long as the settings say. What was given where no Job
+    /// is goes in any case.
     pub(super) async fn release(&self, name: &RunName) -> Result<(), CallError> {
+        for namespace in self.places.left(name) {
+            self.take_back(&namespace, name).await?;
+            self.places.made(name, &namespace);
+        }
+        self.places.forget(name);
+        self.release_job(name).await
+    }
+
+    async fn release_job(&self, name: &RunName) -> Result<(), CallError> {
         let seen = self.known.get(name);
         let Some(job) = &seen.job else {
             return match self.find_job(name).await? {
                 // It may go on, and is ended then.
                 Some(job) if job.released.is_none() => {
                     self.known.learn(job);
-                    Box::pin(self.release(name)).await
+                    Box::pin(self.release_job(name)).await
                 }
                 Some(_) => Ok(()),
                 // What it was to be given may be there: whoever was to start it was ended, or refused.
@@ -290,10 +300,12 @@ impl Shared {
         Ok(())
     }
 
-    async fn take_back(&self, namespace: &str, run: &RunName) -> Result<(), CallError> {
+    /// Removes what was given to a run. What is in a namespace that is lost is not ours any more.
+    pub(super) async fn take_back(&self, namespace: &str, run: &RunName) -> Result<(), CallError> {
         let secrets = self.secrets(namespace);
         match call(secrets.delete(run.as_str(), &DeleteParams::default())).await {
             Ok(_) | Err(CallError::NotFound) => Ok(()),
+            Err(CallError::Forbidden(why)) if self.is_lost(namespace, &why) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -46,15 +46,40 @@ impl Shared {
         Ok(())
     }
 
-    /// Wherever it may be; mostly there is one such place.
+    /// Wherever it may be; mostly there is one such place. A further namespace that is gone has taken the right to ask
+    /// along: after a while in which that was forbidden nothing is waited for there.
     pub(super) async fn find_job(&self, name: &RunName) -> Result<Option<SeenJob>, CallError> {
+        self.find_job_where(name, |namespace, why| {
+            self.places.was_refused(name, namespace) || self.is_lost(namespace, why)
+        })
+        .await
+    }
+
+    /// The same; `lost` says where it does not matter that it cannot be looked.
+    pub(super) async fn find_job_where(
+        &self,
+        name: &RunName,
+        lost: impl Fn(&str, &str) -> bool,
+    ) -> Result<Option<SeenJob>, CallError> {
         for namespace in &self.namespaces {
-            let found = find(self.jobs(namespace).get(name.as_str())).await?;
+            let found = match find(self.jobs(namespace).get(name.as_str())).await {
+                Err(CallError::Forbidden(why)) if lost(namespace, &why) => None,
+                Err(error) => return Err(error),
+                Ok(found) => {
+                    self.places.is_there(namespace);
+                    found
+                }
+            };
             if let Some(job) = found.as_ref().and_then(SeenJob::of) {
                 return Ok(Some(job));
             }
         }
         Ok(None)
+    }
+
+    /// Whether a namespace that may not be looked into is a further one, and was forbidden for long.
+    pub(super) fn is_lost(&self, namespace: &str, why: &str) -> bool {
+        self.namespaces[0] != namespace && self.places.is_lost(namespace, why)
     }
 
     /// The API server's time, in seconds since 1970.

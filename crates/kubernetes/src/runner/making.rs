@@ -1,5 +1,6 @@
 //! Runs are made: what they are given, as a Secret, then the Job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,13 +32,19 @@ impl Shared {
         let Manifest { job, given } = manifest;
         let job: Job = serde_json::from_value(job)
             .map_err(|error| StartError::Permanent(error.to_string()))?;
-        self.bring_agent(namespace).await.map_err(|error| {
+        let noted = |error: CallError| {
+            self.note(name, namespace, &error);
+            error
+        };
+        self.bring_agent(namespace).await.map_err(noted).map_err(|error| {
             StartError::Transient(format!("the ConfigMap of the agent cannot be made: {error}"))
         })?;
         if !given.is_empty() {
-            let given = self.give(name, namespace, &job, &given).await;
+            self.places.gave(name, namespace);
+            let given = self.give(name, namespace, &job, &given).await.map_err(noted);
             given.map_err(|error| refused("what it is to be given", error.of_a_secret()))?;
         }
+        let gave = !given.is_empty();
         let jobs = self.jobs(namespace);
         let left = lead.map_or(Duration::MAX, |lead| lead.left());
         if left.is_zero() {
@@ -51,16 +58,28 @@ impl Shared {
             ));
         };
         match made {
-            Ok(made) => SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job)),
+            Ok(made) => {
+                SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job));
+                if gave {
+                    self.places.made(name, namespace);
+                }
+            }
             Err(CallError::Exists) => {
                 let found = find(jobs.get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
                 self.taken(found.as_ref().and_then(SeenJob::of)).await?;
             }
-            Err(error) => return Err(refused("the Job", error)),
+            Err(error) => return Err(refused("the Job", noted(error))),
         }
         Ok(())
+    }
+
+    /// Where making a run is forbidden, nothing was made.
+    fn note(&self, run: &RunName, namespace: &str, error: &CallError) {
+        if matches!(error, CallError::Forbidden(_)) && namespace != self.namespaces[0] {
+            self.places.refuse(run, namespace);
+        }
     }
 
     /// `Ok` if the Job that has the name is that of the run, and not one of a former life.
@@ -86,12 +105,27 @@ impl Shared {
         if self.namespaces.len() == 1 {
             return Ok(None);
         }
-        let is_new = self.lead.get().is_some_and(|lead| lead.lasted() < self.linger);
+        // A watch that is dead is begun anew after a minute.
+        let is_new = self.lead.get().is_some_and(|lead| lead.lasted() < 2 * self.linger);
         let found = match self.known.get(name).job {
             Some(job) if !job.deleted && !job.unsure => Some(job),
-            _ if is_new => self.find_job(name).await.map_err(|error| refused("the Job", error))?,
+            _ if is_new => {
+                // Where it may not be looked, it may not be made either.
+                let found = self.find_job_where(name, |place, _| place != self.namespaces[0]);
+                found.await.map_err(|error| refused("the Job", error))?
+            }
             _ => None,
         };
+        if found.is_none() && is_new {
+            // Whoever led may have been ended between what it gave there and the Job. Of what is at home, a record's resource
+            // is the owner.
+            for further in self.namespaces[1..].iter().filter(|further| *further != namespace) {
+                match self.take_back(further, name).await {
+                    Ok(()) | Err(CallError::Forbidden(_)) => {}
+                    Err(error) => return Err(refused("what it was given", error.of_a_secret())),
+                }
+            }
+        }
         Ok(found.filter(|job| job.namespace != namespace))
     }
 
@@ -119,9 +153,18 @@ impl Shared {
         });
         let secret: Secret = serde_json::from_value(secret)
             .map_err(|error| CallError::Refused(error.to_string()))?;
-        match call(self.secrets(namespace).create(&PostParams::default(), &secret)).await {
-            // Of this run, by its name: we were ended before the Job was made.
-            Ok(_) | Err(CallError::Exists) => Ok(()),
+        let secrets = self.secrets(namespace);
+        match call(secrets.create(&PostParams::default(), &secret)).await {
+            Ok(_) => Ok(()),
+            // Of this run, by its name: we were ended before the Job was made. What it is given may be something else by
+            // now: its broker was changed.
+            Err(CallError::Exists) => match find(secrets.get(name.as_str())).await? {
+                Some(there) if keys(&there).eq(keys(&secret)) => Ok(()),
+                _ => {
+                    self.take_back(namespace, name).await?;
+                    call(secrets.create(&PostParams::default(), &secret)).await.map(drop)
+                }
+            },
             Err(error) => Err(error),
         }
     }
@@ -133,6 +176,10 @@ impl Shared {
         let (version, kind) = (resources::api_version(), resources::Kind::of(&key).name());
         Some(json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid}))
     }
+}
+
+fn keys(secret: &Secret) -> impl Iterator<Item = &String> {
+    secret.data.iter().flat_map(BTreeMap::keys)
 }
 
 fn refused(what: &str, error: CallError) -> StartError {

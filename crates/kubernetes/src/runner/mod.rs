@@ -17,6 +17,7 @@ mod look;
 mod making;
 mod manifest;
 mod mounts;
+mod places;
 mod progress;
 mod reminding;
 mod report;
@@ -52,6 +53,7 @@ use self::agents::Agents;
 pub use self::delivery::{Delivery, PackedAgent, PackedError};
 use self::keys::Keys;
 use self::mounts::Mounts;
+use self::places::Places;
 use self::progress::Followed;
 use self::seen::{Ended, Kept, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
@@ -96,6 +98,7 @@ struct Shared {
     followed: Followed,
     mounts: Mounts,
     agents: Agents,
+    places: Places,
     /// Whose resources own what is given to runs.
     store: OnceLock<Arc<KubernetesStore>>,
     /// Who may start what is recorded.
@@ -170,14 +173,20 @@ impl JobRunner {
             followed: Followed::default(),
             mounts: Mounts::default(),
             agents: Agents::default(),
+            places: Places::default(),
             store: OnceLock::new(),
             lead: OnceLock::new(),
         });
         let mut tasks = JoinSet::new();
         shared.watch(&mut tasks);
-        if !shared.known.complete(namespaces.len()).await {
-            return Err(failed("Jobs and pods cannot be listed".to_owned()));
+        let missing = shared.known.complete(&namespaces).await;
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            return Err(failed(format!("Jobs and pods cannot be listed in {missing}")));
         }
+        shared.known.refused().iter().for_each(|namespace| {
+            shared.places.is_lost(namespace, "Jobs and pods cannot be listed");
+        });
         // What happened while nobody watched.
         for job in shared.known.jobs() {
             Arc::clone(&shared).guard(&job.run);

@@ -160,8 +160,12 @@ impl Shared {
             let selector = format!("{}={name}", super::manifest::RUN);
             for namespace in &self.namespaces {
                 let pods = self.pods(namespace);
-                let found =
-                    find(pods.list(&kube::api::ListParams::default().labels(&selector))).await?;
+                let of = kube::api::ListParams::default().labels(&selector);
+                let found = match find(pods.list(&of)).await {
+                    // There is none that could be read.
+                    Err(CallError::Forbidden(_)) if *namespace != self.namespaces[0] => None,
+                    found => found?,
+                };
                 let found = found.into_iter().flatten();
                 seen.pods.extend(found.filter_map(|pod| super::seen::SeenPod::of(&pod)));
             }

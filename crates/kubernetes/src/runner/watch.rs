@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::seen::{SeenJob, SeenPod, Warning};
 use super::stage::Stage;
+use crate::calls::is_forbidden;
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -27,6 +28,7 @@ pub(super) struct Known {
     table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
     listed: watch::Sender<BTreeSet<(&'static str, String)>>,
+    refused: watch::Sender<BTreeSet<String>>,
 }
 
 #[derive(Default)]
@@ -161,11 +163,40 @@ impl Known {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until everything was listed once, in so many namespaces.
-    pub(super) async fn complete(&self, namespaces: usize) -> bool {
-        let mut listed = self.listed.subscribe();
-        let all = listed.wait_for(|listed| listed.len() == 2 * namespaces);
-        tokio::time::timeout(FIRST_LIST, all).await.is_ok()
+    /// Waits until everything was listed once, in all namespaces; in those but the first it may also be forbidden: one
+    /// that is gone keeps none of the others from serving. Says where it is not so after a while.
+    pub(super) async fn complete(&self, namespaces: &[String]) -> Vec<String> {
+        let missing = || {
+            let (listed, refused) = (self.listed.borrow(), self.refused.borrow());
+            let is_listed = |kind, name: &String| listed.contains(&(kind, name.clone()));
+            let is_missing = |(index, name): &(usize, &String)| {
+                let all = is_listed(SeenJob::KIND, name) && is_listed(SeenPod::KIND, name);
+                !all && (*index == 0 || !refused.contains(*name))
+            };
+            let missing = namespaces.iter().enumerate().filter(is_missing);
+            missing.map(|(_, name)| name.clone()).collect::<Vec<_>>()
+        };
+        let (mut listed, mut refused) = (self.listed.subscribe(), self.refused.subscribe());
+        let all = async {
+            while !missing().is_empty() {
+                let _ = tokio::select! {
+                    changed = listed.changed() => changed,
+                    changed = refused.changed() => changed,
+                };
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_LIST, all).await;
+        missing()
+    }
+
+    /// The namespaces that could not be listed for want of the right.
+    pub(super) fn refused(&self) -> BTreeSet<String> {
+        self.refused.borrow().clone()
+    }
+
+    /// A namespace may not be listed.
+    fn refuse(&self, namespace: &str) {
+        self.refused.send_if_modified(|refused| refused.insert(namespace.to_owned()));
     }
 
     pub(super) fn get(&self, run: &RunName) -> Seen {
@@ -308,7 +339,12 @@ pub(super) async fn follow<K, W: Watched>(
             }
             Ok(Event::Init) => listing.clear(),
             Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing),
-            Err(error) => tracing::warn!(%error, "the watch of runs was interrupted"),
+            Err(error) => {
+                tracing::warn!(namespace, %error, "the watch of runs was interrupted");
+                if is_forbidden(&error) {
+                    known.refuse(&namespace);
+                }
+            }
         }
     }
 }

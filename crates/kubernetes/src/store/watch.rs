@@ -91,7 +91,10 @@ async fn take_in<K: ResourceExt>(
                     let (place, known) = (Arc::clone(place), Arc::clone(known));
                     tokio::spawn(keep_in_sight(place, known, Arc::new(entry)));
                 }
-                Some(Ok(entry)) => known.forget(&entry),
+                Some(Ok(entry)) => {
+                    known.forget(&entry);
+                    place.secrets.forget(&place.name(&entry.key));
+                }
                 Some(Err(_)) | None => {
                     known.forget_uid(watched, &object.uid().unwrap_or_default());
                 }

@@ -17,7 +17,7 @@ use super::super::seen::Kept;
 use super::super::settings::JobSettings;
 use super::super::stage::End;
 use super::super::watch::Seen;
-use super::super::{Agents, Followed, JobRunner, Keys, Mounts, Shared, Source};
+use super::super::{Agents, Followed, JobRunner, Keys, Mounts, Places, Shared, Source};
 use super::status::running;
 use super::{MADE, job, pod};
 use crate::server_time::ServerTime;
@@ -80,6 +80,7 @@ async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
         followed: Followed::default(),
         mounts: Mounts::default(),
         agents: Agents::default(),
+        places: Places::default(),
         store: OnceLock::new(),
         lead: OnceLock::new(),
     }
