@@ -125,15 +125,20 @@ impl Table {
         let begun: BTreeMap<u64, (Trigger, String)> = begun.collect();
         let was_once = history.any(|run| run.trigger == Trigger::Once.word())
             || begun.values().any(|(trigger, _)| *trigger == Trigger::Once);
-        // It was written after what it names, unless that was counted elsewhere: in an etcd of its own, or another one.
-        record.versions.retain(|_, version| *version <= resource.version);
         record.once |= was_once || record.last == 0 && resource.status.completed;
         let newest = resource.status.history.first().map(|run| run.id);
         if resource.is_recalled && newest.max(entry.jobs.keys().max().copied()) > Some(record.last)
         {
-            // What has run since then has seen more, and later times.
-            (record.references, record.schedule) = (None, None);
+            // What has run since then has seen more, and later times. What it was is in its Job, while that is there.
+            let last = entry.jobs.values().max_by_key(|job| job.run);
+            let found = last.filter(|job| newest.is_none_or(|newest| job.run >= newest));
+            let found = found.and_then(|job| job.noted.found());
+            let (references, versions) = found.map(|it| (it.references, it.versions)).unzip();
+            (record.references, record.schedule) = (references, None);
+            record.versions = versions.unwrap_or_default();
         }
+        // It was written after what it names, unless that was counted elsewhere: in an etcd of its own, or another one.
+        record.versions.retain(|_, version| *version <= resource.version);
         let entry = self.entries.get_mut(key)?;
         let since = match &entry.references {
             Some((known, since)) if *known == references => *since,

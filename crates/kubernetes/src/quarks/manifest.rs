@@ -69,7 +69,7 @@ pub(super) fn of_run(
     keep_only(&mut metadata, &["labels", "annotations"]);
     merge(&mut metadata, "labels", &of_job);
     merge(&mut metadata, "labels", &triggered);
-    merge(&mut metadata, "annotations", &noted::notes(run, &spec));
+    merge(&mut metadata, "annotations", &noted::notes(run, &spec, &resource.record));
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
     }

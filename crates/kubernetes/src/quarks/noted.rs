@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
-use engine::trigger::{Run, Trigger};
+use engine::trigger::{Record, References, Run, Trigger, Versions};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::ObjectMeta;
 use ring::hmac;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dialect::Dialect;
@@ -24,10 +24,14 @@ const TRIGGER: &str = "manciple.dev/trigger";
 const SPEC: &str = "manciple.dev/spec";
 /// What is kept of it: `spec.output`.
 const OUTPUT: &str = "manciple.dev/output";
+/// What it found of what it refers to, as in the record: that may be removed while the run goes on.
+const FOUND: &str = "manciple.dev/found";
 /// Tells a Job that we have made from one that somebody has made to look like it.
 const PROOF: &str = "manciple.dev/proof";
 /// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
+/// The same.
+const MAX_FOUND_BYTES: usize = 64 * 1024;
 
 /// What is noted of the run of a Job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +43,15 @@ pub(super) struct Noted {
     /// The original operator has made it, and the pods of it keep what they leave themselves.
     pub(super) inherited: bool,
     digest: Option<Arc<str>>,
+    found: Option<Arc<str>>,
+}
+
+/// What a run found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Found {
+    pub(super) references: References,
+    #[serde(default, skip_serializing_if = "Versions::is_empty")]
+    pub(super) versions: Versions,
 }
 
 impl Noted {
@@ -50,7 +63,13 @@ impl Noted {
             at: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
             inherited: note(INHERITED).is_some(),
             digest: note(SPEC).map(|digest| digest.as_str().into()),
+            found: note(FOUND).map(|found| found.as_str().into()),
         }
+    }
+
+    /// What its run found, if that is said.
+    pub(super) fn found(&self) -> Option<Found> {
+        serde_json::from_str(self.found.as_deref()?).ok()
     }
 
     /// Whether it was made by what this spec says, as far as it is known.
@@ -96,8 +115,8 @@ fn proved<'n>(
     json!(["a Job of a run", namespace, name, owner, notes]).to_string().into_bytes()
 }
 
-/// What its Job says of a run.
-pub(super) fn notes(run: &Run, spec: &Value) -> Value {
+/// What its Job says of a run, which was recorded so.
+pub(super) fn notes(run: &Run, spec: &Value, record: &Record) -> Value {
     let mut notes = BTreeMap::from([
         (RUN_ID, run.id.to_string()),
         (TRIGGER, run.trigger.word().to_owned()),
@@ -111,6 +130,9 @@ pub(super) fn notes(run: &Run, spec: &Value) -> Value {
     if output.len() <= MAX_OUTPUT_BYTES {
         notes.insert(OUTPUT, output);
     }
+    let (references, versions) = (record.references.clone(), record.versions.clone());
+    let found = references.map(|references| json!(Found { references, versions }).to_string());
+    notes.extend(found.filter(|it| it.len() <= MAX_FOUND_BYTES).map(|it| (FOUND, it)));
     json!(notes)
 }
 
@@ -159,7 +181,7 @@ mod tests {
             "trigger": {"strategy": "once"}, "template": {"a": 1},
             "output": {"outputMap": {"c": {"o.json": {"name": "s"}}}},
         });
-        let job = job(&notes(&run, &spec));
+        let job = job(&notes(&run, &spec, &Record::default()));
         let noted = Noted::of(&job.metadata);
         assert_eq!(noted.trigger, Some(Trigger::ConfigChange));
         assert_eq!(noted.at, "2026-01-01T00:00:00Z");
@@ -183,7 +205,7 @@ mod tests {
         let run =
             Run { id: 3, trigger: Trigger::Once, at: String::new(), inputs: Vec::new(), pod: None };
         for spec in [json!({"template": {"a": 1}}), json!({"template": {"a": 1}, "output": null})] {
-            let job = job(&notes(&run, &spec));
+            let job = job(&notes(&run, &spec, &Record::default()));
             let mut added = spec.clone();
             added["output"] = json!({"outputMap": {"c": {"o.json": {"name": "s"}}}});
             assert!(!Noted::of(&job.metadata).is_by(&added), "{spec}");
@@ -196,7 +218,8 @@ mod tests {
         let proofs = Proofs::new(&[7; 32]);
         let run =
             Run { id: 3, trigger: Trigger::Now, at: String::new(), inputs: Vec::new(), pod: None };
-        let mut annotations = notes(&run, &json!({"output": {"outputMap": {}}}));
+        let mut annotations =
+            notes(&run, &json!({"output": {"outputMap": {}}}), &Record::default());
         proofs.add("n", "a-3", "u", &mut annotations);
         let made = json!({"namespace": "n", "name": "a-3", "annotations": annotations});
         let changed = |path: &str, value: Value| {

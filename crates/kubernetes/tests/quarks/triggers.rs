@@ -184,6 +184,27 @@ async fn one_that_is_replaced_in_mid_run_is_not_run_again_for_once() {
     assert_eq!(town.runs("a").await, 1);
 }
 
+/// As clients do that write back what they know of it: no annotation of ours, and then what it refers to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_in_mid_run_is_run_for_though_the_record_was_removed_with_it() {
+    let town = Town::new("rewritten").await;
+    town.config_map("m", "1").await;
+    let mut pod = pod("sleep 4");
+    pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "m"}}]);
+    let mut spec = spec("once", &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    town.create("a", spec).await;
+    while town.pods().await.is_empty() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    town.config_map("m", "2").await;
+    town.patch("a", json!({"metadata": {"annotations": null}})).await;
+    let second = town.ended("a", 2).await;
+    assert_eq!(second["trigger"], "config-change", "{second}");
+    town.no_jobs().await;
+    assert_eq!(town.runs("a").await, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_somebody_deletes_is_lost_and_not_run_again() {
     let town = Town::new("lost").await;

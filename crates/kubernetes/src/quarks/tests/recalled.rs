@@ -55,18 +55,21 @@ fn digest(table: &mut Table, value: &str, version: u64) -> Value {
 }
 
 /// What is triggered at this hour of one whose twelfth run has found `before`, where there is `now`; with what was
-/// settled then as its status, or this one, and the Job of this run.
+/// settled then as its status, or this one, and the Job of this run, which may say whether it has found the one or the other.
 fn next(
     (before, now): (&str, &str),
     hour: &str,
     status: Option<Value>,
-    job: Option<u64>,
+    job: Option<(u64, Option<bool>)>,
 ) -> Option<Trigger> {
     let mut table = Table::new(2, b"key");
     let before = digest(&mut table, before, 1);
-    digest(&mut table, now, 2);
+    let now = digest(&mut table, now, 2);
+    let found =
+        |new: bool| json!({"references": {"configmap/m": if new { &now } else { &before }}});
     let run = json!({"id": 12, "trigger": "config-change", "at": AT});
     let since = json!({"of": HOURLY, "since": AT});
+    let job = job.map(|(run, new)| (run, new.map(found)));
     let record = json!({"last": 12, "once": true, "open": [run], "references": {"configmap/m": before}, "schedule": since});
     let ended = resource(&object("u", Some(&record), &json!({})));
     let run = ended.record.open[0].clone();
@@ -74,9 +77,12 @@ fn next(
     let replaced = resource(&object("u", None, &status.unwrap_or(settled)));
     let key = replaced.key();
     table.learn(replaced);
-    if let Some(run) = job {
+    if let Some((run, found)) = job {
         let mut job = super::job("u", "j");
         job["metadata"]["annotations"]["manciple.dev/run-id"] = json!(run.to_string());
+        if let Some(found) = found {
+            job["metadata"]["annotations"]["manciple.dev/found"] = json!(found.to_string());
+        }
         let job: Job = serde_json::from_value(job).unwrap();
         table.learn_job(SeenJob::of(&job).unwrap());
     }
@@ -106,7 +112,16 @@ fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
         ("nothing has changed", ("1", "1"), soon, None, None, None),
         ("a change", ("1", "2"), soon, None, None, Some(Trigger::ConfigChange)),
         ("times count from now", ("1", "1"), later, None, None, None),
-        ("a run has begun since, and has seen both", ("1", "2"), later, None, Some(13), None),
+        ("a run has begun since", ("1", "2"), later, None, Some((13, None)), None),
+        ("it has seen both", ("1", "2"), later, None, Some((13, Some(true))), None),
+        (
+            "it has seen the first",
+            ("1", "2"),
+            later,
+            None,
+            Some((13, Some(false))),
+            Some(Trigger::ConfigChange),
+        ),
         ("nobody said", ("1", "1"), soon, Some(without), None, Some(Trigger::Once)),
         ("it is of another", ("1", "1"), soon, Some(anothers), None, Some(Trigger::Once)),
     ] {
