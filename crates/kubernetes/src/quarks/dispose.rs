@@ -32,8 +32,9 @@ impl Controller {
             Disposal::LeavesPods => {
                 (self.delete_job(&job, PropagationPolicy::Orphan).await, Table::goes)
             }
+            // Its pods first: whoever sees that the Job is gone finds none of them.
             Disposal::TakesPods => {
-                (self.delete_job(&job, PropagationPolicy::Background).await, Table::goes)
+                (self.delete_job(&job, PropagationPolicy::Foreground).await, Table::goes)
             }
         };
         match done {

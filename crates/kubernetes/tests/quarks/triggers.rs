@@ -113,13 +113,7 @@ async fn its_pods_go_with_a_job_that_says_so() {
     town.create("a", spec).await;
     town.until("a", "completed", is_completed).await;
     town.no_jobs().await;
-    for _ in 0..100 {
-        if town.pods().await.is_empty() {
-            return;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    panic!("its pod stays");
+    assert_eq!(town.pods().await.len(), 0, "its pod stays, and its Job is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
