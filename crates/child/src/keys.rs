@@ -28,8 +28,8 @@ pub struct KeyFiles {
     pub notes: Vec<String>,
 }
 
-/// Reads the keys of a directory. Directories are none, nor is what a mount keeps for itself. What is hidden, as
-/// `.pgpass`, is a file only, and as secret as any.
+/// Reads the keys of a directory. Directories are none, nor is what a mount keeps for itself. What is hidden is a key as
+/// any, `.pgpass` in `_PGPASS`; unless it cannot be read.
 pub fn read(directory: &Path) -> io::Result<KeyFiles> {
     let mut entries: Vec<_> = std::fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -40,9 +40,8 @@ pub fn read(directory: &Path) -> io::Result<KeyFiles> {
             continue;
         }
         let read = files::read(&entry.path(), MAX_FILE_BYTES + 1);
-        if name.as_encoded_bytes().starts_with(b".") {
-            // Of an editor, or of somebody else: the broker may not be able to read it either.
-            keys.values.extend(read.ok().flatten());
+        // Of an editor, or of somebody else: the broker may not be able to read it either.
+        if read.is_err() && name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
         let Some(value) = read? else { continue };
@@ -121,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_no_variable_and_still_a_secret() {
+    fn what_is_hidden_is_a_key_as_any() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(".pgpass"), "db:5432:*:u:hunter2").unwrap();
         let keys = read(directory.path()).unwrap();
-        let values = vec![b"db:5432:*:u:hunter2".to_vec()];
-        assert_eq!(keys, KeyFiles { values, ..KeyFiles::default() });
+        assert_eq!(keys.variables, [("_PGPASS".to_owned(), "db:5432:*:u:hunter2".into())]);
+        assert_eq!(keys.values, [b"db:5432:*:u:hunter2".to_vec()]);
     }
 
     #[test]

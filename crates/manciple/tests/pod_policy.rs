@@ -96,6 +96,36 @@ fn pods_are_restricted_without_a_token_and_as_the_policy_of_their_broker_says() 
     assert_eq!(job["activeDeadlineSeconds"], 4 * 60 + 7 * 60 + 2 + 30);
 }
 
+/// For brokers that ask the API server, and for those that find others by the variables of their Services.
+#[test]
+fn a_broker_has_a_token_and_the_variables_of_services_where_its_policy_says_so() {
+    let town = Town::brokers("together");
+    let does = "[ $1 != bind ] || { token=/var/run/secrets/kubernetes.io/serviceaccount/token; \
+                echo \"{\\\"credentials\\\": {\\\"token\\\": $(wc -c <$token), \
+                \\\"port\\\": \\\"$OTHER_SERVICE_PORT\\\"}}\"; exit; }";
+    town.script("one", &script("s", &["small"], does));
+    town.account("runner", "");
+    town.make(&json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
+        "spec": {"ports": [{"port": 4711}]},
+    }));
+    let mut broker = town.broker("one");
+    let pod = &mut broker["spec"]["pod"];
+    pod["serviceAccountName"] = json!("runner");
+    pod["automountServiceAccountToken"] = json!(true);
+    pod["enableServiceLinks"] = json!(true);
+    town.make(&broker);
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    let made = order::provisioned(&server, "i", &order_of("s", "small"));
+    assert_eq!(made["state"], "succeeded", "{made}\n{}", server.log());
+    let ids = json!({"service_id": "s", "plan_id": "s-small"});
+    let bound = order::bind(&server, "i", "b", &ids);
+    let credentials = &bound.body["credentials"];
+    assert!(credentials["token"].as_u64() > Some(100), "{bound:?}\n{}", server.log());
+    assert_eq!(credentials["port"], "4711", "{bound:?}");
+}
+
 #[test]
 fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
     let town = Town::brokers("together");

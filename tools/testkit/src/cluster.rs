@@ -12,6 +12,13 @@ pub const AGENT_IMAGE: &str = "manciple.test/agent:1";
 /// POSTGRES_USER, POSTGRES_PASSWORD, POSTGRES_DB and PGDATA, and runs as user 999.
 pub const POSTGRES_IMAGE: &str = "manciple.test/postgres:15";
 
+/// An image with a shell and [`BROKER`], once `cargo xtask images dev` has loaded it.
+pub const BROKER_IMAGE: &str = "manciple.test/broker:1";
+
+/// A broker of the first contract, which says of its configuration what it finds: it sells nothing unless it has found a
+/// key of each, as a file and as a variable.
+pub const BROKER: &str = include_str!("broker.sh");
+
 /// The image of `examples/postgres`: its script, a shell and psql.
 pub const POSTGRES_BROKER_IMAGE: &str = "postgres-broker:dev";
 

@@ -25,6 +25,7 @@ pub(crate) struct Image {
     name: String,
     entries: Vec<(String, Entry)>,
     command: Vec<String>,
+    arguments: Vec<String>,
     user: String,
     stop: Option<String>,
 }
@@ -40,7 +41,8 @@ impl Image {
     /// An empty image; `name` with its tag.
     pub(crate) fn new(name: &str) -> Self {
         let (entries, command, user) = (Vec::new(), Vec::new(), String::new());
-        Self { name: name.to_owned(), entries, command, user, stop: None }
+        let (name, arguments) = (name.to_owned(), Vec::new());
+        Self { name, entries, command, arguments, user, stop: None }
     }
 
     /// Adds an executable of this machine.
@@ -104,6 +106,12 @@ impl Image {
         self
     }
 
+    /// What that is given, unless something else is.
+    pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
     /// Takes the place of what was added at the same path.
     fn entry(mut self, path: &str, entry: Entry) -> Self {
         let path = path.trim_start_matches('/');
@@ -126,6 +134,9 @@ impl Image {
             },
             "rootfs": {"type": "layers", "diff_ids": [of(&layer)]},
         });
+        if !self.arguments.is_empty() {
+            config["config"]["Cmd"] = json!(self.arguments);
+        }
         if let Some(signal) = &self.stop {
             config["config"]["StopSignal"] = json!(signal);
         }

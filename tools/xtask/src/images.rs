@@ -82,6 +82,8 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
     agent()?;
     // The cluster of `cargo xtask cluster up` has it; for one that somebody else brought up it is there.
     write("busybox", &image::busybox(testkit::cluster::SHELL_IMAGE, &busybox()?)?)?;
+    let broker = image::busybox(testkit::cluster::BROKER_IMAGE, &busybox()?)?;
+    write("broker", &broker.bytes("/bin/broker", testkit::cluster::BROKER.as_bytes(), 0o755))?;
     let archive = database::archive(&busybox()?)?;
     eprintln!("{}", archive.display());
     cluster::load(&archive)?;
@@ -101,7 +103,8 @@ pub(crate) fn deployment(kind: Kind) -> anyhow::Result<()> {
         .file("/manciple-agent", Path::new("target/dist/manciple-agent"))
         .file("/manciple-agent.packed", Path::new("target/dist/manciple-agent.packed"))
         .unprivileged()
-        .command(&["/usr/bin/manciple"]);
+        .command(&["/usr/bin/manciple"])
+        .arguments(&["serve"]);
     write("manciple", &manciple)?;
     write("files-broker", &broker(FILES_BROKER, "files")?)?;
     for &(name, package) in PROGRAMS {

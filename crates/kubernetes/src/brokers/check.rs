@@ -38,8 +38,10 @@ const ACTIONS: [&str; 5] = ["provision", "update", "bind", "unbind", "deprovisio
 type Check = fn(&Value) -> Result<(), (String, String)>;
 
 /// The members of `pod`, and what each may be.
-const POD: [(&str, Check); 15] = [
+const POD: [(&str, Check); 17] = [
     ("serviceAccountName", name),
+    ("automountServiceAccountToken", boolean),
+    ("enableServiceLinks", boolean),
     ("imagePullSecrets", names),
     ("imagePullPolicy", pull_policy),
     ("resources", fragment::<ResourceRequirements>),
@@ -268,6 +270,13 @@ fn names(value: &Value) -> Result<(), (String, String)> {
     each.try_for_each(|(index, value)| {
         name(value).map_err(|(_, message)| (format!("[{index}]"), message))
     })
+}
+
+fn boolean(value: &Value) -> Result<(), (String, String)> {
+    match value.is_boolean() {
+        true => Ok(()),
+        false => wrong("must be true or false, without quotes"),
+    }
 }
 
 fn pull_policy(value: &Value) -> Result<(), (String, String)> {

@@ -125,6 +125,7 @@ fn pod() -> Value {
     let open = |says: &str| {
         described(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), says)
     };
+    let flag = |says: &str| described(json!({"type": "boolean"}), says);
     let opens = |says: &str, required: &[&str]| {
         let mut item = open("");
         if !required.is_empty() {
@@ -140,7 +141,12 @@ fn pod() -> Value {
     object(
         "The pods of its runs: fragments, spelled as in a pod.",
         [
-            ("serviceAccountName", matching("Its token is not mounted all the same.", NAME, 253)),
+            (
+                "serviceAccountName",
+                matching("Its token is not mounted, unless the next says so.", NAME, 253),
+            ),
+            ("automountServiceAccountToken", flag("Whether its token is mounted.")),
+            ("enableServiceLinks", flag("Whether Services are in variables.")),
             ("imagePullSecrets", described(secrets, "Secrets for the image's registry, by name.")),
             ("imagePullPolicy", described(pulls, "When the image is pulled.")),
             ("resources", open("Requests and limits of the broker's container.")),

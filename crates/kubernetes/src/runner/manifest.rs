@@ -199,8 +199,8 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
     set(&mut broker, "resources", policy.resources.clone());
     let mut pod = json!({
         "restartPolicy": "Never",
-        "automountServiceAccountToken": false,
-        "enableServiceLinks": false,
+        "automountServiceAccountToken": policy.automount_service_account_token.unwrap_or(false),
+        "enableServiceLinks": policy.enable_service_links.unwrap_or(false),
         "terminationGracePeriodSeconds": (settings.grace + REPORT).as_secs(),
         "securityContext": policy.security_context.clone().unwrap_or_else(nobody),
         "containers": [broker],

@@ -126,9 +126,15 @@ impl JobSettings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodPolicy {
-    /// The service account; its token is not mounted all the same.
+    /// The service account; its token is not mounted all the same, unless the next says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
+    /// Whether the account's token is mounted: for brokers that ask the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automount_service_account_token: Option<bool>,
+    /// Whether there are variables of the namespace's Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enable_service_links: Option<bool>,
     /// Secrets for the image's registry, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<String>,

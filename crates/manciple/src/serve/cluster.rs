@@ -171,6 +171,7 @@ impl Cluster {
         let delivery = self.delivery(&client, &namespace).await?;
         let mut base = self.jobs(&namespace, delivery, &config.broker, name)?;
         base.catalog_file.clone_from(&config.catalog.file);
+        base.catalog_timeout = config.catalog.timeout.map_or(base.catalog_timeout, |it| it.0);
         let registry = match self.brokers {
             Some(_) => Some(Registry::open(client.clone(), &namespace).await?),
             None => None,

@@ -77,6 +77,8 @@ pub(crate) struct Catalog {
     pub(crate) file: Option<PathBuf>,
     /// How often it is read again; `0s`: only at start and on demand.
     pub(crate) refresh: Option<Period>,
+    /// How long the broker may take to say it.
+    pub(crate) timeout: Option<Period>,
 }
 
 /// How operations are carried out.
@@ -431,7 +433,16 @@ impl Config {
                 .parse()
                 .with_context(|| format!("JOBS_TIMEOUT is {millis:?}: give milliseconds"))?;
             let timeout = Period::new(Duration::from_millis(millis));
-            self.operations.timeout = Some(timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?);
+            let timeout = timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?;
+            self.operations.timeout = Some(timeout);
+            // There it was the time of a pod, from its creation on, whatever it was for.
+            self.catalog.timeout.get_or_insert(timeout);
+            if let Some(cluster) = &mut self.kubernetes {
+                cluster.start_timeout.get_or_insert(timeout);
+            }
+        }
+        if let Some(level) = set("LOG_LEVEL").filter(|_| self.jobs_mode) {
+            self.log.level = Some(level);
         }
         Ok(())
     }

@@ -235,6 +235,7 @@ async fn open_runner(
     settings.config_dir.clone_from(&broker.config_dir);
     settings.secret_dir.clone_from(&broker.secret_dir);
     settings.catalog_file.clone_from(&config.catalog.file);
+    settings.catalog_timeout = config.catalog.timeout.map_or(settings.catalog_timeout, |it| it.0);
     settings.pass_environment.clone_from(&broker.pass_env);
     settings.grace = broker.grace.map_or(settings.grace, |grace| grace.0);
     settings.output_limit = broker.output_limit.unwrap_or(settings.output_limit);

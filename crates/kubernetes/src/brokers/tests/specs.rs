@@ -44,6 +44,12 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
             "spec.pod.serviceAccountName",
             "small letters",
         ),
+        (
+            json!({"pod": {"automountServiceAccountToken": "true"}}),
+            "spec.pod.automountServiceAccountToken",
+            "without quotes",
+        ),
+        (json!({"pod": {"enableServiceLinks": 1}}), "spec.pod.enableServiceLinks", "true or false"),
         (json!({"pod": {"imagePullSecrets": ["a", "B"]}}), "spec.pod.imagePullSecrets[1]", "small"),
         (json!({"pod": {"imagePullPolicy": "always"}}), "spec.pod.imagePullPolicy", "IfNotPresent"),
         (json!({"pod": {"resources": {"limit": {}}}}), "spec.pod.resources.limit", "spelling"),

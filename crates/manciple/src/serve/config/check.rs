@@ -130,6 +130,7 @@ impl Config {
             ("http.write_timeout", none(http.write_timeout)),
             ("http.handshake_timeout", none(http.handshake_timeout)),
             ("broker.output_limit", self.broker.output_limit == Some(0)),
+            ("catalog.timeout", none(self.catalog.timeout)),
             ("operations.max_runs", operations.max_runs == Some(0)),
             ("operations.max_in_progress", operations.max_in_progress == Some(0)),
             ("operations.attempts", operations.attempts == Some(0)),

@@ -163,6 +163,40 @@ fn seed_variables_are_understood() {
     }
 }
 
+/// There, one time was that of a pod: of its image, of the catalog and of an operation.
+#[test]
+fn variables_of_jobs_mode_are_taken() {
+    let given = |jobs: bool| {
+        move |name: &str| match name {
+            "STEWARD_MODE" if jobs => Some("jobs".to_owned()),
+            "JOBS_IMAGE" => Some("registry.example/broker:1".to_owned()),
+            "JOBS_TIMEOUT" => Some("1200000".to_owned()),
+            // Nobody polls.
+            "JOBS_POLL_INTERVAL" => Some("10000".to_owned()),
+            "LOG_LEVEL" => Some("trace".to_owned()),
+            _ => None,
+        }
+    };
+    let read = |yaml: &str, jobs: bool| {
+        let mut config = parse(yaml).unwrap();
+        config.take_seed_environment(given(jobs)).unwrap();
+        let seconds = |period: Option<Period>| period.map(|it| it.0.as_secs());
+        let start = config.kubernetes.as_ref().unwrap().start_timeout;
+        let times = [config.operations.timeout, config.catalog.timeout, start].map(seconds);
+        (times, config.log.level)
+    };
+    let level = |level: &str| Some(level.to_owned());
+    assert_eq!(read("{}", true), ([Some(1200); 3], level("trace")));
+    let said = "{catalog: {timeout: 1m}, kubernetes: {start_timeout: 2m}, log: {level: warn}}";
+    assert_eq!(read(said, true), ([Some(1200), Some(60), Some(120)], level("trace")));
+    assert_eq!(read(said, false).1, level("warn"), "it may be somebody else's");
+    let mut config = parse("{catalog: {timeout: 0s}}").unwrap();
+    let fault = config.check().unwrap_err().to_string();
+    assert!(fault.contains("catalog.timeout"), "{fault}");
+    config.catalog.timeout = None;
+    config.check().unwrap();
+}
+
 #[test]
 fn an_image_makes_a_cluster_the_place() {
     let mut config = Config::default();
