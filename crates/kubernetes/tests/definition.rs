@@ -31,6 +31,11 @@ struct Town {
 
 impl Town {
     async fn new(definitions: &[Value]) -> Self {
+        Self::with(definitions, false).await
+    }
+
+    /// Whose controller has definitions of others replaced, or not.
+    async fn with(definitions: &[Value], mends_definitions: bool) -> Self {
         let plane = ControlPlane::start(definitions).unwrap();
         let client = kubernetes::client(Some(&plane.kubeconfig())).await.unwrap();
         let namespace = json!({"metadata": {"name": "n"}});
@@ -51,6 +56,7 @@ impl Town {
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            mends_definitions,
             agent_resources: None,
         };
         let calls = Calls::default();
@@ -83,8 +89,8 @@ fn pod() -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [container]}})
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
+/// As an original has it.
+fn foreign() -> Value {
     let mut foreign = definition(Dialect::QuarksJob);
     foreign["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = json!({
         "type": "object",
@@ -92,7 +98,31 @@ async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
             "completed": {"type": "boolean"}, "lastReconcile": {"type": "string", "nullable": true},
         },
     });
-    let town = Town::new(&[foreign]).await;
+    foreign
+}
+
+/// An original's test suite and its charts apply theirs when they begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_drops_what_we_write_is_replaced_where_that_is_wanted() {
+    let town = Town::with(&[foreign()], true).await;
+    let spec = json!({"trigger": {"strategy": "once"}, "template": {"spec": {"template": pod()}}});
+    let all = town.create(Dialect::QuarksJob, spec).await;
+    let begun = Instant::now();
+    loop {
+        let status = all.get("a").await.unwrap().data["status"].clone();
+        if status["history"][0]["succeeded"] == true {
+            assert_eq!(status["completed"], true);
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is never over: {status}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(town.calls.take().iter().filter(|call| *call == "POST jobs").count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_drops_what_we_write_is_no_storm_of_writes() {
+    let town = Town::new(&[foreign()]).await;
     let spec = json!({"trigger": {"strategy": "once"}, "template": {"spec": {"template": pod()}}});
     town.create(Dialect::QuarksJob, spec).await;
     tokio::time::sleep(Duration::from_secs(12)).await;

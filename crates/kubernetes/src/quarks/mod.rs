@@ -29,6 +29,7 @@ mod lint;
 mod logs;
 mod look;
 mod manifest;
+mod mend;
 mod namesakes;
 mod naming;
 mod noted;
@@ -62,7 +63,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::SystemClock;
 use engine::ports::Clock;
@@ -116,6 +117,8 @@ pub struct Settings {
     pub strict: bool,
     /// Whether Secrets of ExtendedJobs are named by their prefix as it is, instead of with one dash after it.
     pub verbatim_prefixes: bool,
+    /// Whether a definition that drops what we write, since somebody else has applied theirs, is ours again.
+    pub mends_definitions: bool,
 }
 
 /// Which namespaces are monitored.
@@ -185,6 +188,8 @@ pub struct Controller {
     lead: OnceLock<Arc<Lead>>,
     /// Held by whoever makes the agent's ConfigMap.
     agents: tokio::sync::Mutex<()>,
+    /// When definitions were applied last. Held by whoever does it.
+    mended: tokio::sync::Mutex<Option<Instant>>,
     /// What that holds, if the agent comes from one.
     agent: Option<Digest>,
     logs: Logs,
@@ -242,6 +247,7 @@ impl Controller {
             leads: AtomicBool::new(false),
             lead: OnceLock::new(),
             agents: tokio::sync::Mutex::default(),
+            mended: tokio::sync::Mutex::default(),
             agent,
         }))
     }

@@ -395,7 +395,7 @@ impl Controller {
         let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
-        self.was_kept(key, run)?;
+        self.was_kept(key, run).await?;
         self.tell_of_end(resource, run, outcome);
         match outcome.succeeded {
             true => self.counters.succeeded.add(),
@@ -405,19 +405,6 @@ impl Controller {
         let (reason, why) = (&outcome.reason, &outcome.message);
         tracing::info!(namespace, name, run = run.id, reason, why, "a run has ended");
         Ok(())
-    }
-
-    /// Under somebody else's definition an API server drops what it does not know: the run would never be over.
-    fn was_kept(&self, key: &Key, run: &Run) -> Result<(), CallError> {
-        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
-        match known.is_none_or(|it| it.ended(run.id).is_some()) {
-            true => Ok(()),
-            false => Err(CallError::Refused(format!(
-                "the definition of {} in this cluster is not Manciple's: what a status says of runs is not \
-                 kept; apply it, `manciple crds`, or start with --apply-crd",
-                key.dialect.kind()
-            ))),
-        }
     }
 
     /// Asks after Jobs that a list was without: only their absence now says that they are gone.

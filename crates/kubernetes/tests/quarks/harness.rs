@@ -57,6 +57,7 @@ impl Town {
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            mends_definitions: false,
             agent_resources: None,
         };
         Self { cluster, settings, dialect: Dialect::QuarksJob, controller: None }

@@ -133,6 +133,7 @@ pub(crate) fn controller_whose_clock_is(
             wraps: true,
             strict: false,
             verbatim_prefixes: false,
+            mends_definitions: false,
             agent_resources: None,
         };
         let controller = loop {

@@ -122,6 +122,7 @@ fn quarks_settings(
         wraps: !args.always_sidecar,
         strict: args.strict,
         verbatim_prefixes: args.verbatim_name_prefix,
+        mends_definitions: args.apply_crd,
     })
 }
 

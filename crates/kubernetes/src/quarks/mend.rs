@@ -1,0 +1,41 @@
+//! Definitions of others, in the place of ours.
+
+use std::time::{Duration, Instant};
+
+use engine::trigger::Run;
+
+use super::Controller;
+use super::install::install;
+use super::table::Key;
+use crate::calls::CallError;
+
+/// How long after it was applied one is not applied again: the API server takes it up a moment later.
+const MENDED: Duration = Duration::from_secs(10);
+
+impl Controller {
+    /// Under somebody else's definition an API server drops what it does not know: the run would never be over. With ours
+    /// it is written again.
+    pub(super) async fn was_kept(&self, key: &Key, run: &Run) -> Result<(), CallError> {
+        let known = self.table().get(key).and_then(|entry| entry.resource.clone());
+        match known.is_none_or(|it| it.ended(run.id).is_some()) {
+            true => Ok(()),
+            false if self.settings.mends_definitions => {
+                let mut mended = self.mended.lock().await;
+                if mended.is_none_or(|at| at.elapsed() > MENDED) {
+                    tracing::warn!(
+                        "somebody else's definition is in the place of ours: ours is applied again"
+                    );
+                    let applied = install(self.client.clone()).await;
+                    applied.map_err(|error| CallError::Refused(error.to_string()))?;
+                    *mended = Some(Instant::now());
+                }
+                Err(CallError::Refused("its definition was another's".to_owned()))
+            }
+            false => Err(CallError::Refused(format!(
+                "the definition of {} in this cluster is not Manciple's: what a status says of runs is not \
+                 kept; apply it, `manciple crds`, or start with --apply-crd",
+                key.dialect.kind()
+            ))),
+        }
+    }
+}
