@@ -129,6 +129,15 @@ mod tests {
     }
 
     #[test]
+    fn capitals_and_underscores_stay_as_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        for key in ["Db_URL", "x-y.Z"] {
+            std::fs::write(directory.path().join(key), "v").unwrap();
+        }
+        assert_eq!(names(&read(directory.path()).unwrap()), ["DB_URL", "X-Y_Z"]);
+    }
+
+    #[test]
     fn directories_dangling_links_and_what_is_of_the_mount_are_no_keys() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("sub")).unwrap();

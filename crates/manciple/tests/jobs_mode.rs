@@ -145,7 +145,9 @@ fn a_deployment_as_stewards_serves_by_its_variables_alone() {
     ends(instance);
     let binding = format!("{instance}/service_bindings/b");
     let bound = send("PUT", &binding, Some(&ids));
-    let credentials = json!({"region": "eu", "password": "planted-pa55word", "token": "t"});
+    // It works where its image has it.
+    let credentials =
+        json!({"region": "eu", "password": "planted-pa55word", "token": "t", "folder": "/"});
     assert_eq!(bound.body["credentials"], credentials, "{bound:?}");
     let unbound = send("DELETE", &format!("{binding}{query}"), None);
     assert_eq!(unbound.status, 200, "{unbound:?}");

@@ -15,7 +15,8 @@ catalog)
         "plans": [{"id": "s-small", "name": "small", "description": "d"}]}]}'
     ;;
 bind)
-    echo "{\"credentials\": {\"region\": \"$REGION\", \"password\": \"$PG_PASSWORD\", \"token\": \"$_TOKEN\"}}"
+    echo "{\"credentials\": {\"region\": \"$REGION\", \"password\": \"$PG_PASSWORD\", \"token\": \"$_TOKEN\",
+        \"folder\": \"$(pwd)\"}}"
     ;;
 *)
     echo '{}'

@@ -9,8 +9,11 @@ const PAGE: &str = "docs/conformance.md";
 const ITEMS: usize = 52;
 
 /// Pages of rules, and the letter that their numbers begin with.
-const RULES: [(&str, char); 2] =
-    [("docs/conformance-templates.md", 'T'), ("docs/conformance-quarks-jobs.md", 'Q')];
+const RULES: [(&str, char); 3] = [
+    ("docs/conformance-templates.md", 'T'),
+    ("docs/conformance-quarks-jobs.md", 'Q'),
+    ("docs/conformance-jobs-mode.md", 'J'),
+];
 /// Where the files are that its tests are named by.
 const CRATES: &str = "crates";
 

@@ -123,24 +123,7 @@ impl Image {
     /// Writes the archive.
     pub(crate) fn write(&self, archive: &Path) -> anyhow::Result<()> {
         let layer = self.layer()?;
-        let mut config = json!({
-            "architecture": architecture(),
-            "os": "linux",
-            "config": {
-                "User": self.user,
-                "Entrypoint": self.command,
-                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-                "WorkingDir": "/",
-            },
-            "rootfs": {"type": "layers", "diff_ids": [of(&layer)]},
-        });
-        if !self.arguments.is_empty() {
-            config["config"]["Cmd"] = json!(self.arguments);
-        }
-        if let Some(signal) = &self.stop {
-            config["config"]["StopSignal"] = json!(signal);
-        }
-        let config = config.to_string();
+        let config = self.config(&of(&layer)).to_string();
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -163,6 +146,28 @@ impl Image {
             put(&mut tar, &format!("blobs/{}", of(blob).replace(':', "/")), blob, 0o644)?;
         }
         Ok(tar.finish()?)
+    }
+
+    /// What is run, and how, of an image with this one layer.
+    fn config(&self, layer: &str) -> Value {
+        let mut config = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": {
+                "User": self.user,
+                "Entrypoint": self.command,
+                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [layer]},
+        });
+        if !self.arguments.is_empty() {
+            config["config"]["Cmd"] = json!(self.arguments);
+        }
+        if let Some(signal) = &self.stop {
+            config["config"]["StopSignal"] = json!(signal);
+        }
+        config
     }
 
     fn layer(&self) -> anyhow::Result<Vec<u8>> {
@@ -273,6 +278,8 @@ fn architecture() -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{Image, described, written};
 
     #[test]
@@ -295,5 +302,16 @@ mod tests {
         std::fs::write(folder.join("none"), described("config", b"").to_string()).unwrap();
         assert!(written(&folder.join("none")).is_err());
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_run_without_arguments_is_said_apart_from_the_program() {
+        let image = Image::new("a").command(&["/usr/bin/a"]);
+        let config = image.config("sha256:x");
+        assert_eq!(config["config"]["Entrypoint"], json!(["/usr/bin/a"]));
+        assert_eq!(config["config"].get("Cmd"), None);
+        let config = image.arguments(&["serve"]).config("sha256:x");
+        assert_eq!(config["config"]["Cmd"], json!(["serve"]));
+        assert_eq!(config["rootfs"]["diff_ids"], json!(["sha256:x"]));
     }
 }

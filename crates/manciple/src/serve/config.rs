@@ -442,7 +442,7 @@ impl Config {
             }
         }
         if let Some(level) = set("LOG_LEVEL").filter(|_| self.jobs_mode) {
-            self.log.level = Some(level);
+            self.log.level = Some(of_steward(level));
         }
         Ok(())
     }
@@ -476,4 +476,16 @@ impl Config {
             ..base
         })
     }
+}
+
+/// A level as Steward has it, in our words: it takes what it does not know for `info`. A list of targets is ours.
+fn of_steward(level: String) -> String {
+    match level.to_lowercase().as_str() {
+        "warning" => "warn",
+        "critical" => "error",
+        known @ ("off" | "error" | "warn" | "info" | "debug" | "trace") => known,
+        _ if level.contains(['=', ',']) => return level,
+        _ => "info",
+    }
+    .to_owned()
 }

@@ -174,6 +174,8 @@ fn variables_of_jobs_mode_are_taken() {
             // Nobody polls.
             "JOBS_POLL_INTERVAL" => Some("10000".to_owned()),
             "LOG_LEVEL" => Some("trace".to_owned()),
+            // What is empty names nothing.
+            "JOBS_CONFIG_MAP" | "JOBS_SECRET" => Some(String::new()),
             _ => None,
         }
     };
@@ -182,6 +184,8 @@ fn variables_of_jobs_mode_are_taken() {
         config.take_seed_environment(given(jobs)).unwrap();
         let seconds = |period: Option<Period>| period.map(|it| it.0.as_secs());
         let start = config.kubernetes.as_ref().unwrap().start_timeout;
+        let cluster = config.kubernetes.as_ref().unwrap();
+        assert_eq!((&cluster.config_map, &cluster.secret), (&None, &None));
         let times = [config.operations.timeout, config.catalog.timeout, start].map(seconds);
         (times, config.log.level)
     };
@@ -190,6 +194,15 @@ fn variables_of_jobs_mode_are_taken() {
     let said = "{catalog: {timeout: 1m}, kubernetes: {start_timeout: 2m}, log: {level: warn}}";
     assert_eq!(read(said, true), ([Some(1200), Some(60), Some(120)], level("trace")));
     assert_eq!(read(said, false).1, level("warn"), "it may be somebody else's");
+    for (level, ours) in [
+        ("Warning", "warn"),
+        ("critical", "error"),
+        ("DEBUG", "debug"),
+        ("loud", "info"),
+        ("kube=debug,info", "kube=debug,info"),
+    ] {
+        assert_eq!(of_steward(level.to_owned()), ours);
+    }
     let mut config = parse("{catalog: {timeout: 0s}}").unwrap();
     let fault = config.check().unwrap_err().to_string();
     assert!(fault.contains("catalog.timeout"), "{fault}");
