@@ -237,18 +237,19 @@ impl Engine {
         }
         let age = u64::try_from(self.shared.policy.tombstones.as_millis()).unwrap_or(u64::MAX);
         let before = Timestamp(now.0.saturating_sub(age));
-        let mut removed = 0;
+        let (mut removed, mut failed) = (0, Ok(()));
         let mut pages = Tombstones::before(before);
         while let Some(page) = pages.next(&*self.shared.store).await? {
             for stored in page.iter().flatten() {
                 match self.shared.store.remove(&stored.record.key, &stored.version).await {
                     Ok(()) => removed += 1,
                     Err(StoreError::Conflict) => {}
-                    Err(error) => return Err(error),
+                    // One that stays keeps none of those behind it.
+                    Err(error) => failed = Err(error),
                 }
             }
         }
-        Ok(removed)
+        failed.map(|()| removed)
     }
 
     /// The same crash where nothing shows the run but what it was given: it was halted, or refused, before there was more.

@@ -96,7 +96,9 @@ impl Engine {
             _ = ended => {}
             () = self.shared.clock.sleep(hold) => {}
         }
-        let now = self.read(&record.key).await?;
+        // It is recorded, and may be carried out: who is told that nothing was done leaves it behind.
+        let now = self.shared.store.read(&record.key).await;
+        let now = now.map_err(|error| store_error(error.of_what_is_recorded()))?;
         let Some(stored) = now else {
             return Err(Error::internal("the record was removed while the request was held"));
         };

@@ -92,6 +92,18 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// The same, where something was recorded before: a server that has too much to do has recorded nothing otherwise, and
+    /// platforms do not look after what they were refused so.
+    #[must_use]
+    pub fn of_what_is_recorded(self) -> Self {
+        match self {
+            Self::Overloaded => Self::Unavailable("it has too much to do".to_owned()),
+            error => error,
+        }
+    }
+}
+
 /// A record that is there but cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {

@@ -7,6 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use engine::record::{Key, Lifecycle, Phase, Reason, Record};
 use engine::testing::scripted_runner::{Act, fitting_output};
 use engine::testing::{MemoryStore, TestClock};
 use engine::{Engine, Policy, Ports};
-use osb::{Action, Backend, Failure, FailureKind};
+use osb::{Action, Backend, Call, ErrorKind, Failure, FailureKind};
 use over::{Otherwise, Over};
 use serde_json::{Value, json};
 use support::{
@@ -326,4 +327,54 @@ async fn of_a_deprovision_and_a_bind_one_is_carried_out() {
     for way in ["deprovision succeeded", "deprovision failed", "bind succeeded", "bind failed"] {
         assert!(ways.contains_key(way), "{way} never came about: {ways:?}");
     }
+}
+
+/// A store that has too much to do, from when it is said so, for who wants to know how something stands now.
+struct Busy(Arc<MemoryStore>, Arc<AtomicBool>);
+
+#[async_trait]
+impl Otherwise for Busy {
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(StoreError::Overloaded),
+            false => self.0.read(key).await,
+        }
+    }
+
+    async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.0.glance(key).await
+    }
+}
+
+/// Who is told that nothing was recorded looks after nothing.
+#[tokio::test(start_paused = true)]
+async fn what_was_recorded_is_not_said_to_have_been_too_much() {
+    let (world, busy) = (World::default(), Arc::new(AtomicBool::new(false)));
+    let engine = Engine::new(
+        Policy::default(),
+        Ports {
+            store: Arc::new(Over(Busy(Arc::clone(&world.store), Arc::clone(&busy)))),
+            runner: Arc::new(world.runner.clone()),
+            clock: Arc::new(TestClock::default()),
+            observer: Arc::new(()),
+        },
+    );
+    engine.set_offer(offer()).await.unwrap();
+    engine.provision(&asynchronous(), &id("i"), provision(json!({}))).await.unwrap();
+    rest(&engine).await;
+    let begins = Arc::clone(&busy);
+    world.runner.script(move |work| {
+        begins.store(true, Ordering::Relaxed);
+        Act::End(Duration::ZERO, Ok(fitting_output(work)))
+    });
+    let held = engine.bind(&Call::default(), &id("i"), &binding_id("b"), bind(json!({}))).await;
+    let error = held.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
+    busy.store(false, Ordering::Relaxed);
+    let key = Key::Binding(id("i"), binding_id("b"));
+    assert_eq!(world.record(&key).await.unwrap().lifecycle, Lifecycle::Ready, "it was carried out");
 }

@@ -434,6 +434,28 @@ mod tests {
         }
     }
 
+    /// From when on nobody else has led; between two terms somebody may have.
+    #[tokio::test(start_paused = true)]
+    async fn a_term_lasts_from_when_it_was_taken_and_a_new_one_begins_anew() {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        let keeps = Arc::clone(&lead);
+        let keeping = tokio::spawn(async move { keeps.keep().await });
+        assert_eq!(lead.lasted(), Duration::ZERO);
+        lead.held().wait_for(|held| *held).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        let lasted = lead.lasted();
+        assert!((99..=100).contains(&lasted.as_secs()), "{lasted:?}: it was renewed meanwhile");
+        let other = json!({"metadata": {}, "spec": {"holderIdentity": "other"}});
+        server.write(other.clone());
+        server.write(other);
+        lead.held().wait_for(|held| !*held).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        lead.held().wait_for(|held| *held).await.unwrap();
+        assert!(lead.lasted() < Duration::from_secs(10), "{:?}", lead.lasted());
+        keeping.abort();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nobody_leads_in_an_earlier_time() {
         let server = Arc::new(Server::default());

@@ -20,8 +20,8 @@ use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
 use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
 use serde_json::json;
-use support::Cluster;
 use support::jobs::Jobs;
+use support::{Cluster, proxied};
 use testkit::proxy::{Plan, Proxy};
 use testkit::random::Random;
 
@@ -30,15 +30,6 @@ const BROKER: &str = "faults";
 async fn open(client: &kube::Client, cluster: &Cluster) -> KubernetesStore {
     let settings = Settings { namespace: cluster.namespace.clone(), broker: BROKER.to_owned() };
     KubernetesStore::open(client.clone(), settings).await.unwrap()
-}
-
-/// A client whose calls this goes wrong with.
-async fn proxied(cluster: &Cluster, plan: Plan) -> (Proxy, kube::Client) {
-    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
-    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(kubeconfig.path(), proxy.kubeconfig()).unwrap();
-    let client = kubernetes::client(Some(kubeconfig.path())).await.unwrap();
-    (proxy, client)
 }
 
 async fn behind(cluster: &Cluster, plan: Plan) -> (Proxy, KubernetesStore) {

@@ -209,6 +209,8 @@ fn a_plan_has_its_jobs_and_what_they_mount_in_a_namespace_of_its_own() {
     let mut broker = town.broker("one");
     broker["spec"]["configMap"] = json!("settings");
     broker["spec"]["plans"] = json!([{"planID": "s-large", "namespace": further.namespace}]);
+    // Seen until the end.
+    broker["spec"]["keepSucceeded"] = json!("1h");
     town.make(&broker);
     let server = town.serve();
     sells(&server, "", &["s-name"]);

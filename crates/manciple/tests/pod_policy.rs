@@ -100,10 +100,11 @@ fn pods_are_restricted_without_a_token_and_as_the_policy_of_their_broker_says() 
 #[test]
 fn a_broker_has_a_token_and_the_variables_of_services_where_its_policy_says_so() {
     let town = Town::brokers("together");
-    let does = "[ $1 != bind ] || { token=/var/run/secrets/kubernetes.io/serviceaccount/token; \
+    let does = "[ $5 != s-loud ] || { cat /var/run/secrets/kubernetes.io/serviceaccount/token >&2; exit 1; }
+                [ $1 != bind ] || { token=/var/run/secrets/kubernetes.io/serviceaccount/token; \
                 echo \"{\\\"credentials\\\": {\\\"token\\\": $(wc -c <$token), \
                 \\\"port\\\": \\\"$OTHER_SERVICE_PORT\\\"}}\"; exit; }";
-    town.script("one", &script("s", &["small"], does));
+    town.script("one", &script("s", &["small", "loud"], does));
     town.account("runner", "");
     town.make(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
@@ -124,6 +125,15 @@ fn a_broker_has_a_token_and_the_variables_of_services_where_its_policy_says_so()
     let credentials = &bound.body["credentials"];
     assert!(credentials["token"].as_u64() > Some(100), "{bound:?}\n{}", server.log());
     assert_eq!(credentials["port"], "4711", "{bound:?}");
+
+    // What it is given so is as confidential as a Secret of its own.
+    let failed = order::provisioned(&server, "l", &order_of("s", "loud"));
+    assert_eq!(failed["state"], "failed", "{failed}");
+    let name = pod_of(&town, "l")["metadata"]["name"].as_str().unwrap().to_owned();
+    for said in [failed.to_string(), town.kubectl(&["logs", &name]), town.get("events").to_string()]
+    {
+        assert!(!said.contains("eyJ"), "a token is told: {said}");
+    }
 }
 
 #[test]

@@ -143,7 +143,11 @@ fn pod() -> Value {
         [
             (
                 "serviceAccountName",
-                matching("Its token is not mounted, unless the next says so.", NAME, 253),
+                matching(
+                    "Its token is not mounted, unless automountServiceAccountToken says so.",
+                    NAME,
+                    253,
+                ),
             ),
             ("automountServiceAccountToken", flag("Whether its token is mounted.")),
             ("enableServiceLinks", flag("Whether Services are in variables.")),

@@ -147,6 +147,12 @@ impl Table {
                 now
             }
         };
+        let mut settled = resource.settled();
+        if resource.lacks_history() {
+            // A definition of another leaves no history to be seen. What has no Job any more has had it.
+            settled
+                .extend(record.open.iter().map(|run| run.id).filter(|run| !runs.contains_key(run)));
+        }
         let differs = record.differs(&references, &versions);
         entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
@@ -160,7 +166,7 @@ impl Table {
             differs: entry.differs.map(|since| now.duration_since(since)).unwrap_or_default(),
             settle,
             record,
-            settled: resource.settled(),
+            settled,
             completed: resource.status.completed,
             reopened: resource.status.says_running(),
             runs,

@@ -25,9 +25,9 @@ impl Controller {
                     tracing::warn!(
                         "somebody else's definition is in the place of ours: ours is applied again"
                     );
+                    *mended = Some(Instant::now());
                     let applied = install(self.client.clone()).await;
                     applied.map_err(|error| CallError::Refused(error.to_string()))?;
-                    *mended = Some(Instant::now());
                 }
                 Err(CallError::Refused("its definition was another's".to_owned()))
             }

@@ -284,6 +284,11 @@ impl Resource {
         self.status.history.iter().map(|run| run.id).collect()
     }
 
+    /// Whether the status says that a run has ended well, and not which: it was taken back before the next was recorded.
+    pub(super) fn lacks_history(&self) -> bool {
+        self.status.completed && self.status.history.is_empty()
+    }
+
     /// A run that has ended.
     pub(super) fn ended(&self, id: u64) -> Option<&Ended> {
         self.status.history.iter().find(|run| run.id == id)

@@ -20,11 +20,14 @@ impl Controller {
         if !goes_on {
             return Ok(());
         }
-        if resource.has_output {
-            self.bring_agent(&key.namespace).await?;
-        }
+        let brought = match resource.has_output {
+            true => self.bring_agent(&key.namespace).await,
+            false => Ok(()),
+        };
+        // Pods that have theirs wait for no other.
         self.end_sidecars(key, resource).await?;
-        self.replace_lingering(key, resource).await
+        self.replace_lingering(key, resource).await?;
+        brought
     }
 
     /// Has Kubernetes begin another pod for each that is done and does not end.

@@ -23,6 +23,8 @@ use super::table::Key;
 use crate::calls::{Again, watching};
 
 const PAGE: u32 = 500;
+/// The same of what may be a megabyte each, as agents are: a page is in memory twice while it is read.
+const LARGE_PAGE: u32 = 50;
 /// How often kinds are asked for that the API server does not know.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -57,8 +59,9 @@ impl Controller {
         }
         tasks.spawn(Arc::clone(self).follow(OfJobs, scope.clone(), self.all(scope), ours()));
         tasks.spawn(Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours()));
-        tasks.spawn(Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), all()));
-        tasks.spawn(Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), all()));
+        let large = || watching().page_size(LARGE_PAGE);
+        tasks.spawn(Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), large()));
+        tasks.spawn(Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), large()));
         let warnings = all().fields("type=Warning");
         let follow = Arc::clone(self).follow(OfWarnings, scope.clone(), self.all(scope), warnings);
         let (controller, scope) = (Arc::clone(self), scope.clone());

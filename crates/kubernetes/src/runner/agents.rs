@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 
 use super::Shared;
 use super::delivery::{AGENT_KEY, PackedAgent};
+use super::places::Right;
 use super::stage::Stage;
 use super::watch::Seen;
 use crate::calls::{CallError, call, find};
@@ -104,7 +105,7 @@ impl Shared {
         let mut left = 0;
         for namespace in &self.namespaces {
             left += match self.tidy_agents_of(namespace, old).await {
-                Err(CallError::Forbidden(why)) if self.is_lost(namespace, &why) => 0,
+                Err(CallError::Forbidden(why)) if self.is_lost(namespace, Right::Agents, &why) => 0,
                 tidied => tidied?,
             };
         }

@@ -9,6 +9,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::manifest::{ENDED, RELEASED};
+use super::places::Right;
 use super::seen::{Ended, SeenJob, SeenPod};
 use super::stage::Stage;
 use super::standing::{Standing, taken};
@@ -176,10 +177,11 @@ impl Shared {
     pub(super) async fn release(&self, name: &RunName) -> Result<(), CallError> {
         for namespace in self.places.left(name) {
             self.take_back(&namespace, name).await?;
-            self.places.made(name, &namespace);
+            self.places.settle(name, &namespace);
         }
-        self.places.forget(name);
-        self.release_job(name).await
+        self.release_job(name).await?;
+        self.places.forget_refusal(name);
+        Ok(())
     }
 
     async fn release_job(&self, name: &RunName) -> Result<(), CallError> {
@@ -303,9 +305,15 @@ impl Shared {
     /// Removes what was given to a run. What is in a namespace that is lost is not ours any more.
     pub(super) async fn take_back(&self, namespace: &str, run: &RunName) -> Result<(), CallError> {
         let secrets = self.secrets(namespace);
-        match call(secrets.delete(run.as_str(), &DeleteParams::default())).await {
-            Ok(_) | Err(CallError::NotFound) => Ok(()),
-            Err(CallError::Forbidden(why)) if self.is_lost(namespace, &why) => Ok(()),
+        let removed = call(secrets.delete(run.as_str(), &DeleteParams::default())).await;
+        match removed.map_err(CallError::of_a_secret) {
+            Ok(_) | Err(CallError::NotFound) => {
+                self.places.is_there(namespace, Right::Secrets);
+                Ok(())
+            }
+            Err(CallError::Forbidden(why)) if self.is_lost(namespace, Right::Secrets, &why) => {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }

@@ -9,6 +9,7 @@ use engine::record::Reason;
 use kube::api::ListParams;
 use osb::Failure;
 
+use super::places::Right;
 use super::seen::{Ended, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
 use super::watch::{Seen, Watched as _};
@@ -50,7 +51,7 @@ impl Shared {
     /// along: after a while in which that was forbidden nothing is waited for there.
     pub(super) async fn find_job(&self, name: &RunName) -> Result<Option<SeenJob>, CallError> {
         self.find_job_where(name, |namespace, why| {
-            self.places.was_refused(name, namespace) || self.is_lost(namespace, why)
+            self.places.was_refused(name, namespace) || self.is_lost(namespace, Right::Jobs, why)
         })
         .await
     }
@@ -66,7 +67,7 @@ impl Shared {
                 Err(CallError::Forbidden(why)) if lost(namespace, &why) => None,
                 Err(error) => return Err(error),
                 Ok(found) => {
-                    self.places.is_there(namespace);
+                    self.places.is_there(namespace, Right::Jobs);
                     found
                 }
             };
@@ -78,8 +79,8 @@ impl Shared {
     }
 
     /// Whether a namespace that may not be looked into is a further one, and was forbidden for long.
-    pub(super) fn is_lost(&self, namespace: &str, why: &str) -> bool {
-        self.namespaces[0] != namespace && self.places.is_lost(namespace, why)
+    pub(super) fn is_lost(&self, namespace: &str, right: Right, why: &str) -> bool {
+        self.namespaces[0] != namespace && self.places.is_lost(namespace, right, why)
     }
 
     /// The API server's time, in seconds since 1970.

@@ -60,19 +60,26 @@ impl Shared {
         match made {
             Ok(made) => {
                 SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job));
-                if gave {
-                    self.places.made(name, namespace);
-                }
+                self.is_made(name, namespace, gave);
             }
             Err(CallError::Exists) => {
                 let found = find(jobs.get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
                 self.taken(found.as_ref().and_then(SeenJob::of)).await?;
+                self.is_made(name, namespace, gave);
             }
             Err(error) => return Err(refused("the Job", noted(error))),
         }
         Ok(())
+    }
+
+    /// A run has its Job, which says whether it was given something.
+    fn is_made(&self, run: &RunName, namespace: &str, gave: bool) {
+        if gave {
+            self.places.settle(run, namespace);
+        }
+        self.places.forget_refusal(run);
     }
 
     /// Where making a run is forbidden, nothing was made.
@@ -101,6 +108,7 @@ impl Shared {
         &self,
         name: &RunName,
         namespace: &str,
+        manifest: &Manifest,
     ) -> Result<Option<SeenJob>, StartError> {
         if self.namespaces.len() == 1 {
             return Ok(None);
@@ -110,13 +118,13 @@ impl Shared {
         let found = match self.known.get(name).job {
             Some(job) if !job.deleted && !job.unsure => Some(job),
             _ if is_new => {
-                // Where it may not be looked, it may not be made either.
+                // Where it may not be looked any more, nothing of ours can be known to be.
                 let found = self.find_job_where(name, |place, _| place != self.namespaces[0]);
                 found.await.map_err(|error| refused("the Job", error))?
             }
             _ => None,
         };
-        if found.is_none() && is_new {
+        if found.is_none() && is_new && !manifest.given.is_empty() {
             // Whoever led may have been ended between what it gave there and the Job. Of what is at home, a record's resource
             // is the owner.
             for further in self.namespaces[1..].iter().filter(|further| *further != namespace) {
@@ -156,8 +164,8 @@ impl Shared {
         let secrets = self.secrets(namespace);
         match call(secrets.create(&PostParams::default(), &secret)).await {
             Ok(_) => Ok(()),
-            // Of this run, by its name: we were ended before the Job was made. What it is given may be something else by
-            // now: its broker was changed.
+            // Of this run, by its name: we were ended before the Job was made. It may be given other files by now: its
+            // broker was changed.
             Err(CallError::Exists) => match find(secrets.get(name.as_str())).await? {
                 Some(there) if keys(&there).eq(keys(&secret)) => Ok(()),
                 _ => {

@@ -53,7 +53,7 @@ use self::agents::Agents;
 pub use self::delivery::{Delivery, PackedAgent, PackedError};
 use self::keys::Keys;
 use self::mounts::Mounts;
-use self::places::Places;
+use self::places::{Places, Right};
 use self::progress::Followed;
 use self::seen::{Ended, Kept, SeenJob, SeenPod};
 pub use self::settings::{JobSettings, PodPolicy};
@@ -185,7 +185,7 @@ impl JobRunner {
             return Err(failed(format!("Jobs and pods cannot be listed in {missing}")));
         }
         shared.known.refused().iter().for_each(|namespace| {
-            shared.places.is_lost(namespace, "Jobs and pods cannot be listed");
+            shared.places.is_lost(namespace, Right::Jobs, "Jobs and pods cannot be listed");
         });
         // What happened while nobody watched.
         for job in shared.known.jobs() {
@@ -239,8 +239,11 @@ impl JobRunner {
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
         let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
             .map_err(|error| not_started(error.to_string()))?;
-        let made = shared.make(&name, &settings.namespace, manifest, None).await;
-        made.map_err(|error| not_started(error.to_string()))?;
+        if let Err(error) = shared.make(&name, &settings.namespace, manifest, None).await {
+            // No other question has its name.
+            shared.places.forget_refusal(&name);
+            return Err(not_started(error.to_string()));
+        }
         let offer = shared.offered(&name, waits).await;
         if let Err(error) = shared.release(&name).await {
             tracing::warn!(run = %name, %error, "the run of a catalog cannot be removed");
@@ -269,10 +272,11 @@ impl Runner for JobRunner {
         }
         let key = self.shared.keys.newest();
         let settings = self.shared.settings(run)?;
-        if let Some(job) = self.shared.made_elsewhere(&run.name, &settings.namespace).await? {
+        let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
+        let place = &settings.namespace;
+        if let Some(job) = self.shared.made_elsewhere(&run.name, place, &manifest).await? {
             return self.shared.taken(Some(job)).await;
         }
-        let manifest = manifest::of_run(&settings, &key, &settings.in_time(run))?;
         let lead = self.shared.lead.get();
         self.shared.make(&run.name, &settings.namespace, manifest, lead).await
     }

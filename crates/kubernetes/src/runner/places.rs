@@ -2,7 +2,7 @@
 //! and what a run is given stays in one, when its Job is made in another after all.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::names::RunName;
@@ -10,66 +10,92 @@ use tokio::time::Instant;
 
 /// Rights may be away for a moment while they are changed: for so long it is not known what there is.
 const MOMENT: Duration = Duration::from_secs(60);
+/// What was forbidden so long ago, and not asked for since, may be another time.
+const ANOTHER_TIME: Duration = Duration::from_secs(10 * 60);
+/// So many runs are remembered. Those of a replica that does not lead any more are another's to release.
+const MOST: usize = 10_000;
 
 /// What this process knows of namespaces.
 #[derive(Default)]
 pub(super) struct Places {
-    /// Since when it may not look into these.
-    forbidden: Mutex<HashMap<String, Instant>>,
+    /// What is forbidden where: since when, and when that was said last.
+    forbidden: Mutex<HashMap<(String, Right), (Instant, Instant)>>,
     /// Where something was given to a run, and no Job made.
     given: Mutex<HashMap<RunName, BTreeSet<String>>>,
     /// Where the Job of a run was forbidden.
     refused: Mutex<HashMap<RunName, String>>,
 }
 
+/// What may be forbidden in a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Right {
+    /// To look for Jobs.
+    Jobs,
+    /// To remove what runs were given.
+    Secrets,
+    /// To look for agents of other versions.
+    Agents,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Places {
-    /// It may not be looked into. Says whether that is so for longer than a moment; `why` is told once.
-    pub(super) fn is_lost(&self, namespace: &str, why: &str) -> bool {
-        let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = *forbidden.entry(namespace.to_owned()).or_insert_with(|| {
-            tracing::warn!(
-                namespace,
-                why,
-                "a namespace of Jobs cannot be looked into: give the rights there, or, if it is gone, leave it out \
-                 of kubernetes.job_namespaces"
-            );
-            Instant::now()
-        });
-        since.elapsed() >= MOMENT
+    /// It is forbidden. Says whether that is so for longer than a moment; `why` is told once.
+    pub(super) fn is_lost(&self, namespace: &str, right: Right, why: &str) -> bool {
+        let mut forbidden = lock(&self.forbidden);
+        let now = Instant::now();
+        let known = forbidden.get_mut(&(namespace.to_owned(), right));
+        match known.filter(|(_, last)| last.elapsed() < ANOTHER_TIME) {
+            Some((since, last)) => {
+                *last = now;
+                since.elapsed() >= MOMENT
+            }
+            None => {
+                tracing::warn!(
+                    namespace,
+                    why,
+                    "a namespace of Jobs cannot be looked into: give the rights there, or, if it is gone, leave it \
+                     out of kubernetes.job_namespaces"
+                );
+                forbidden.insert((namespace.to_owned(), right), (now, now));
+                false
+            }
+        }
     }
 
-    /// It was looked into.
-    pub(super) fn is_there(&self, namespace: &str) {
-        let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
-        forbidden.remove(namespace);
+    /// It is not, any more.
+    pub(super) fn is_there(&self, namespace: &str, right: Right) {
+        let mut forbidden = lock(&self.forbidden);
+        if !forbidden.is_empty() {
+            forbidden.remove(&(namespace.to_owned(), right));
+        }
     }
 
     /// No Job of a run may be made there.
     pub(super) fn refuse(&self, run: &RunName, namespace: &str) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.insert(run.clone(), namespace.to_owned());
+        *remember(&mut lock(&self.refused), run) = namespace.to_owned();
     }
 
     /// Whether it was tried there, and forbidden: nothing has to be looked for.
     pub(super) fn was_refused(&self, run: &RunName, namespace: &str) -> bool {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.get(run).is_some_and(|place| place == namespace)
+        lock(&self.refused).get(run).is_some_and(|place| place == namespace)
     }
 
-    /// A run is over.
-    pub(super) fn forget(&self, run: &RunName) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    /// A run has its Job, or is over.
+    pub(super) fn forget_refusal(&self, run: &RunName) {
+        lock(&self.refused).remove(run);
     }
 
     /// There is something for a run.
     pub(super) fn gave(&self, run: &RunName, namespace: &str) {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.entry(run.clone()).or_default().insert(namespace.to_owned());
+        remember(&mut lock(&self.given), run).insert(namespace.to_owned());
     }
 
-    /// A Job says that there is.
-    pub(super) fn made(&self, run: &RunName, namespace: &str) {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A Job says that there is, or it is gone.
+    pub(super) fn settle(&self, run: &RunName, namespace: &str) {
+        let mut given = lock(&self.given);
         if let Some(places) = given.get_mut(run) {
             places.remove(namespace);
             if places.is_empty() {
@@ -80,9 +106,16 @@ impl Places {
 
     /// Where something is left that no Job speaks of.
     pub(super) fn left(&self, run: &RunName) -> BTreeSet<String> {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.get(run).cloned().unwrap_or_default()
+        lock(&self.given).get(run).cloned().unwrap_or_default()
     }
+}
+
+/// An empty one; nothing more of any, when there are too many.
+fn remember<'m, T: Default>(all: &'m mut HashMap<RunName, T>, run: &RunName) -> &'m mut T {
+    if all.len() >= MOST && !all.contains_key(run) {
+        all.clear();
+    }
+    all.entry(run.clone()).or_default()
 }
 
 #[cfg(test)]
@@ -92,13 +125,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_is_lost_when_it_was_forbidden_for_a_while_without_a_break() {
         let places = Places::default();
-        assert!(!places.is_lost("jobs", "no"), "it may be a moment");
-        tokio::time::advance(MOMENT / 2).await;
-        places.is_there("jobs");
-        assert!(!places.is_lost("jobs", "no"));
-        tokio::time::advance(MOMENT).await;
-        assert!(places.is_lost("jobs", "no"));
-        assert!(!places.is_lost("others", "no"), "it is another");
+        let is_lost = || places.is_lost("jobs", Right::Jobs, "no");
+        let wait = tokio::time::advance;
+        assert!(!is_lost(), "it may be a moment");
+        wait(MOMENT / 2).await;
+        places.is_there("jobs", Right::Secrets);
+        assert!(!is_lost());
+        wait(MOMENT / 2).await;
+        assert!(is_lost());
+        assert!(!places.is_lost("others", Right::Jobs, "no"), "it is another");
+        assert!(!places.is_lost("jobs", Right::Secrets, "no"), "it is another right");
+        places.is_there("jobs", Right::Jobs);
+        assert!(!is_lost(), "it was there");
+        wait(MOMENT * 60).await;
+        assert!(!is_lost(), "what was an hour ago is not now");
     }
 
     #[test]
@@ -106,10 +146,22 @@ mod tests {
         let (places, run) = (Places::default(), RunName::parse("bind-1").unwrap());
         places.gave(&run, "a");
         places.gave(&run, "b");
-        places.made(&run, "b");
+        places.settle(&run, "b");
         assert_eq!(places.left(&run), BTreeSet::from(["a".to_owned()]));
-        places.made(&run, "a");
+        places.settle(&run, "a");
         assert!(places.left(&run).is_empty());
-        assert!(places.given.lock().unwrap().is_empty(), "nothing is remembered of it");
+        assert!(lock(&places.given).is_empty(), "nothing is remembered of it");
+    }
+
+    #[test]
+    fn no_more_runs_are_remembered_than_there_is_room_for() {
+        let places = Places::default();
+        for number in 0..=MOST {
+            let run = RunName::parse(&format!("bind-{number}")).unwrap();
+            places.gave(&run, "a");
+            places.refuse(&run, "a");
+            assert!(places.was_refused(&run, "a") && !places.left(&run).is_empty());
+        }
+        assert_eq!((lock(&places.given).len(), lock(&places.refused).len()), (1, 1));
     }
 }

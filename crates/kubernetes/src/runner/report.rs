@@ -14,6 +14,7 @@ use super::standing::{Standing, taken_away};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{CallError, find};
+use crate::names;
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
@@ -157,7 +158,9 @@ impl Shared {
     pub(super) async fn log(&self, name: &RunName) -> Result<Option<String>, CallError> {
         let mut seen = self.known.get(name);
         if seen.pods.is_empty() {
-            let selector = format!("{}={name}", super::manifest::RUN);
+            // Of this broker alone: whoever asks may have no right to another's.
+            let run = super::manifest::RUN;
+            let selector = format!("{run}={name},{}={}", names::BROKER, self.label);
             for namespace in &self.namespaces {
                 let pods = self.pods(namespace);
                 let of = kube::api::ListParams::default().labels(&selector);

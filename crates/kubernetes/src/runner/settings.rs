@@ -126,7 +126,7 @@ impl JobSettings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodPolicy {
-    /// The service account; its token is not mounted all the same, unless the next says so.
+    /// The service account; its token is not mounted all the same, unless [`Self::automount_service_account_token`] says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
     /// Whether the account's token is mounted: for brokers that ask the API server.

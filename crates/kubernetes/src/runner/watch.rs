@@ -28,6 +28,7 @@ pub(super) struct Known {
     table: Mutex<Table>,
     waiting: Mutex<HashMap<RunName, Arc<Notify>>>,
     listed: watch::Sender<BTreeSet<(&'static str, String)>>,
+    /// The namespaces that may not be listed.
     refused: watch::Sender<BTreeSet<String>>,
 }
 
@@ -194,9 +195,9 @@ impl Known {
         self.refused.borrow().clone()
     }
 
-    /// A namespace may not be listed.
-    fn refuse(&self, namespace: &str) {
-        self.refused.send_if_modified(|refused| refused.insert(namespace.to_owned()));
+    /// A namespace may not be listed. Says whether that was known.
+    fn refuse(&self, namespace: &str) -> bool {
+        !self.refused.send_if_modified(|refused| refused.insert(namespace.to_owned()))
     }
 
     pub(super) fn get(&self, run: &RunName) -> Seen {
@@ -339,12 +340,9 @@ pub(super) async fn follow<K, W: Watched>(
             }
             Ok(Event::Init) => listing.clear(),
             Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing),
-            Err(error) => {
-                tracing::warn!(namespace, %error, "the watch of runs was interrupted");
-                if is_forbidden(&error) {
-                    known.refuse(&namespace);
-                }
-            }
+            // Asked again each few seconds; that it is forbidden is said once.
+            Err(error) if is_forbidden(&error) && known.refuse(&namespace) => {}
+            Err(error) => tracing::warn!(namespace, %error, "the watch of runs was interrupted"),
         }
     }
 }

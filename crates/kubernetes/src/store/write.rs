@@ -52,9 +52,11 @@ impl Place {
             Some(before) if before.is_over() && record.lifecycle != Lifecycle::Deleted => {
                 self.bury(known, before).await?;
                 let made = self.make(record).await?;
-                let tombstone = self.tombstone(&record.key).await?;
+                let tombstone = self.tombstone(&record.key).await;
+                let tombstone = tombstone.map_err(StoreError::of_what_is_recorded)?;
                 if let Some(old) = tombstone.filter(|it| it.updated_at <= record.updated_at) {
-                    self.open_tomb(&old).await?;
+                    let opened = self.open_tomb(&old).await;
+                    opened.map_err(StoreError::of_what_is_recorded)?;
                 }
                 made
             }
@@ -65,7 +67,8 @@ impl Place {
             _ => {
                 let made = self.make(record).await?;
                 if let Some(tombstone) = &before {
-                    self.open_tomb(tombstone).await?;
+                    let opened = self.open_tomb(tombstone).await;
+                    opened.map_err(StoreError::of_what_is_recorded)?;
                 }
                 made
             }
@@ -137,7 +140,7 @@ impl Place {
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
             Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
             Err(CallError::NotFound) => Err(StoreError::Conflict),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(StoreError::from(error).of_what_is_recorded()),
         }
     }
 

@@ -183,7 +183,7 @@ async fn one_that_is_replaced_in_mid_run_is_not_run_again_for_once() {
 async fn a_change_in_mid_run_is_run_for_though_the_record_was_removed_with_it() {
     let town = Town::new("rewritten").await;
     town.config_map("m", "1").await;
-    let mut pod = pod("sleep 4");
+    let mut pod = pod("sleep 10");
     pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "m"}}]);
     let mut spec = spec("once", &pod);
     spec["updateOnConfigChange"] = json!(true);

@@ -13,11 +13,21 @@ use kube::discovery::ApiResource;
 use kubernetes::PackedAgent;
 use kubernetes::resources::{self, Kind};
 use serde_json::json;
+use testkit::proxy::{Plan, Proxy};
 
 /// The agent, as runs get it by default.
 pub(crate) fn packed_agent() -> PackedAgent {
     let path = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));
     PackedAgent::read(&path).unwrap()
+}
+
+/// A client whose calls this goes wrong with.
+pub(crate) async fn proxied(cluster: &Cluster, plan: Plan) -> (Proxy, kube::Client) {
+    let proxy = Proxy::start(cluster.client.clone(), plan).await.unwrap();
+    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(kubeconfig.path(), proxy.kubeconfig()).unwrap();
+    let client = kubernetes::client(Some(kubeconfig.path())).await.unwrap();
+    (proxy, client)
 }
 
 /// A client, and a namespace that is removed when the test is over.

@@ -31,6 +31,8 @@ use crate::{deliver, hide_memory};
 const REPORT_LOG_BYTES: usize = 8 * 1024;
 /// How many notes go into a report.
 const MAX_NOTES: usize = 10;
+/// The token of the pod's account, where pods have one.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Runs the broker and leaves its report.
 pub(crate) fn run() -> ExitCode {
@@ -67,6 +69,8 @@ fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report,
     let configuration = Configuration::read(order)?;
     let mut secrets = given.secrets();
     configuration.secret.values.iter().for_each(|value| secrets.add(value));
+    // There only where the operator has asked for it.
+    std::fs::read(TOKEN).into_iter().for_each(|token| secrets.add(&token));
     let mut log = Log::new(order.log_limit, live(order, &secrets));
     configuration.notes().for_each(|note| log.write(format!("manciple: {note}\n").as_bytes()));
     let notes = configuration.notes().take(MAX_NOTES).cloned().collect();

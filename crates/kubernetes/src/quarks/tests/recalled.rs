@@ -128,3 +128,25 @@ fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
         assert_eq!(next(held, at, status, job), expected, "{name}");
     }
 }
+
+/// A definition of another, as a chart of an original applies it, leaves nothing of the history to be seen.
+#[test]
+fn what_has_ended_well_is_not_begun_again_where_no_history_is_shown() {
+    let run = json!({"id": 12, "trigger": "once", "at": AT});
+    let record = json!({"last": 12, "once": true, "open": [run]});
+    for (name, status, begins) in [
+        ("it has ended", json!({"completed": true, "lastReconcile": AT}), false),
+        ("it was recorded", json!({"completed": false}), true),
+        ("it was recorded, and there is no status", Value::Null, true),
+    ] {
+        let mut table = Table::new(2, b"key");
+        let learned = resource(&object("u", Some(&record), &status));
+        let key = learned.key();
+        digest(&mut table, "1", 1);
+        table.learn(learned);
+        let look = table.look(&key, Duration::ZERO, "2026-01-01T00:30:00Z".parse().unwrap());
+        let actions = decide(&look.unwrap().state, AT).actions;
+        let starts = actions.iter().any(|action| matches!(action, Action::Start(_)));
+        assert_eq!(starts, begins, "{name}: {actions:?}");
+    }
+}
