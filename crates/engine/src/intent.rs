@@ -109,6 +109,27 @@ impl Engine {
         }
     }
 
+    /// Records a removal, unless the operation has ended, or another was recorded: how far it is may be written meanwhile.
+    async fn remove_again(&self, mut stored: Stored, removal: Action) -> Result<(), StoreError> {
+        const TRIES: u32 = 5;
+        let operation = stored.record.operation.id.clone();
+        for _ in 0..TRIES {
+            let next = self.begin(&stored.record, Intent::new(removal));
+            match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
+                Err(StoreError::Conflict) => {}
+                written => {
+                    driver::kick(&self.shared, &stored.record.key);
+                    return written.map(drop);
+                }
+            }
+            let now = self.shared.store.read(&stored.record.key).await?;
+            let same = |now: &Stored| now.record.is_busy() && now.record.operation.id == operation;
+            let Some(now) = now.filter(same) else { break };
+            stored = now;
+        }
+        Err(StoreError::Conflict)
+    }
+
     /// A held creation ran over: it is halted and removed, so that nothing is left behind that the
     /// platform does not know of. Other operations go on; the platform asks again.
     async fn undo(&self, stored: &Stored) -> Error {
@@ -118,12 +139,10 @@ impl Engine {
             Action::Provision => Some(Action::Deprovision),
             _ => None,
         };
-        if let Some(removal) = removal {
-            let next = self.begin(record, Intent::new(removal));
-            match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {
-                Ok(_) => driver::kick(&self.shared, &record.key),
-                Err(error) => tracing::warn!(record = %record.key, %error, "could not undo"),
-            }
+        if let Some(removal) = removal
+            && let Err(error) = self.remove_again(stored.clone(), removal).await
+        {
+            tracing::warn!(record = %record.key, %error, "could not undo");
         }
         let told = record.operation.progress.as_deref();
         let told = told.map(|told| format!(" ({told})")).unwrap_or_default();

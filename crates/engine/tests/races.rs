@@ -378,3 +378,36 @@ async fn what_was_recorded_is_not_said_to_have_been_too_much() {
     let key = Key::Binding(id("i"), binding_id("b"));
     assert_eq!(world.record(&key).await.unwrap().lifecycle, Lifecycle::Ready, "it was carried out");
 }
+
+/// How far it is may be written in the moment in which a request gives it up.
+#[tokio::test(start_paused = true)]
+async fn a_held_bind_that_runs_over_is_undone_though_something_is_written_of_it_meanwhile() {
+    let world = World::default();
+    let (store, key) = (Arc::clone(&world.store), Key::Binding(id("i"), binding_id("b")));
+    let (begun, once) = (Instant::now(), AtomicBool::new(true));
+    let written = key.clone();
+    let engine = beside(&world, move |at| {
+        let is_late = begun.elapsed() >= Duration::from_secs(50);
+        if at != At::Write || !is_late || !once.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        let (store, key) = (Arc::clone(&store), written.clone());
+        Some(Box::pin(async move {
+            let now = store.read(&key).await.unwrap().unwrap();
+            let mut next = (*now.record).clone();
+            next.operation.progress = Some("half of it".to_owned());
+            store.write(Arc::new(next), Some(&now.version)).await.unwrap();
+        }))
+    });
+    engine.set_offer(offer()).await.unwrap();
+    engine.provision(&asynchronous(), &id("i"), provision(json!({}))).await.unwrap();
+    rest(&engine).await;
+    world.runner.script(|work| match work.action {
+        Action::Bind => Act::Hang,
+        _ => Act::End(Duration::ZERO, Ok(fitting_output(work))),
+    });
+    let held = engine.bind(&Call::default(), &id("i"), &binding_id("b"), bind(json!({}))).await;
+    assert_eq!(held.unwrap_err().kind, ErrorKind::Timeout);
+    rest(&engine).await;
+    assert_eq!(world.record(&key).await.unwrap().lifecycle, Lifecycle::Deleted, "it goes on");
+}
