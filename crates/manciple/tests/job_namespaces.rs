@@ -59,16 +59,35 @@ fn there(town: &Town) -> BTreeSet<String> {
     all.lines().filter(|name| !name.starts_with("configmap/agent-")).map(str::to_owned).collect()
 }
 
+/// Has a server's brokers have their Jobs in a further namespace too; its agent comes as this says, if it says so.
+fn may_have_jobs_in(town: &mut Town, further: &Town, delivery: &Value) {
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    let cluster = settings["kubernetes"].as_object_mut().unwrap();
+    cluster.insert("job_namespaces".to_owned(), json!([further.namespace]));
+    let delivery = delivery.as_object().unwrap();
+    if !delivery.is_empty() {
+        cluster.remove("agent_file");
+    }
+    cluster.extend(delivery.clone());
+    town.site.settings = settings.to_string();
+}
+
+/// A server that has what this token may, once it sells.
+fn served(town: &Town, token: &str) -> Served {
+    let mut command = town.command();
+    let kubeconfig = town.site.write("kubeconfig", &kubeconfig(token).to_string());
+    command.env("KUBECONFIG", kubeconfig);
+    let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
+    order::ready(&server);
+    sells(&server, "", &["s-name"]);
+    server
+}
+
 /// A server with the chart's rights, whose broker has its Jobs in a further namespace, and what is there.
 fn deployed(delivery: &Value) -> (Town, Town, BTreeSet<String>, Served) {
     let mut town = Town::brokers("together");
     let jobs = Town::empty();
-    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
-    let cluster = settings["kubernetes"].as_object_mut().unwrap();
-    cluster.insert("job_namespaces".to_owned(), json!([jobs.namespace]));
-    cluster.remove("agent_file");
-    cluster.extend(delivery.as_object().unwrap().clone());
-    town.site.settings = settings.to_string();
+    may_have_jobs_in(&mut town, &jobs, delivery);
 
     let does = "[ $1 != bind ] || { echo \"{\\\"credentials\\\": {\\\"region\\\": \\\"$DB_REGION\\\", \
                 \\\"password\\\": \\\"$(cat /secret/db.password)\\\"}}\"; exit; }";
@@ -88,12 +107,7 @@ fn deployed(delivery: &Value) -> (Town, Town, BTreeSet<String>, Served) {
     let _ = for_seconds(3, tokens);
     let before = there(&jobs);
 
-    let mut command = town.command();
-    let kubeconfig = town.site.write("kubeconfig", &kubeconfig(&token).to_string());
-    command.env("KUBECONFIG", kubeconfig);
-    let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
-    order::ready(&server);
-    sells(&server, "", &["s-name"]);
+    let server = served(&town, &token);
     (town, jobs, before, server)
 }
 
@@ -159,9 +173,7 @@ esac
 fn a_namespace_of_jobs_without_rights_keeps_no_other_from_serving_and_is_named() {
     let mut town = Town::brokers("together");
     let gone = Town::empty();
-    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
-    settings["kubernetes"]["job_namespaces"] = json!([gone.namespace]);
-    town.site.settings = settings.to_string();
+    may_have_jobs_in(&mut town, &gone, &json!({}));
     town.script("one", ELSEWHERE);
     let mut broker = town.broker("one");
     broker["spec"]["plans"] = json!([{"planID": "s-large", "namespace": gone.namespace}]);
@@ -170,12 +182,7 @@ fn a_namespace_of_jobs_without_rights_keeps_no_other_from_serving_and_is_named()
     // Of a namespace that nothing is in.
     let none = Town::empty();
     apply(&roles(&town.namespace, &none.namespace));
-    let mut command = town.command();
-    let kubeconfig = town.site.write("kubeconfig", &kubeconfig(&token).to_string());
-    command.env("KUBECONFIG", kubeconfig);
-    let server = Served::start(&mut command).unwrap_or_else(|log| panic!("no server: {log}"));
-    order::ready(&server);
-    sells(&server, "", &["s-name"]);
+    let server = served(&town, &token);
 
     let heard = Heard::of(&server, "large");
     let answer = order::provision(&server, "large", &order_of("s", "large"));
@@ -197,9 +204,7 @@ fn a_namespace_of_jobs_without_rights_keeps_no_other_from_serving_and_is_named()
 fn a_plan_has_its_jobs_and_what_they_mount_in_a_namespace_of_its_own() {
     let mut town = Town::brokers("together");
     let further = Town::empty();
-    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
-    settings["kubernetes"]["job_namespaces"] = json!([further.namespace]);
-    town.site.settings = settings.to_string();
+    may_have_jobs_in(&mut town, &further, &json!({}));
     let does = "[ $1 != bind ] || { echo \"{\\\"credentials\\\": {\\\"region\\\": \\\"$DB_REGION\\\"}}\"; exit; }";
     let does = format!("[ $1 != provision ] || sleep 2; {does}");
     for (place, region) in [(&town, "here"), (&further, "there")] {
