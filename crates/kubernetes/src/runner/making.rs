@@ -130,7 +130,7 @@ impl Shared {
             for further in self.namespaces[1..].iter().filter(|further| *further != namespace) {
                 match self.take_back(further, name).await {
                     Ok(()) | Err(CallError::Forbidden(_)) => {}
-                    Err(error) => return Err(refused("what it was given", error.of_a_secret())),
+                    Err(error) => return Err(refused("what it was given", error)),
                 }
             }
         }

@@ -266,6 +266,8 @@ impl Known {
         table.runs.retain(|_, seen| !seen.is_over());
         drop(table);
         self.listed.send_if_modified(|listed| listed.insert((W::KIND, namespace.to_owned())));
+        // Forbidden once more, it is said once more.
+        self.refused.send_if_modified(|refused| refused.remove(namespace));
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.values().for_each(|notify| notify.notify_waiters());
     }
