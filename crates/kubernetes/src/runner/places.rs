@@ -18,8 +18,8 @@ const MOST: usize = 10_000;
 /// What this process knows of namespaces.
 #[derive(Default)]
 pub(super) struct Places {
-    /// What is forbidden where: since when, and when that was said last.
-    forbidden: Mutex<HashMap<(String, Right), (Instant, Instant)>>,
+    /// What is forbidden where.
+    forbidden: Mutex<HashMap<(String, Right), Forbidden>>,
     /// Where something was given to a run, and no Job made.
     given: Mutex<HashMap<RunName, BTreeSet<String>>>,
     /// Where the Job of a run was forbidden.
@@ -37,32 +37,39 @@ pub(super) enum Right {
     Agents,
 }
 
+struct Forbidden {
+    since: Instant,
+    last: Instant,
+    /// Whether it was told.
+    is_told: bool,
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Places {
-    /// It is forbidden. Says whether that is so for longer than a moment; `why` is told once.
+    /// It is forbidden. Says whether that is so for longer than a moment; `why` is told once of a namespace, for when it
+    /// is gone all rights in it are.
     pub(super) fn is_lost(&self, namespace: &str, right: Right, why: &str) -> bool {
         let mut forbidden = lock(&self.forbidden);
-        let now = Instant::now();
-        let known = forbidden.get_mut(&(namespace.to_owned(), right));
-        match known.filter(|(_, last)| last.elapsed() < ANOTHER_TIME) {
-            Some((since, last)) => {
-                *last = now;
-                since.elapsed() >= MOMENT
-            }
-            None => {
-                tracing::warn!(
-                    namespace,
-                    why,
-                    "a namespace of Jobs cannot be looked into: give the rights there, or, if it is gone, leave it \
-                     out of kubernetes.job_namespaces"
-                );
-                forbidden.insert((namespace.to_owned(), right), (now, now));
-                false
-            }
+        forbidden.retain(|_, known| known.last.elapsed() < ANOTHER_TIME);
+        let is_told =
+            forbidden.iter().any(|((place, _), known)| place == namespace && known.is_told);
+        if !is_told {
+            tracing::warn!(
+                namespace,
+                why,
+                "a namespace of Jobs cannot be looked into: give the rights there, or, if it is gone, leave it out of \
+                 kubernetes.job_namespaces"
+            );
         }
+        let now = Instant::now();
+        let known = forbidden.entry((namespace.to_owned(), right));
+        let known = known.or_insert(Forbidden { since: now, last: now, is_told: false });
+        known.last = now;
+        known.is_told |= !is_told;
+        known.since.elapsed() >= MOMENT
     }
 
     /// It is not, any more.
@@ -139,6 +146,20 @@ mod tests {
         assert!(!is_lost(), "it was there");
         wait(MOMENT * 60).await;
         assert!(!is_lost(), "what was an hour ago is not now");
+    }
+
+    #[test]
+    fn what_is_forbidden_is_told_once_of_a_namespace_and_what_is_left_when_the_rest_is_allowed() {
+        let places = Places::default();
+        let told = |place: &str, right| {
+            places.is_lost(place, right, "no");
+            lock(&places.forbidden)[&(place.to_owned(), right)].is_told
+        };
+        assert!(told("jobs", Right::Jobs));
+        assert!(!told("jobs", Right::Agents), "it is the same namespace");
+        assert!(told("others", Right::Agents), "it is another");
+        places.is_there("jobs", Right::Jobs);
+        assert!(told("jobs", Right::Agents), "this is why now");
     }
 
     #[test]
