@@ -7,6 +7,8 @@ use serde_json::Value;
 use support::brokers::{Brokers, delete, order_of, script};
 use support::town::Town;
 use support::{Served, for_seconds, http, order, within};
+use testkit::proxy::{Plan, Proxy};
+use testkit::random::Random;
 
 /// How long a Job for a catalog may take, in seconds, on a cluster with other tests' pods.
 const ASKED: u64 = 20;
@@ -189,6 +191,44 @@ fn both_come_to_sell_the_same(how: &str) {
         };
         assert!(within(FOLLOWED, refused).is_some(), "still sold:\n{}", server.log());
     }
+}
+
+/// A replica whose watches are behind sells what the one that leads knows to be withdrawn: what it takes is ended all the
+/// same, so the group is there to end it.
+#[test]
+fn apart_what_a_replica_takes_that_is_behind_is_ended_by_the_other() {
+    let town = Town::brokers("apart");
+    let leader = town.serve();
+    leader.says("leadership");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // How far behind a watch is, is up to the seed.
+    let was_taken = (0..5).any(|seed| {
+        let name = format!("late-{seed}");
+        let sold = format!("{name}-small");
+        town.script(&name, &script(&name, &["small"], ""));
+        town.make(&town.broker(&name));
+        sells(&leader, "apart", &[&name], &[&sold], ASKED);
+        let proxy = runtime.block_on(async {
+            let kubeconfig = testkit::cluster::kubeconfig().unwrap();
+            let cluster = kubernetes::client(Some(&kubeconfig)).await.unwrap();
+            let behind = Plan { random: Random::new(seed), lag: 40_000, ..Plan::calm() };
+            Proxy::start(cluster, behind).await.unwrap()
+        });
+        let kubeconfig = town.site.write("behind", &proxy.kubeconfig());
+        let other = Served::start(town.command().env("KUBECONFIG", kubeconfig)).unwrap();
+        sells(&other, "apart", &[&name], &[&sold], FOLLOWED);
+
+        town.kubectl(&["delete", "broker", &name]);
+        // The one that leads looks each five.
+        let _ = for_seconds(8, || None::<()>);
+        let path = instance("apart", &name, "i");
+        let was_taken = provision(&other, &path, &order_of(&name, "small")) == 202;
+        if was_taken {
+            assert_eq!(settled(&leader, &path), "failed", "{}", leader.log());
+        }
+        was_taken
+    });
+    assert!(was_taken, "no replica was behind");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use engine::ports::{Query, Scanned, Store, StoreError, Stored, Unreadable, Versi
 use engine::record::{Key, Record};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use osb::{PlanId, ServiceId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -145,6 +145,20 @@ impl KubernetesStore {
 
     pub(crate) fn events(&self) -> Api<Event> {
         Api::namespaced(self.place.client.clone(), &self.place.settings.namespace)
+    }
+
+    /// Whether there is any resource of this broker, as the API server has it now; tombstones are not asked for.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    pub async fn has_any(&self) -> Result<bool, StoreError> {
+        let any = ListParams::default().labels(&self.place.selector()).limit(1);
+        for kind in Kind::ALL {
+            if !call(self.place.resources(kind).list_metadata(&any)).await?.items.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn page(&self, query: &Query) -> Vec<Arc<Entry>> {

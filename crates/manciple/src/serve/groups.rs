@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Broker comes ──▶ Group: store, runner, engine, routes ──▶ /brokers/NAME/v2, /brokers/NAME/admin/v1
-//! Broker goes  ──▶ nothing is sold ──▶ no record is left ──▶ the group goes
+//! Broker goes  ──▶ nothing is sold ──▶ no record is left, for a while ──▶ the group goes
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,12 @@ use engine::ports::{Filter, Kind, Query, StoreError};
 use http::Uri;
 use http::uri::PathAndQuery;
 use kubernetes::brokers::{Registry, Share};
-use kubernetes::own;
 use kubernetes::templates::Counts;
+use kubernetes::{KubernetesStore, own};
 use osb::server::Authentication;
 use osb::{Backend, Error};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::cluster::Connected;
@@ -32,6 +33,9 @@ use crate::admin::refusal::unwelcome;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
+/// A replica whose watches are dead sells what was withdrawn until they are begun anew, after a minute, and what it sold
+/// takes as long to be heard of by another.
+const GRACE: Duration = Duration::from_secs(150);
 /// Before the name of a broker in a path.
 const PREFIX: &str = "/brokers/";
 
@@ -103,10 +107,13 @@ pub(crate) struct Groups {
     table: RwLock<BTreeMap<String, Group>>,
     /// Left records behind and are not open yet: no `Broker` may say their names again.
     left: Mutex<BTreeSet<String>>,
+    /// Since when a group has neither a `Broker` nor a record.
+    idle: Mutex<BTreeMap<String, Instant>>,
 }
 
 struct Group {
     engine: Engine,
+    resources: Option<Arc<KubernetesStore>>,
     router: Router,
     /// Ended with it.
     _tasks: JoinSet<()>,
@@ -121,8 +128,9 @@ impl Groups {
         open: Box<Open>,
     ) -> Arc<Self> {
         let name = name.to_owned();
-        let (table, left) = (RwLock::default(), Mutex::default());
-        Arc::new(Self { cluster, registry, name, open, table, left })
+        let table = RwLock::default();
+        let (left, idle) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { cluster, registry, name, open, table, left, idle })
     }
 
     fn engines(&self) -> Vec<Engine> {
@@ -169,10 +177,11 @@ impl Groups {
             self.left().retain(|name| !table.contains_key(name));
             table.keys().filter(|name| !brokers.contains_key(*name)).cloned().collect()
         };
+        self.idle().retain(|name, _| names.contains(name));
         for name in names {
-            match self.has_records(&name).await {
-                Ok(true) => {}
-                Ok(false) => self.close(&name).await,
+            match self.is_over(&name).await {
+                Ok(true) => self.close(&name).await,
+                Ok(false) => {}
                 Err(error) => tracing::warn!(broker = name, %error, "whether it is in use is open"),
             }
         }
@@ -193,31 +202,42 @@ impl Groups {
             }
         };
         let mut tasks = JoinSet::new();
+        let resources = place.resources();
         let (engine, router) = (self.open)(place, name, &mut tasks);
         // The saved catalog first: a start does not wait for the broker.
         if let Err(error) = engine.load_catalog().await {
             tracing::warn!(broker = name, %error, "the saved catalog cannot be read");
         }
         tracing::info!(broker = name, "serving under {PREFIX}{name}");
-        let group = Group { engine, router, _tasks: tasks };
+        let group = Group { engine, resources, router, _tasks: tasks };
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.insert(name.to_owned(), group);
     }
 
-    /// Whether there is anything to serve: tombstones are, to those who ask what became of a delete.
-    async fn has_records(&self, name: &str) -> Result<bool, StoreError> {
-        let engine = {
+    fn idle(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is nothing to serve, and no replica can have taken an order since that is not heard of.
+    async fn is_over(&self, name: &str) -> Result<bool, StoreError> {
+        let group = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            table.get(name).map(|group| group.engine.clone())
+            table.get(name).map(|group| (group.engine.clone(), group.resources.clone()))
         };
-        let Some(engine) = engine else { return Ok(false) };
-        for kind in [Kind::Instances, Kind::Bindings] {
-            let query = Query { kind, instance: None, filter: Filter::All, after: None, limit: 1 };
-            if !engine.store().list(&query).await?.is_empty() {
-                return Ok(true);
-            }
+        let Some((engine, resources)) = group else { return Ok(false) };
+        if has_records(&engine).await? {
+            self.idle().remove(name);
+            return Ok(false);
         }
-        Ok(engine.in_progress() > 0)
+        let since = *self.idle().entry(name.to_owned()).or_insert_with(Instant::now);
+        if since.elapsed() < GRACE {
+            return Ok(false);
+        }
+        // Our own watches may be dead.
+        match resources {
+            Some(resources) => Ok(!resources.has_any().await?),
+            None => Ok(true),
+        }
     }
 
     async fn close(&self, name: &str) {
@@ -233,6 +253,17 @@ impl Groups {
             tracing::warn!(broker = name, %error, "something of it stays");
         }
     }
+}
+
+/// Whether it has any: tombstones are, to those who ask what became of a delete.
+async fn has_records(engine: &Engine) -> Result<bool, StoreError> {
+    for kind in [Kind::Instances, Kind::Bindings] {
+        let query = Query { kind, instance: None, filter: Filter::All, after: None, limit: 1 };
+        if !engine.store().list(&query).await?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(engine.in_progress() > 0)
 }
 
 /// The routes of brokers apart.

@@ -94,6 +94,11 @@ impl Place {
         }
     }
 
+    /// The records as resources, where they are.
+    pub(crate) fn resources(&self) -> Option<Arc<KubernetesStore>> {
+        self.leadership.as_ref().map(|leadership| Arc::clone(&leadership.store))
+    }
+
     /// What is told of ended operations, beside `first`.
     pub(crate) fn observer(&self, first: Arc<dyn Observer>) -> Arc<dyn Observer> {
         match &self.leadership {
