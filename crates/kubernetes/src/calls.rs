@@ -78,6 +78,15 @@ pub(crate) fn secretless(why: &str) -> String {
     fields.chars().take(200).collect()
 }
 
+/// What a decoder expected, without what it found: the library quotes that, and statuses, events and logs are read by many.
+pub(crate) fn valueless(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    match said.split_once(", expected ") {
+        Some((_, expected)) => format!("expected is {expected}"),
+        None => "is not as the API has it".to_owned(),
+    }
+}
+
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
@@ -121,14 +130,29 @@ pub(crate) fn watching() -> watcher::Config {
     watcher::Config::default().timeout(QUIET)
 }
 
+/// Whether that is why something was forbidden: into a namespace that is deleted nothing new is let.
+pub(crate) fn is_of_a_namespace_that_goes(why: &str) -> bool {
+    why.contains("because it is being terminated")
+}
+
 /// Whether a watch was not begun for want of the right.
 pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
-        error
-    else {
-        return false;
-    };
-    matches!(failed(error), CallError::Forbidden(_))
+    matches!(not_begun(error), Some(CallError::Forbidden(_)))
+}
+
+/// Whether a watch was not begun since its kind is not served.
+pub(crate) fn is_unserved(error: &watcher::Error) -> bool {
+    matches!(not_begun(error), Some(CallError::Unserved))
+}
+
+/// Why a watch was not begun.
+fn not_begun(error: &watcher::Error) -> Option<CallError> {
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            Some(failed(error))
+        }
+        _ => None,
+    }
 }
 
 /// The pauses before a watch that was interrupted is begun again: short at first, for it is by watches that

@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, is_of_a_namespace_that_goes};
 use crate::names;
 use crate::resources::{self, Kind, pascal, time};
 use crate::store::KubernetesStore;
@@ -95,7 +95,7 @@ pub(crate) fn write(events: Api<Event>, event: Event) {
 
 /// Whether that is why an event was forbidden: into a namespace that goes nothing is let, nor into a full one.
 fn lacks_right(why: &str) -> bool {
-    !why.contains("is being terminated") && !why.contains("exceeded quota")
+    !is_of_a_namespace_that_goes(why) && !why.contains("exceeded quota")
 }
 
 /// `None` if there is nothing to explain. One name for one end of one operation, and for each reason that it does not

@@ -1,6 +1,6 @@
-//! Who is to be looked at, and when: each at most once at a time.
+//! Who is to be looked at, and when: each at most once at a time, and those of one namespace never by all who look.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,15 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Nobody waits for longer: more than some years no clock may count to.
 const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Of so many workers one at least is not for the namespace that has the most of them: calls there may take long, as where a
+/// webhook does not answer.
+const PART_FOR_OTHERS: usize = 5;
+
+/// Who is looked at, of a namespace.
+pub(crate) trait Placed {
+    fn namespace(&self) -> &Arc<str>;
+}
+
 /// How a look ended: when to look again though nothing happens, or that it failed; then it is after a pause, and after
 /// so long at the latest.
 pub(crate) type Looked = Result<Option<Duration>, Option<Duration>>;
@@ -28,8 +37,16 @@ pub(crate) struct Queue<K> {
 }
 
 struct Turns<K> {
-    due: BTreeSet<(Instant, K)>,
+    /// By namespace.
+    places: BTreeMap<Arc<str>, Place<K>>,
     of: HashMap<K, Turn>,
+}
+
+/// Those of a namespace.
+struct Place<K> {
+    due: BTreeSet<(Instant, K)>,
+    /// How many of them are being looked at.
+    busy: usize,
 }
 
 #[derive(Default)]
@@ -45,12 +62,12 @@ struct Turn {
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        let turns = Turns { due: BTreeSet::new(), of: HashMap::new() };
+        let turns = Turns { places: BTreeMap::new(), of: HashMap::new() };
         Self { turns: Mutex::new(turns), pushed: Notify::new() }
     }
 }
 
-impl<K: Clone + Ord + Hash> Queue<K> {
+impl<K: Clone + Ord + Hash + Placed> Queue<K> {
     fn lock(&self) -> MutexGuard<'_, Turns<K>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,23 +92,14 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The next whose turn it is, waited for.
-    pub(crate) async fn next(&self) -> K {
+    /// The next whose turn it is, waited for: of the namespace of which the fewest are being looked at, of none of which
+    /// `most` are.
+    pub(crate) async fn next(&self, most: usize) -> K {
         loop {
             let pushed = self.pushed.notified();
-            let wait = {
-                let mut turns = self.lock();
-                let first = turns.due.first().cloned();
-                match first {
-                    Some((due, key)) if due <= Instant::now() => {
-                        turns.due.pop_first();
-                        let turn = turns.of.entry(key.clone()).or_default();
-                        (turn.due, turn.busy, turn.again) = (None, true, false);
-                        return key;
-                    }
-                    Some((due, _)) => Some(due),
-                    None => None,
-                }
+            let wait = match self.lock().take(most, Instant::now()) {
+                Ok(key) => return key,
+                Err(wait) => wait,
             };
             match wait {
                 Some(due) => {
@@ -105,6 +113,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     /// It was looked at.
     pub(crate) fn done(&self, key: K, looked: Looked) {
         let mut turns = self.lock();
+        turns.freed(&key);
         let turn = turns.of.entry(key.clone()).or_default();
         turn.busy = false;
         let again = std::mem::take(&mut turn.again);
@@ -123,7 +132,12 @@ impl<K: Clone + Ord + Hash> Queue<K> {
                 drop(turns);
                 self.pushed.notify_one();
             }
-            None => drop(turns.of.remove(&key)),
+            None => {
+                turns.of.remove(&key);
+                drop(turns);
+                // Another of its namespace may have waited for this one.
+                self.pushed.notify_one();
+            }
         }
     }
 }
@@ -135,15 +149,17 @@ pub(crate) async fn take_turns<K, F>(
     leads: impl Fn() -> bool,
     step: impl Fn(K) -> F,
 ) where
-    K: Clone + Ord + Hash + Send + 'static,
+    K: Clone + Ord + Hash + Placed + Send + 'static,
     F: Future<Output = Looked> + Send + 'static,
 {
-    let workers = Arc::new(Semaphore::new(workers.max(1)));
+    let workers = workers.max(1);
+    let most = workers - workers / PART_FOR_OTHERS;
+    let workers = Arc::new(Semaphore::new(workers));
     let mut steps = JoinSet::new();
     loop {
         while steps.try_join_next().is_some() {}
         let Ok(permit) = Arc::clone(&workers).acquire_owned().await else { return };
-        let key = queue.next().await;
+        let key = queue.next(most).await;
         if !leads() {
             queue.done(key, Ok(None));
             continue;
@@ -158,7 +174,7 @@ pub(crate) async fn take_turns<K, F>(
     }
 }
 
-impl<K: Clone + Ord + Hash> Turns<K> {
+impl<K: Clone + Ord + Hash + Placed> Turns<K> {
     /// No later than it is due anyway.
     fn schedule(&mut self, key: K, at: Instant) {
         let turn = self.of.entry(key.clone()).or_default();
@@ -166,10 +182,39 @@ impl<K: Clone + Ord + Hash> Turns<K> {
             return;
         }
         let before = turn.due.replace(at);
+        let place = self.places.entry(Arc::clone(key.namespace()));
+        let place = place.or_insert_with(|| Place { due: BTreeSet::new(), busy: 0 });
         if let Some(before) = before {
-            self.due.remove(&(before, key.clone()));
+            place.due.remove(&(before, key.clone()));
         }
-        self.due.insert((at, key));
+        place.due.insert((at, key));
+    }
+
+    /// The next whose turn it is, or when the next is due.
+    fn take(&mut self, most: usize, now: Instant) -> Result<K, Option<Instant>> {
+        let open = self.places.values_mut().filter(|place| place.busy < most);
+        let firsts = open.filter_map(|place| Some((place.due.first()?.0, place)));
+        let (due, waiting): (Vec<_>, Vec<_>) = firsts.partition(|(at, _)| *at <= now);
+        let next = due.into_iter().min_by_key(|(at, place)| (place.busy, *at));
+        let Some((_, key)) = next.and_then(|(_, place)| {
+            place.busy += 1;
+            place.due.pop_first()
+        }) else {
+            return Err(waiting.into_iter().map(|(at, _)| at).min());
+        };
+        let turn = self.of.entry(key.clone()).or_default();
+        (turn.due, turn.busy, turn.again) = (None, true, false);
+        Ok(key)
+    }
+
+    /// It is not being looked at any more.
+    fn freed(&mut self, key: &K) {
+        if let Some(place) = self.places.get_mut(key.namespace()) {
+            place.busy = place.busy.saturating_sub(1);
+            if place.busy == 0 && place.due.is_empty() {
+                self.places.remove(key.namespace());
+            }
+        }
     }
 }
 
@@ -177,17 +222,42 @@ impl<K: Clone + Ord + Hash> Turns<K> {
 mod tests {
     use super::*;
 
+    /// By its namespace and its number.
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    struct Key(Arc<str>, u32);
+
+    impl Placed for Key {
+        fn namespace(&self) -> &Arc<str> {
+            &self.0
+        }
+    }
+
+    fn key(namespace: &str, number: u32) -> Key {
+        Key(Arc::from(namespace), number)
+    }
+
+    impl Queue<Key> {
+        /// When the only one that waits is due.
+        fn only(&self) -> Instant {
+            let turns = self.lock();
+            let mut due = turns.places.values().flat_map(|place| &place.due);
+            due.next().map(|(due, _)| *due).unwrap()
+        }
+
+        fn take(&self, most: usize) -> Option<Key> {
+            self.lock().take(most, Instant::now()).ok()
+        }
+    }
+
     #[test]
     fn a_pause_that_no_clock_counts_to_is_a_day() {
         let queue = Queue::default();
-        queue.done("a", Ok(Some(Duration::MAX)));
-        let (due, _) = queue.lock().due.pop_first().unwrap();
-        assert!(due.duration_since(Instant::now()) <= FAR);
+        queue.done(key("n", 1), Ok(Some(Duration::MAX)));
+        assert!(queue.only().duration_since(Instant::now()) <= FAR);
     }
 
     #[test]
     fn whoever_failed_waits_longer_each_time_but_for_no_longer_than_it_may() {
-        let queue = Queue::default();
         let seconds = Duration::from_secs;
         for (failures, latest, expected) in [
             (0, None, AGAIN),
@@ -196,15 +266,51 @@ mod tests {
             (9, Some(seconds(10)), seconds(10)),
             (0, Some(seconds(10)), AGAIN),
         ] {
-            queue.lock().of.insert("a", Turn { busy: true, failures, ..Turn::default() });
+            let queue = Queue::default();
+            let turn = Turn { busy: true, failures, ..Turn::default() };
+            queue.lock().of.insert(key("n", 1), turn);
             let before = Instant::now();
-            queue.done("a", Err(latest));
-            let mut turns = queue.lock();
-            let (due, _) = turns.due.pop_first().unwrap();
-            turns.of.clear();
-            let pause = due.duration_since(before);
+            queue.done(key("n", 1), Err(latest));
+            let pause = queue.only().duration_since(before);
             let is_as_expected = pause >= expected && pause < expected + seconds(1);
             assert!(is_as_expected, "{failures} failures, {latest:?}: {pause:?}");
         }
+    }
+
+    #[test]
+    fn a_namespace_where_all_takes_long_leaves_room_for_others_and_they_come_first() {
+        let queue = Queue::default();
+        queue.push((0..9).map(|number| key("slow", number)));
+        let taken: Vec<_> = std::iter::from_fn(|| queue.take(4)).collect();
+        assert_eq!(taken.len(), 4, "no more than it may");
+        queue.push([key("other", 1), key("other", 2)]);
+        assert_eq!(queue.take(4), Some(key("other", 1)));
+        queue.done(taken[0].clone(), Ok(None));
+        assert_eq!(queue.take(4), Some(key("other", 2)), "it has the fewer");
+        assert_eq!(queue.take(4), Some(key("slow", 4)), "one of it is done");
+        assert_eq!(queue.take(4), None);
+
+        for taken in &taken[1..] {
+            queue.done(taken.clone(), Ok(None));
+        }
+        let rest: Vec<_> = std::iter::from_fn(|| queue.take(9)).collect();
+        assert_eq!(rest.len(), 4);
+        for key in [key("other", 1), key("other", 2), key("slow", 4)].into_iter().chain(rest) {
+            queue.done(key, Ok(None));
+        }
+        let turns = queue.lock();
+        assert!(turns.places.is_empty() && turns.of.is_empty(), "nothing is remembered of them");
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_room_in_its_namespace_is_taken_when_there_is_some() {
+        let queue = Arc::new(Queue::default());
+        queue.push([key("n", 1), key("n", 2)]);
+        let first = queue.next(1).await;
+        let waits = Arc::clone(&queue);
+        let second = tokio::spawn(async move { waits.next(1).await });
+        tokio::task::yield_now().await;
+        queue.done(first, Ok(None));
+        assert_eq!(second.await.unwrap(), key("n", 2));
     }
 }

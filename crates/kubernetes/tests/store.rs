@@ -191,3 +191,137 @@ async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
     assert!(matches!(readable, Err(StoreError::Conflict)), "{readable:?}");
     cluster.remove().await;
 }
+
+/// The Secret of a record that one of them holds, if it is there.
+async fn secret_of(cluster: &Cluster, name: &str) -> Option<Secret> {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    secrets.get_opt(name).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_is_deleted_stays_until_its_record_is_over() {
+    let cluster = Cluster::new("store-secret").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
+    let store = open().await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let mut record = sample("i");
+    record.made.state = state(10);
+    let key = record.key.clone();
+    let name = names::resource("b", &key);
+    for life in 1..=2 {
+        record.lifecycle = Lifecycle::Ready;
+        record.operation.phase = Phase::Succeeded;
+        let before = store.read(&key).await.unwrap().map(|stored| stored.version);
+        let version = store.write(Arc::new(record.clone()), before.as_ref()).await.unwrap();
+        secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+        // Another process, which has read nothing yet.
+        let other = open().await.unwrap();
+        let found = other.read(&key).await.unwrap().expect("it is there");
+        assert_eq!(found.record.made.state, record.made.state, "life {life}");
+        // It can be written to, too.
+        record.made.state = state(20 + life);
+        let version = other.write(Arc::new(record.clone()), Some(&version)).await.unwrap();
+
+        record.lifecycle = Lifecycle::Deleted;
+        other.write(Arc::new(record.clone()), Some(&version)).await.unwrap();
+        other.bury(&key).await.unwrap();
+        assert!(secret_of(&cluster, &name).await.is_none(), "life {life}: it is held");
+        record.sequence += 1;
+    }
+    cluster.remove().await;
+}
+
+/// A request of a writer that was ended may take effect after its resource was removed as half made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_comes_after_its_resource_was_removed_does_not_stay() {
+    let cluster = Cluster::new("store-late").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let resources: Api<DynamicObject> = Api::namespaced_with(
+        cluster.client.clone(),
+        &cluster.namespace,
+        &kubernetes::resources::Kind::ServiceInstance.resource(),
+    );
+    let mut record = sample("i");
+    record.made.state = state(10);
+    let key = record.key.clone();
+    let name = names::resource("b", &key);
+    store.write(Arc::new(record), None).await.unwrap();
+    let mut secret = secret_of(&cluster, &name).await.unwrap();
+    // As it is on the way: not there yet.
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    secrets.patch(&name, &PatchParams::default(), &free).await.unwrap();
+    secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+    let other = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let other = KubernetesStore::open(cluster.client.clone(), other).await.unwrap();
+    assert!(other.read(&key).await.unwrap().is_none(), "it is half made");
+    assert!(resources.get_opt(&name).await.unwrap().is_none());
+
+    secret.metadata.resource_version = None;
+    secret.metadata.uid = None;
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    until("it stays", async || secret_of(&cluster, &name).await.is_none()).await;
+    cluster.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_namespace_that_is_deleted_what_is_over_goes_without_a_tombstone() {
+    let cluster = Cluster::new("store-goes").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
+    let resources: Api<DynamicObject> = Api::namespaced_with(
+        cluster.client.clone(),
+        &cluster.namespace,
+        &kubernetes::resources::Kind::ServiceInstance.resource(),
+    );
+    let name = kept(&store, &resources, "i").await;
+    let key = sample("i").key;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client.clone());
+    namespaces.delete(&cluster.namespace, &DeleteParams::background()).await.unwrap();
+    until("it does not begin to go", async || {
+        let namespace = namespaces.get(&cluster.namespace).await.unwrap();
+        namespace.metadata.deletion_timestamp.is_some()
+    })
+    .await;
+    let found = store.read(&key).await.unwrap().expect("its finalizer holds it");
+    let mut over = (*found.record).clone();
+    over.lifecycle = Lifecycle::Deleted;
+    store.write(Arc::new(over), Some(&found.version)).await.unwrap();
+    store.bury(&key).await.unwrap();
+    until("it holds its namespace", async || resources.get_opt(&name).await.unwrap().is_none())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_that_were_taken_away_while_nobody_watched_are_put_back() {
+    let cluster = Cluster::new("store-bare").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
+    let resources: Api<DynamicObject> = Api::namespaced_with(
+        cluster.client.clone(),
+        &cluster.namespace,
+        &kubernetes::resources::Kind::ServiceInstance.resource(),
+    );
+    let store = open().await.unwrap();
+    let name = kept(&store, &resources, "i").await;
+    drop(store);
+    let bare = Patch::Merge(json!({"metadata": {"labels": null}}));
+    resources.patch(&name, &PatchParams::default(), &bare).await.unwrap();
+    // It has a record, and is not one of ours.
+    let mut copy = resources.get(&name).await.unwrap();
+    let annotations = copy.metadata.annotations.take();
+    copy.metadata =
+        ObjectMeta { name: Some("a-copy".to_owned()), annotations, ..ObjectMeta::default() };
+    resources.create(&PostParams::default(), &copy).await.unwrap();
+
+    let store = open().await.unwrap();
+    until("it is in no list", async || {
+        let all = store.plans_in_use().await.unwrap();
+        !all.is_empty()
+    })
+    .await;
+    assert!(resources.get("a-copy").await.unwrap().metadata.labels.is_none());
+    cluster.remove().await;
+}

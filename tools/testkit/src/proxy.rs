@@ -83,10 +83,12 @@ struct Gate {
     dead: watch::Sender<bool>,
     /// Which calls are held up on their way.
     held_up: watch::Sender<fn(&str) -> bool>,
-    /// Whether custom resources are not served.
-    forgotten: AtomicBool,
+    /// Which custom resources are not served, by path.
+    forgotten: watch::Sender<fn(&str) -> bool>,
     /// What the API server would ask a kubelet for.
     logs: Mutex<Option<Logs>>,
+    /// Whether a kubelet does not know of its pods.
+    knows_no_pods: AtomicBool,
 }
 
 /// What becomes of a call.
@@ -137,8 +139,9 @@ impl Proxy {
             made: Mutex::default(),
             dead,
             held_up,
-            forgotten: AtomicBool::new(false),
+            forgotten: watch::Sender::new((|_| false) as fn(&str) -> bool),
             logs: Mutex::default(),
+            knows_no_pods: AtomicBool::new(false),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(listener, Arc::clone(&gate)));
@@ -170,10 +173,16 @@ impl Proxy {
         *self.gate.logs.lock().unwrap_or_else(PoisonError::into_inner) = Some(logs);
     }
 
-    /// From now on each call is answered as by an API server that does not know of our kinds yet, where it is of such a
-    /// kind; `false`: not any more.
-    pub fn forget_kinds(&self, forgotten: bool) {
-        self.gate.forgotten.store(forgotten, Ordering::Relaxed);
+    /// Has each log that is asked for answered as by a kubelet that has just begun, and does not know of its pods yet;
+    /// `false`: not any more.
+    pub fn lose_logs(&self, lost: bool) {
+        self.gate.knows_no_pods.store(lost, Ordering::Relaxed);
+    }
+
+    /// From now on each call of a custom resource of which this is so, by its path, is answered as by an API server that
+    /// does not know of that kind, until something else is said.
+    pub fn forget_kinds(&self, which: fn(&str) -> bool) {
+        self.gate.forgotten.send_replace(which);
     }
 
     /// Holds up on their way the calls of which this is so, by method and path, until something else is said; whoever
@@ -245,6 +254,9 @@ impl Gate {
     /// The answer to who asks for a pod's log, where that is known here. It is not followed: it ends.
     fn log(&self, path: &str) -> Option<Answer> {
         let pod = path.strip_suffix("/log")?.rsplit_once("/pods/")?.1;
+        if self.knows_no_pods.load(Ordering::Relaxed) {
+            return Some(unknown_to_its_node(pod));
+        }
         let log = self.logs.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.of(pod)?;
         let body = Full::new(Bytes::from(log)).map_err(|never: Infallible| match never {});
         Some(Response::new(body.boxed_unsync()))
@@ -289,7 +301,7 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
     }
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
-    if gate.forgotten.load(Ordering::Relaxed) && is_custom(parts.uri.path()) {
+    if is_custom(parts.uri.path()) && gate.forgotten.borrow()(parts.uri.path()) {
         return Ok(unserved());
     }
     let (deed, delay) = gate.decide(watched);
@@ -422,6 +434,19 @@ fn is_custom(path: &str) -> bool {
 /// What an API server that has just begun says of such a kind before it has read its definition.
 fn unserved() -> Answer {
     let body = Full::new(Bytes::from_static(b"404 page not found\n"));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+/// What an API server says of a log of which a kubelet says 404.
+fn unknown_to_its_node(pod: &str) -> Answer {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+        "message": format!("the server could not find the requested resource ( pods/log {pod})"),
+        "reason": "NotFound", "details": {"name": pod, "kind": "pods/log"},
+    });
+    let body = Full::new(Bytes::from(status.to_string()));
     let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = StatusCode::NOT_FOUND;
     response

@@ -1,6 +1,6 @@
 //! Begins the work of a run: makes its Job, and what its pods mount.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use engine::trigger::{Outcome, Run};
 use k8s_openapi::api::batch::v1::Job;
@@ -9,12 +9,11 @@ use kube::api::PostParams;
 use serde_json::Value;
 
 use super::capture::Means;
-use super::inputs::valueless;
 use super::reference::Kind;
 use super::resource::Resource;
 use super::table::Key;
 use super::{Controller, manifest, naming};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, valueless};
 use crate::runner::agents;
 
 impl Controller {
@@ -137,7 +136,11 @@ impl Controller {
             return Ok(());
         }
         // Whoever comes meanwhile waits for this one.
-        let _making = self.agents.lock().await;
+        let making = {
+            let mut all = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(Arc::clone(namespace)).or_default())
+        };
+        let _making = making.lock().await;
         if !is_there() {
             agents::make(&self.api::<ConfigMap>(namespace), agent).await?;
             self.table().agents.insert(Arc::clone(namespace));

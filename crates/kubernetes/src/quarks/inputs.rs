@@ -5,6 +5,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::reference::{Reference, references};
+use crate::calls::valueless;
 
 /// How many bytes the inputs of a run may have as JSON: they stand in an annotation, of which all have 256 KiB.
 const MOST: usize = 64 * 1024;
@@ -45,15 +46,6 @@ fn fault(path: &str, input: &Value) -> Option<String> {
     }
     let error = EnvVar::deserialize(input).err()?;
     Some(format!("{path}: {}", valueless(&error)))
-}
-
-/// What was expected, without what was found: the library quotes it, and statuses and events are read by many.
-pub(super) fn valueless(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    match said.split_once(", expected ") {
-        Some((_, expected)) => format!("expected is {expected}"),
-        None => "is not as the API has it".to_owned(),
-    }
 }
 
 /// One by one.

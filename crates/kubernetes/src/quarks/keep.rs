@@ -254,18 +254,28 @@ impl Controller {
         limits: LogParams,
     ) -> Result<String, CallError> {
         let params = LogParams { container: Some(container.to_owned()), ..limits };
-        match call(self.api::<Pod>(&pod.namespace).logs(&pod.name, &params)).await {
-            // The container's log went with it.
-            Err(CallError::NotFound | CallError::Invalid(_)) => Ok(String::new()),
-            Err(error) => {
-                self.logs.failed(&job.uid, pod.node.as_ref(), Instant::now());
-                Err(undone::of_log(&pod.name, container, error))
+        let pods = self.api::<Pod>(&pod.namespace);
+        let error = match call(pods.logs(&pod.name, &params)).await {
+            // A kubelet that has just begun does not know of its pods yet.
+            Err(CallError::NotFound) => match find(pods.get_metadata(&pod.name)).await? {
+                Some(there) if there.metadata.uid.as_deref() == Some(&*pod.uid) => {
+                    CallError::NoAnswer(undone::NOT_YET.to_owned())
+                }
+                _ => return Ok(String::new()),
+            },
+            Err(CallError::Invalid(why)) if undone::is_of_a_runtime_that_is_away(&why) => {
+                CallError::NoAnswer(why)
             }
+            // The container's log went with it.
+            Err(CallError::Invalid(_)) => return Ok(String::new()),
+            Err(error) => error,
             Ok(log) => {
                 self.logs.came(pod.node.as_ref(), Instant::now());
-                Ok(log)
+                return Ok(log);
             }
-        }
+        };
+        self.logs.failed(&job.uid, pod.node.as_ref(), Instant::now());
+        Err(undone::of_log(&pod.name, container, error))
     }
 }
 

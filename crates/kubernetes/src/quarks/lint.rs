@@ -17,6 +17,7 @@ use super::inputs;
 use super::naming::sanitize_subdomain;
 use super::peers::Following;
 use super::schedule::Times;
+use crate::calls::valueless;
 
 const SPEC: [&str; 8] = [
     "trigger",
@@ -207,7 +208,7 @@ impl Lint {
             serde_ignored::deserialize(values, |path| ignored.push(path.to_string()));
         if let Err(error) = read {
             let path = format!("spec.template.{}", track.path());
-            self.say(&path, inputs::valueless(&error));
+            self.say(&path, valueless(&error));
         }
         for path in ignored {
             let path = bracketed(&path);

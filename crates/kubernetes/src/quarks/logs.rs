@@ -190,7 +190,7 @@ mod tests {
         }
         for name in ["e", "f"] {
             reading.pop();
-            let called = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+            let called = tokio::time::timeout(Duration::from_secs(60), queue.next(9)).await;
             assert_eq!(called.ok(), Some(key(name)));
             reading.push(read(name).ok());
             assert!(reading.iter().all(Option::is_some), "{name}");
@@ -275,7 +275,7 @@ mod tests {
         }
         logs.came(Some(&node), now);
         for name in ["b", "c"] {
-            let called = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+            let called = tokio::time::timeout(Duration::from_secs(60), queue.next(9)).await;
             assert_eq!(called.ok(), Some(key(name)));
         }
     }
@@ -296,7 +296,7 @@ mod tests {
         }
         for name in ["g", "h"] {
             reading.pop();
-            let called = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+            let called = tokio::time::timeout(Duration::from_secs(60), queue.next(9)).await;
             assert_eq!(called.ok(), Some(key(name)));
             reading.push(read(name, well));
             assert!(reading.iter().all(Option::is_some), "{name}");

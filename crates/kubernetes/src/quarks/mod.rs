@@ -61,6 +61,7 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,7 +92,7 @@ use crate::server_time::ServerTime;
 use crate::versions::has_native_sidecars;
 
 /// How many are worked on at a time, unless said otherwise.
-pub const WORKERS: usize = 16;
+pub const WORKERS: usize = 20;
 /// How QuarksJobs are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -186,8 +187,8 @@ pub struct Controller {
     leads: AtomicBool,
     /// What makes it that one.
     lead: OnceLock<Arc<Lead>>,
-    /// Held by whoever makes the agent's ConfigMap.
-    agents: tokio::sync::Mutex<()>,
+    /// Held by whoever makes the agent's ConfigMap in a namespace.
+    agents: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     /// When definitions were applied last. Held by whoever does it.
     mended: tokio::sync::Mutex<Option<Instant>>,
     /// What that holds, if the agent comes from one.
@@ -246,7 +247,7 @@ impl Controller {
             counters: Counters::default(),
             leads: AtomicBool::new(false),
             lead: OnceLock::new(),
-            agents: tokio::sync::Mutex::default(),
+            agents: Mutex::default(),
             mended: tokio::sync::Mutex::default(),
             agent,
         }))

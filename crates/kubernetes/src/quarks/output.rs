@@ -8,9 +8,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use super::inputs::valueless;
 use super::naming::{sanitize, sanitize_subdomain};
 use super::reference::{Kind, base};
+use crate::calls::valueless;
 
 /// What an ExtendedJob's container prints, as if it was a file.
 pub(super) const PRINTED: &str = "stdout";

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -18,6 +19,8 @@ use crate::calls::{CallError, call};
 /// How often those are told that no run knows of.
 const STRAYS: Duration = Duration::from_secs(2);
 
+/// How many are told at a time.
+const AT_A_TIME: usize = 8;
 /// The longest pause after which one is told again that could not be.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -72,11 +75,14 @@ impl Controller {
                 continue;
             }
             let strays = self.table().strays();
-            for stray in refused.due(strays, Instant::now()) {
-                if !self.leads() {
-                    break;
-                }
-                if let Err(error) = self.end_sidecar(&stray).await {
+            let due = refused.due(strays, Instant::now()).into_iter().map(|stray| async {
+                let told = if self.leads() { self.end_sidecar(&stray).await } else { Ok(()) };
+                (stray, told)
+            });
+            // A webhook that does not answer in one namespace holds up no other.
+            let mut told = futures_util::stream::iter(due).buffer_unordered(AT_A_TIME);
+            while let Some((stray, told)) = told.next().await {
+                if let Err(error) = told {
                     let again = refused.note(&stray, Instant::now());
                     let (namespace, name) = (&*stray.namespace, &*stray.name);
                     let words = "a sidecar was not told that it may end";

@@ -18,6 +18,7 @@ use super::reference::{Kind, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
 use super::strays::{Waiting, waiting};
+use crate::queue::Placed;
 
 /// One of those that are run, by its kind, its namespace and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +26,12 @@ pub(super) struct Key {
     pub(super) dialect: Dialect,
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
+}
+
+impl Placed for Key {
+    fn namespace(&self) -> &Arc<str> {
+        &self.namespace
+    }
 }
 
 /// What is watched.

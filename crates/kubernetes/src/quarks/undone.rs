@@ -28,6 +28,17 @@ pub(super) fn summed(
     })
 }
 
+/// Of a log that the API server does not find, while it has the pod.
+pub(super) const NOT_YET: &str =
+    "its node does not know of the pod; its kubelet may have just begun";
+
+/// Whether a kubelet could not ask for a log, where mostly it says that there is none.
+pub(super) fn is_of_a_runtime_that_is_away(why: &str) -> bool {
+    ["code = Unavailable", "code = DeadlineExceeded", "connection refused"]
+        .iter()
+        .any(|words| why.contains(words))
+}
+
 /// Why the log of a container is not there. That it does not come is the node's doing, mostly, and is told as what the API
 /// server refuses is: where it is away nobody hears that.
 pub(super) fn of_log(pod: &str, container: &str, error: CallError) -> CallError {
@@ -59,6 +70,23 @@ mod tests {
             let found = found.map(|error| error.to_string());
             let expected = error.map(|why| format!("the API server refused: {why}"));
             assert_eq!((found, later.map(|it| it.as_secs())), (expected, pause), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_that_is_away_is_told_from_a_log_that_is_gone() {
+        for (why, is_away) in [
+            ("rpc error: code = Unavailable desc = connection error: dial unix", true),
+            ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", true),
+            ("dial unix /run/containerd/containerd.sock: connect: connection refused", true),
+            ("previous terminated container \"c\" in pod \"p\" not found", false),
+            (
+                "rpc error: code = NotFound desc = an error occurred when try to find container",
+                false,
+            ),
+            ("container \"c\" in pod \"p\" is waiting to start: PodInitializing", false),
+        ] {
+            assert_eq!(is_of_a_runtime_that_is_away(why), is_away, "{why}");
         }
     }
 

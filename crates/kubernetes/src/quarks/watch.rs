@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
@@ -20,13 +20,17 @@ use super::document::Document;
 use super::follows::{Follows, OfConfigMaps, OfJobs, OfPods, OfResources, OfSecrets, OfWarnings};
 use super::install::installed;
 use super::table::Key;
-use crate::calls::{Again, watching};
+use crate::calls::{Again, is_unserved, watching};
 
 const PAGE: u32 = 500;
 /// The same of what may be a megabyte each, as agents are: a page is in memory twice while it is read.
 const LARGE_PAGE: u32 = 50;
 /// How often kinds are asked for that the API server does not know.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// After this a kind that is not served has no definition any more: an API server that has just started denies for a moment
+/// those that it has.
+const NOT_SERVED: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether everything was listed.
 const LISTS: Duration = Duration::from_millis(500);
@@ -115,18 +119,33 @@ impl Controller {
         let events = watcher(api, of).backoff(Again::default());
         pin_mut!(events);
         let mut listing = HashSet::new();
+        let mut unserved: Option<Instant> = None;
         while let Some(event) = events.next().await {
             let keys = match event {
                 Ok(Event::Init) => {
                     listing = HashSet::new();
                     continue;
                 }
+                Err(error) if is_unserved(&error) => {
+                    let since = unserved.get_or_insert_with(|| {
+                        tracing::warn!(what = ?follows.what(), %error, "it is not served any more");
+                        Instant::now()
+                    });
+                    if since.elapsed() < NOT_SERVED {
+                        continue;
+                    }
+                    // There are none that others would have to wait for.
+                    self.passed_over(follows, &scope)
+                }
                 Ok(Event::InitApply(object)) => {
                     let (id, _) = follows.learn(&mut self.table(), &object);
                     listing.extend(id);
                     continue;
                 }
-                Ok(Event::InitDone) => self.listed(follows, &scope, std::mem::take(&mut listing)),
+                Ok(Event::InitDone) => {
+                    unserved = None;
+                    self.listed(follows, &scope, std::mem::take(&mut listing))
+                }
                 Ok(Event::Apply(object)) => follows.learn(&mut self.table(), &object).1,
                 Ok(Event::Delete(object)) => follows.forget(&mut self.table(), &object),
                 Err(error) => {
@@ -154,6 +173,16 @@ impl Controller {
             keys = table.keys(scope.as_deref());
         }
         keys
+    }
+
+    /// What cannot be listed is not waited for. Nothing is forgotten by that.
+    fn passed_over<K, F: Follows<K>>(&self, follows: F, scope: &Scope) -> Vec<Key> {
+        let mut table = self.table();
+        let was_complete = table.is_complete(scope.as_deref().unwrap_or_default());
+        match table.listed(scope.as_ref(), follows.what()) && !was_complete {
+            true => table.keys(scope.as_deref()),
+            false => Vec::new(),
+        }
     }
 
     /// Follows which namespaces are monitored, for as long as it is polled.

@@ -1,7 +1,7 @@
 //! What becomes of a resource whose record says that what it stands for is gone.
 //!
 //! ```text
-//! Deleted ──▶ tombstone ──▶ finalizer off, resource deleted, its Secret after it
+//! Deleted ──▶ tombstone ──▶ finalizer off its Secret ──▶ off the resource, which is deleted, its Secret after it
 //! ```
 //!
 //! Each step may be done twice, by two replicas, or again after a crash: the resource goes last. It never
@@ -14,6 +14,7 @@ use engine::record::{Key, Lifecycle, Record};
 use super::entry::Entry;
 use super::known::Known;
 use super::{KubernetesStore, Place};
+use crate::calls::is_of_a_namespace_that_goes;
 
 impl KubernetesStore {
     /// Buries a record that is deleted, unless that was done.
@@ -48,12 +49,15 @@ impl Entry {
 impl Place {
     /// Puts a tombstone into the place of a resource.
     pub(super) async fn bury(&self, known: &Known, entry: &Entry) -> Result<(), StoreError> {
-        let Some(stored) = self.whole(entry).await? else { return Ok(()) };
-        match self.entomb(&stored.record, None).await {
+        // Without its Secret, which may have gone before we were ended.
+        let record = entry.bare()?;
+        match self.entomb(&record, None).await {
             Ok(tombstone) => {
                 known.learn(tombstone.into());
             }
-            Err(StoreError::Conflict) => self.rewrite(known, &stored.record).await?,
+            Err(StoreError::Conflict) => self.rewrite(known, &record).await?,
+            // What goes with its namespace is let go without: it would hold that for ever.
+            Err(StoreError::Unavailable(why)) if is_of_a_namespace_that_goes(&why) => {}
             Err(error) => return Err(error),
         }
         self.let_go(entry).await
@@ -65,9 +69,8 @@ impl Place {
         let Some(tombstone) = self.tombstone(&record.key).await? else {
             return Err(StoreError::Conflict);
         };
-        let Some(kept) = self.whole(&tombstone).await? else { return Ok(()) };
         // One of a later life is none of ours to replace.
-        if kept.record.sequence < record.sequence {
+        if tombstone.bare()?.sequence < record.sequence {
             known.learn(self.entomb(record, Some(&tombstone)).await?.into());
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! A record as it stands in a resource: what a watch keeps of it, in few bytes.
 
-use engine::ports::Filter;
+use engine::ports::{Filter, StoreError};
 use engine::record::{Key, Lifecycle, Record, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, ObjectMeta};
@@ -8,6 +8,7 @@ use osb::{Action, PlanId, ServiceId};
 use serde_json::Error as Why;
 
 use super::damage::Damage;
+use super::read::unreadable;
 use crate::names;
 use crate::resources::Since;
 use crate::split::{self, Places, Written};
@@ -97,6 +98,15 @@ impl Entry {
             (Err(why), Some(key)) => Ok(Self::damaged_tombstone(key, &why, object)),
             (Err(why), None) => Err(why),
         })
+    }
+
+    /// The record without its confidential parts.
+    pub(super) fn bare(&self) -> Result<Record, StoreError> {
+        if let Some(damage) = &self.damage {
+            return Err(unreadable(&self.key, &damage.why));
+        }
+        let record = serde_json::from_str(&self.text).and_then(bare);
+        record.map_err(|error| unreadable(&self.key, &error.to_string()))
     }
 
     fn read(text: &str, from: From, version: Option<&str>) -> Result<Self, Why> {

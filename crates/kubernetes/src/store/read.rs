@@ -12,13 +12,15 @@ use serde_json::json;
 use super::damage::nameless;
 use super::entry::{Entry, From, version_of};
 use super::{Place, names};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, valueless};
 use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
 
 /// A resource is made before its Secret, which it owns: so long a reader waits for the other half. Then its
 /// writer was ended in between, and nobody was told that there is such a record.
 pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
+/// After this no request of a writer is on its way any more.
+const LATE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Place {
@@ -114,7 +116,10 @@ impl Place {
     }
 
     /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made.
-    pub(super) async fn whole(&self, entry: &Entry) -> Result<Option<Stored>, StoreError> {
+    pub(super) async fn whole(
+        self: &Arc<Self>,
+        entry: &Entry,
+    ) -> Result<Option<Stored>, StoreError> {
         if let Some(damage) = &entry.damage {
             return Err(unreadable(&entry.key, &damage.why));
         }
@@ -137,7 +142,10 @@ impl Place {
                 match self.let_go(entry).await {
                     // Somebody else removes it, or its writer was only slow: looked at again.
                     Err(StoreError::Conflict) => {}
-                    gone => return gone.map(|()| None),
+                    gone => {
+                        self.release_what_comes_late(name, entry.uid.clone());
+                        return gone.map(|()| None);
+                    }
                 }
             } else if late {
                 let why = format!("Secret {name} lacks what the resource says is in it");
@@ -148,9 +156,25 @@ impl Place {
         let damaged = |error: serde_json::Error| unreadable(&entry.key, &error.to_string());
         let written: Written = serde_json::from_str(&entry.text).map_err(damaged)?;
         let [order, rest] = parts.map(|part| (*part).clone());
-        let record = split::join(Parts { public: written.record, order, rest }).map_err(damaged)?;
+        let record = split::join(Parts { public: written.record, order, rest });
+        let record = record.map_err(|error| {
+            let why = format!("in Secret {name} something {}", valueless(&error));
+            unreadable(&entry.key, &why)
+        })?;
         let version = Version(entry.version.to_string());
         Ok(Some(Stored { record: Arc::new(record), version }))
+    }
+
+    /// What a writer, or a request of one that was ended, makes for a resource that was removed as half made.
+    fn release_what_comes_late(self: &Arc<Self>, secret: String, owner: String) {
+        let place = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(LATE).await;
+            if let Err(error) = place.release_late(&secret, &owner).await {
+                let error = error.of_a_secret();
+                tracing::warn!(secret, %error, "it may be left of a record that was half made");
+            }
+        });
     }
 
     /// Everything of an instance, as the API server has it in this version. Tombstones are left to the watch.

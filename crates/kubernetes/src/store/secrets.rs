@@ -11,14 +11,15 @@ use data_encoding::BASE32_NOPAD;
 use engine::ports::StoreError;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::Place;
+use super::{Place, names};
 use crate::calls::{CallError, call, find};
 use crate::split::Places;
 
@@ -225,7 +226,12 @@ impl Place {
         owner: &Value,
     ) -> Result<(), CallError> {
         let made: Secret = serde_json::from_value(json!({
-            "metadata": {"name": secret, "labels": labels, "ownerReferences": [owner]},
+            "metadata": {
+                "name": secret,
+                "labels": labels,
+                "ownerReferences": [owner],
+                "finalizers": [names::FINALIZER],
+            },
             "data": data,
         }))
         .map_err(|error| CallError::Refused(error.to_string()))?;
@@ -244,16 +250,49 @@ impl Place {
         }
         // It belonged to a resource of the same name that is gone, and is about to go by itself.
         if let Some(found) = found {
-            let uid = found.metadata.uid;
-            let delete = kube::api::DeleteParams {
-                preconditions: Some(kube::api::Preconditions { uid, resource_version: None }),
-                ..Default::default()
-            };
-            match call(self.secrets().delete(secret, &delete)).await {
-                Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
-                Err(error) => return Err(error),
-            }
+            self.release(secret).await?;
+            self.delete_secret(&found.metadata).await?;
         }
         call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
+    }
+
+    /// Lets go of the Secret of a record that is over. Until then it stays and is read, whoever has deleted it: by
+    /// hand, or, with all that its resource owns, by the collector, which a deletion with `--cascade=foreground` has do
+    /// so before the resource goes. One that its resource does not own any more (`--cascade=orphan`) is deleted here.
+    pub(super) async fn release(&self, secret: &str) -> Result<(), CallError> {
+        self.secrets.forget(secret);
+        let ours = json!({"$deleteFromPrimitiveList/finalizers": [names::FINALIZER]});
+        let patch = Patch::Strategic(json!({"metadata": ours}));
+        let secrets = self.secrets();
+        let left = match call(secrets.patch_metadata(secret, &PatchParams::default(), &patch)).await
+        {
+            Err(CallError::NotFound) => return Ok(()),
+            other => other?.metadata,
+        };
+        let is_owned = left.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+        if is_owned || left.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        self.delete_secret(&left).await
+    }
+
+    /// [`release`](Self::release), if it is that of a resource that is gone: who made it was slow.
+    pub(super) async fn release_late(&self, secret: &str, owner: &str) -> Result<(), CallError> {
+        let found = find(self.secrets().get_metadata(secret)).await?;
+        let owners = found.and_then(|found| found.metadata.owner_references).unwrap_or_default();
+        if owners.iter().any(|of| of.uid == owner) {
+            return self.release(secret).await;
+        }
+        Ok(())
+    }
+
+    async fn delete_secret(&self, found: &ObjectMeta) -> Result<(), CallError> {
+        let preconditions = Preconditions { uid: found.uid.clone(), resource_version: None };
+        let delete = DeleteParams::default().preconditions(preconditions);
+        let name = found.name.as_deref().unwrap_or_default();
+        match call(self.secrets().delete(name, &delete)).await {
+            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

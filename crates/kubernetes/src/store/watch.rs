@@ -5,14 +5,14 @@ use std::sync::Arc;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 
 use super::entry::{Entry, version_of};
 use super::known::{Known, Source, Watched};
 use super::{Place, names};
-use crate::calls::{Again, watching};
+use crate::calls::{Again, call, watching};
 use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
@@ -26,11 +26,7 @@ pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watche
     let config = |selector: &str| watching().labels(selector).page_size(PAGE);
     match watched {
         Watched::Instances | Watched::Bindings => {
-            let kind = match watched {
-                Watched::Bindings => Kind::ServiceBinding,
-                _ => Kind::ServiceInstance,
-            };
-            let stream = watcher(place.resources(kind), config(&selector));
+            let stream = watcher(place.resources(kind_of(watched)), config(&selector));
             let read = |object: &DynamicObject| {
                 let entry = place.entry(object);
                 if entry.is_none() && Entry::of_resource(object, || None).is_some() {
@@ -100,9 +96,38 @@ async fn take_in<K: ResourceExt>(
                 }
             },
             Ok(Event::Init) => known.begin(watched),
-            Ok(Event::InitDone) => known.finish(watched),
+            Ok(Event::InitDone) => {
+                known.finish(watched);
+                if watched != Watched::Tombstones {
+                    tokio::spawn(look_out_of_sight(Arc::clone(place), Arc::clone(known), watched));
+                }
+            }
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
         }
+    }
+}
+
+fn kind_of(watched: Watched) -> Kind {
+    match watched {
+        Watched::Bindings => Kind::ServiceBinding,
+        _ => Kind::ServiceInstance,
+    }
+}
+
+/// Labels what has lost its labels while nobody watched: no list has it.
+async fn look_out_of_sight(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
+    let bare = ListParams::default().labels(&format!("!{}", names::BROKER)).limit(PAGE);
+    match call(place.resources(kind_of(watched)).list(&bare)).await {
+        Ok(found) => {
+            for entry in found.items.iter().filter_map(|object| place.entry(object)?.ok()) {
+                tokio::spawn(keep_in_sight(
+                    Arc::clone(&place),
+                    Arc::clone(&known),
+                    Arc::new(entry),
+                ));
+            }
+        }
+        Err(error) => tracing::warn!(?watched, %error, "those without labels cannot be listed"),
     }
 }
 

@@ -186,9 +186,16 @@ impl Place {
                 let fresh: Vec<_> = outgoing.fresh.into_iter().map(|(place, _)| place).collect();
                 if !fresh.is_empty()
                     && let Ok(now) = self.find(&record.key).await
-                    && now.is_none_or(|now| !now.places.has_any(&fresh))
                 {
-                    self.secrets.spend(&name, fresh);
+                    match now {
+                        Some(now) if now.uid == before.uid => {
+                            if !now.places.has_any(&fresh) {
+                                self.secrets.spend(&name, fresh);
+                            }
+                        }
+                        // It may have had none before.
+                        _ => drop(self.release_late(&name, &before.uid).await),
+                    }
                 }
                 Err(StoreError::Conflict)
             }
@@ -278,6 +285,8 @@ impl Place {
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let resources = self.resources(Kind::of(&before.key));
+        // First: nobody would come back to it after the resource.
+        self.release(&name).await.map_err(CallError::of_a_secret)?;
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": before.version.to_string(),
             "finalizers": before.others,
@@ -286,7 +295,6 @@ impl Place {
             Err(CallError::NotFound) => return Err(StoreError::Conflict),
             other => drop(other?),
         }
-        self.secrets.forget(&name);
         if before.going {
             return Ok(());
         }
@@ -307,6 +315,7 @@ impl Place {
         }
         let others = found.metadata.finalizers.iter().flatten();
         let others: Vec<_> = others.filter(|it| *it != names::FINALIZER).collect();
+        self.release(&name).await.map_err(CallError::of_a_secret)?;
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": found.metadata.resource_version,
             "finalizers": others,
@@ -315,7 +324,6 @@ impl Place {
             Err(CallError::NotFound) => return Ok(()),
             other => drop(other?),
         }
-        self.secrets.forget(&name);
         gone(call(resources.delete(&name, &background(found.metadata.uid, None))).await.map(drop))
     }
 

@@ -12,6 +12,7 @@ use super::names::FINALIZER;
 use super::requester::Requester;
 use super::seen::SeenInstance;
 use crate::deep::{TOO_DEEP, part};
+use crate::queue::Placed;
 
 /// What tells one from others: of its name there may be another, later.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +20,12 @@ pub(super) struct Key {
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) uid: Arc<str>,
+}
+
+impl Placed for Key {
+    fn namespace(&self) -> &Arc<str> {
+        &self.namespace
+    }
 }
 
 impl Key {
