@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use engine::Engine;
 use engine::record::Key;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::events::tell_why_it_stays;
@@ -24,6 +26,9 @@ use crate::store::{Change, KubernetesStore};
 const AGAIN: Duration = Duration::from_secs(15);
 /// The longest pause before what did not succeed is tried again.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
+/// How many resources are being removed at a time: what takes long, as where a webhook does not answer, keeps nobody from
+/// being heard.
+const AT_A_TIME: usize = 16;
 
 /// Runs for ever; to be spawned.
 pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
@@ -45,7 +50,7 @@ pub async fn control(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead
 
 async fn follow(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
     let Some(mut changes) = store.changes() else { return };
-    let mut controller = Controller { engine, store, tried: HashMap::new() };
+    let mut controller = Controller::new(engine, store);
     let mut held = lead.held();
     // It may be held already.
     held.mark_changed();
@@ -60,8 +65,9 @@ async fn follow(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
                 }
                 Err(_) => return,
             },
-            Some(change) = changes.recv() => controller.hear(&change).await,
-            _ = again.tick() => controller.look().await,
+            Some(change) = changes.recv() => controller.hear(&change),
+            Some(ended) = controller.removals.join_next() => controller.ended(ended),
+            _ = again.tick() => controller.look(),
         }
     }
 }
@@ -71,9 +77,19 @@ struct Controller {
     store: Arc<KubernetesStore>,
     /// Removals that people asked for: when the next try is due, and the pause after that.
     tried: HashMap<Key, (Instant, Duration)>,
+    /// Whose resources are being removed, or what they stand for, and what was heard of them meanwhile.
+    going: HashMap<Key, Option<Change>>,
+    removals: JoinSet<Key>,
+    turns: Arc<Semaphore>,
 }
 
 impl Controller {
+    fn new(engine: Engine, store: Arc<KubernetesStore>) -> Self {
+        let turns = Arc::new(Semaphore::new(AT_A_TIME));
+        let (tried, going, removals) = (HashMap::new(), HashMap::new(), JoinSet::new());
+        Self { engine, store, tried, going, removals, turns }
+    }
+
     async fn lead(&mut self, leads: bool) {
         self.engine.set_driving(leads);
         if !leads {
@@ -84,7 +100,7 @@ impl Controller {
             // Looked at again soon.
             Err(error) => tracing::warn!(%error, "operations could not be taken up"),
         }
-        self.look().await;
+        self.look();
         // What the one before left between an outcome and the release of its run.
         let engine = self.engine.clone();
         tokio::spawn(async move {
@@ -95,48 +111,79 @@ impl Controller {
     }
 
     /// Everything that asks for something, as if it was just heard of.
-    async fn look(&mut self) {
+    fn look(&mut self) {
         if !self.engine.drives() {
             return;
         }
         let outstanding = self.store.outstanding();
         self.tried.retain(|key, _| outstanding.iter().any(|change| change.key == *key));
         for change in &outstanding {
-            self.hear(change).await;
+            self.hear(change);
         }
     }
 
-    async fn hear(&mut self, change: &Change) {
+    fn hear(&mut self, change: &Change) {
         self.engine.heard_of(&change.key, change.busy);
-        if !self.engine.drives() {
+        if let Some(heard) = self.going.get_mut(&change.key) {
+            *heard = Some(change.clone());
             return;
         }
-        if change.gone
-            && let Err(error) = self.store.bury(&change.key).await
-        {
-            tracing::warn!(record = %change.key, %error, "its resource cannot be removed yet");
+        if !self.engine.drives() || !(change.gone || self.is_due(change)) {
+            return;
         }
-        if change.unwanted {
-            self.remove(&change.key).await;
-        }
+        let key = change.key.clone();
+        self.going.insert(key.clone(), None);
+        let (engine, store) = (self.engine.clone(), Arc::clone(&self.store));
+        let (turns, gone) = (Arc::clone(&self.turns), change.gone);
+        self.removals.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            if engine.drives() {
+                if gone { bury(&store, &key).await } else { remove(&engine, &store, &key).await }
+            }
+            key
+        });
     }
 
-    /// Somebody deleted the resource: what it stands for goes first.
-    async fn remove(&mut self, key: &Key) {
+    /// Whether somebody deleted the resource, and it is time to try.
+    fn is_due(&mut self, change: &Change) -> bool {
         let now = Instant::now();
-        let (due, pause) = self.tried.get(key).copied().unwrap_or((now, AGAIN));
-        if due > now {
-            return;
+        let (due, pause) = self.tried.get(&change.key).copied().unwrap_or((now, AGAIN));
+        let is_due = change.unwanted && due <= now;
+        if is_due {
+            self.tried.insert(change.key.clone(), (now + pause, (pause * 2).min(LONGEST)));
         }
-        self.tried.insert(key.clone(), (now + pause, (pause * 2).min(LONGEST)));
-        match self.engine.remove(key).await {
-            Ok(()) => {
-                tracing::info!(record = %key, "its resource was deleted: it is being removed");
+        is_due
+    }
+
+    fn ended(&mut self, ended: Result<Key, JoinError>) {
+        match ended {
+            Ok(key) => {
+                if let Some(heard) = self.going.remove(&key).flatten() {
+                    self.hear(&heard);
+                }
             }
-            Err(error) => {
-                tracing::warn!(record = %key, %error, "its resource was deleted, and it stays");
-                tell_why_it_stays(&self.store, key, &error.to_string());
-            }
+            // A defect: which one it was is not known.
+            Err(_) if self.removals.is_empty() => self.going.clear(),
+            Err(_) => {}
+        }
+    }
+}
+
+async fn bury(store: &KubernetesStore, key: &Key) {
+    if let Err(error) = store.bury(key).await {
+        tracing::warn!(record = %key, %error, "its resource cannot be removed yet");
+    }
+}
+
+/// Somebody deleted the resource: what it stands for goes first.
+async fn remove(engine: &Engine, store: &Arc<KubernetesStore>, key: &Key) {
+    match engine.remove(key).await {
+        Ok(()) => {
+            tracing::info!(record = %key, "its resource was deleted: it is being removed");
+        }
+        Err(error) => {
+            tracing::warn!(record = %key, %error, "its resource was deleted, and it stays");
+            tell_why_it_stays(store, key, &error.to_string());
         }
     }
 }

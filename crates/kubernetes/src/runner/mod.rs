@@ -380,15 +380,17 @@ impl Shared {
         for namespace in &self.namespaces {
             let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
             let jobs = watcher(self.jobs(namespace), config.clone()).backoff(Again::default());
-            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}));
-            let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
             let shared = Arc::downgrade(self);
             let guard = move |run: &RunName| {
                 if let Some(shared) = shared.upgrade() {
                     shared.guard(run);
                 }
             };
-            tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard));
+            let after = guard.clone();
+            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}, after));
+            let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
+            let after = guard.clone();
+            tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard, after));
         }
     }
 

@@ -62,6 +62,10 @@ impl Shared {
                 match log.map(|log| logged.read(&log)) {
                     Some(Ok(sealed)) => sealed,
                     Some(Err(error)) => return Ok(Err(Untold::Ever(error.to_string()))),
+                    // A kubelet that has just begun does not know of its pods yet.
+                    None if seen.pods.first().is_some_and(|pod| !pod.gone) => {
+                        return self.without_log(name, end, &CallError::NotFound).await.map(Err);
+                    }
                     None => return Ok(Err(never("its report was in a log that is gone"))),
                 }
             }
@@ -210,6 +214,7 @@ pub(super) fn unread(error: &CallError, after: i64) -> Untold {
         CallError::Forbidden(_) => "the right to read it is missing (pods/log: get)",
         CallError::NoAnswer(_) => "it does not come; its node may be out of reach",
         CallError::Overloaded(_) => "the API server has too much to do to read it",
+        CallError::NotFound => "its node does not know of the pod; its kubelet may have just begun",
         _ => "the API server cannot read it from the node",
     };
     match after > UNREAD {

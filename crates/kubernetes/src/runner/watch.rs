@@ -4,6 +4,7 @@
 //! a report that was seen once is not lost any more. Only a release makes it forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(super) struct Known {
     listed: watch::Sender<BTreeSet<(&'static str, String)>>,
     /// The namespaces that may not be listed.
     refused: watch::Sender<BTreeSet<String>>,
+    /// Nobody waits for the first lists any more.
+    begun: AtomicBool,
 }
 
 #[derive(Default)]
@@ -187,6 +190,7 @@ impl Known {
             }
         };
         let _ = tokio::time::timeout(FIRST_LIST, all).await;
+        self.begun.store(true, Ordering::Relaxed);
         missing()
     }
 
@@ -259,8 +263,9 @@ impl Known {
         }
     }
 
-    /// Ends a list of a namespace, which had no others than these.
-    pub(super) fn finish<W: Watched>(&self, namespace: &str, uids: &[String]) {
+    /// Ends a list of a namespace, which had no others than these. The Jobs there, if what happened to them before it is
+    /// to be looked at: of the first lists that is done at once for all.
+    pub(super) fn finish<W: Watched>(&self, namespace: &str, uids: &[String]) -> Vec<RunName> {
         let mut table = self.lock();
         table.runs.values_mut().for_each(|seen| W::keep(seen, namespace, uids));
         table.runs.retain(|_, seen| !seen.is_over());
@@ -270,6 +275,9 @@ impl Known {
         self.refused.send_if_modified(|refused| refused.remove(namespace));
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.values().for_each(|notify| notify.notify_waiters());
+        drop(waiting);
+        let jobs = self.begun.load(Ordering::Relaxed).then(|| self.jobs()).into_iter().flatten();
+        jobs.filter(|job| job.namespace == namespace).map(|job| job.run).collect()
     }
 
     /// Waits until something is new of a run, unless it is by now.
@@ -309,14 +317,15 @@ impl Table {
     }
 }
 
-/// Follows one kind in a namespace for ever; `then` is told what has changed. To be spawned; ends when it is
-/// dropped.
+/// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed. To be
+/// spawned; ends when it is dropped.
 pub(super) async fn follow<K, W: Watched>(
     known: Arc<Known>,
     namespace: String,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     read: impl Fn(&K) -> Option<W>,
     then: impl Fn(&RunName),
+    after: impl Fn(&RunName),
 ) {
     let mut listing: Vec<String> = Vec::new();
     pin_mut!(stream);
@@ -341,7 +350,7 @@ pub(super) async fn follow<K, W: Watched>(
                 then(&run);
             }
             Ok(Event::Init) => listing.clear(),
-            Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing),
+            Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing).iter().for_each(&after),
             // Asked again each few seconds; that it is forbidden is said once.
             Err(error) if is_forbidden(&error) && known.refuse(&namespace) => {}
             Err(error) => tracing::warn!(namespace, %error, "the watch of runs was interrupted"),

@@ -18,8 +18,10 @@ use kube::api::{Api, DeleteParams, EvictParams};
 use osb::{Action, BindingId, InstanceId, PlanId};
 use serde_json::json;
 
+use kubernetes::JobRunner;
 use support::jobs::Jobs;
 use testkit::processor::Processor;
+use testkit::proxy::Plan;
 
 /// What Kubernetes knows is named within this time.
 const SOON: Duration = Duration::from_secs(10);
@@ -256,6 +258,30 @@ async fn a_large_output_comes_home_whole() {
         };
         assert!(output.dashboard_url.unwrap().len() > 700_000);
     }
+}
+
+/// A kubelet that has just begun says of each pod that there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_output_is_waited_for_where_a_kubelet_does_not_know_of_the_pod_yet() {
+    let jobs = jobs().await;
+    let (proxy, client) = support::proxied(&jobs.cluster, Plan::calm()).await;
+    proxy.lose_logs(true);
+    let runner: Arc<dyn Runner> =
+        Arc::new(JobRunner::open(client, jobs.settings.clone()).await.unwrap());
+    let run = asked("report");
+    runner.start(&run).await.unwrap();
+    let waits = |state: &RunState| match state {
+        RunState::Running { progress } => {
+            progress.as_ref().is_some_and(|said| said.contains("its kubelet may have just begun"))
+        }
+        state => panic!("{state:?}"),
+    };
+    until(&*runner, &run.name, waits).await;
+    proxy.lose_logs(false);
+    let RunState::Finished(Ok(output)) = until_over(&*runner, &run.name).await else {
+        panic!("it did not come");
+    };
+    assert!(output.dashboard_url.unwrap().len() > 700_000);
 }
 
 #[tokio::test]

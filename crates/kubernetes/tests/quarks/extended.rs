@@ -1,9 +1,11 @@
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::LogParams;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, LogParams, Patch, PatchParams};
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
+use testkit::proxy::Plan;
 
-use super::harness::{Town, pod};
+use super::harness::{Town, pod, spec};
+use super::support::proxied;
 
 async fn town(test: &str) -> Town {
     let mut town = Town::new(test).await;
@@ -203,4 +205,25 @@ async fn one_of_the_last_releases_has_a_job_at_its_template() {
     let labels = spec.template.metadata.unwrap().labels.unwrap();
     assert_eq!(labels["fissile.cloudfoundry.org/ejob-name"], "a");
     assert_eq!(labels["ours"], "kept");
+}
+
+/// Nothing of that kind is there then, and nobody waits for a list of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_its_definition_was_deleted_a_namespace_that_comes_to_be_monitored_runs_the_other_kind()
+ {
+    let mut town = Town::still("withdrawn").await;
+    let (proxy, client) = proxied(&town.cluster, Plan::calm()).await;
+    town.start_with(client).await;
+    town.create("a", spec("once", &pod("true"))).await;
+    town.ended("a", 1).await;
+
+    proxy.forget_kinds(|path| path.contains("/extendedjobs"));
+    let late = Town::still("withdrawn-late").await;
+    let label = json!({"quarks.cloudfoundry.org/monitored": town.cluster.namespace});
+    let label = Patch::Merge(json!({"metadata": {"labels": label}}));
+    let namespaces = Api::<Namespace>::all(late.cluster.client.clone());
+    namespaces.patch(&late.cluster.namespace, &PatchParams::default(), &label).await.unwrap();
+    late.create("a", spec("once", &pod("true"))).await;
+    let ended = late.ended("a", 1).await;
+    assert_eq!(ended["succeeded"], true, "{ended}");
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use testkit::proxy::Plan;
 
 use super::harness::{Town, pod, spec};
+use super::support::proxied;
 
 /// Once, with what the script leaves as `o.json` in this Secret.
 pub(super) fn makes(script: &str, options: Value) -> Value {
@@ -414,6 +416,24 @@ async fn a_large_output_comes_by_the_log_and_nobody_can_read_it_there() {
     let log = log.logs(&pod.metadata.name.clone().unwrap(), &Default::default()).await.unwrap();
     assert!(log.starts_with("done\n") && !log.contains("planted"), "{}", &log[..200]);
     assert!(!serde_json::to_string(&pod.status).unwrap().contains("planted"));
+}
+
+/// A kubelet that has just begun says of each pod that there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_output_is_waited_for_where_a_kubelet_does_not_know_of_the_pod_yet() {
+    let mut town = Town::still("large-late").await;
+    let (proxy, client) = proxied(&town.cluster, Plan::calm()).await;
+    proxy.lose_logs(true);
+    town.start_with(client).await;
+    let script =
+        r#"p=$(head -c 300000 /dev/zero | tr '\0' p); echo "{\"k\": \"$p\"}" > /mnt/quarks/o.json"#;
+    town.create("a", makes(script, json!({"name": "large"}))).await;
+    let said = "its kubelet may have just begun";
+    town.until("a", "told of", |it| it["status"].to_string().contains(said)).await;
+    proxy.lose_logs(false);
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+    assert_eq!(town.data("large").await["k"].len(), 300_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

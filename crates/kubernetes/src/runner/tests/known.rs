@@ -83,6 +83,16 @@ fn a_list_that_is_old_loses_no_run() {
     assert!(!known.get(&run()).job.unwrap().unsure);
 }
 
+/// What happened in a namespace whose right came late, or while a watch was away, is to be looked at.
+#[tokio::test]
+async fn a_list_that_nobody_waited_for_says_which_jobs_are_there() {
+    let known = known();
+    assert_eq!(known.finish::<SeenJob>("n", &[]), [], "all are looked at after the first lists");
+    assert!(known.complete(&[]).await.is_empty());
+    assert_eq!(known.finish::<SeenPod>("n", &[]), [run()]);
+    assert_eq!(known.finish::<SeenPod>("another", &[]), []);
+}
+
 #[test]
 fn a_run_that_was_released_stays_absent_while_its_pod_goes() {
     let known = known();

@@ -332,6 +332,12 @@ fn a_report_in_a_log_that_nobody_can_read_is_waited_for_and_not_for_ever() {
         (&forbidden, 300, "yet: the right to read it is missing (pods/log: get)"),
         (&silent, 300, "yet: it does not come; its node may be out of reach"),
         (&overloaded, 300, "yet: the API server has too much to do to read it"),
+        (
+            &CallError::NotFound,
+            300,
+            "yet: its node does not know of the pod; its kubelet may have just begun",
+        ),
+        (&CallError::NotFound, 301, "never: not found"),
         (&refused, 301, "never: the API server refused: tls"),
         (&silent, 301, "never: no answer from the API server: waited for 20 s"),
         (&forbidden, 301, "never: the API server forbids it: no"),
