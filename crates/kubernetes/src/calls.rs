@@ -81,7 +81,7 @@ pub(crate) fn secretless(why: &str) -> String {
 /// What a decoder expected, without what it found: the library quotes that, and statuses, events and logs are read by many.
 pub(crate) fn valueless(error: &serde_json::Error) -> String {
     let said = error.to_string();
-    match said.split_once(", expected ") {
+    match said.rsplit_once(", expected ") {
         Some((_, expected)) => format!("expected is {expected}"),
         None => "is not as the API has it".to_owned(),
     }

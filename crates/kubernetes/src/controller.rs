@@ -156,15 +156,14 @@ impl Controller {
     }
 
     fn ended(&mut self, ended: Result<Key, JoinError>) {
-        match ended {
-            Ok(key) => {
-                if let Some(heard) = self.going.remove(&key).flatten() {
-                    self.hear(&heard);
-                }
-            }
-            // A defect: which one it was is not known.
-            Err(_) if self.removals.is_empty() => self.going.clear(),
-            Err(_) => {}
+        if let Ok(key) = ended
+            && let Some(heard) = self.going.remove(&key).flatten()
+        {
+            self.hear(&heard);
+        }
+        // One that was ended by a defect has not said which it was.
+        if self.removals.is_empty() {
+            self.going.clear();
         }
     }
 }

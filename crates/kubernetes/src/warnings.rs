@@ -10,6 +10,7 @@ pub(crate) const MOUNTS: &str = "the pod waits for what it mounts";
 pub(crate) struct Warned {
     /// Of what: a pod, or else a Job.
     pub(crate) of_pod: bool,
+    pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
     /// For people.
@@ -37,6 +38,7 @@ impl Warned {
         let said = unnamed(said);
         Some(Self {
             of_pod,
+            namespace: object.namespace.clone().unwrap_or_default(),
             name: object.name.clone()?,
             uid: object.uid.clone()?,
             why: format!("{what}: {said}"),

@@ -170,6 +170,11 @@ fn deleting_the_resource_with_all_that_it_owns_or_without_is_a_deprovision_too()
         if how == "background" {
             town.kubectl(&["delete", &secret, "--wait=false"]);
         }
+        if how == "foreground" {
+            // Else the collector may be done with the resource before it comes to the Secret.
+            let blocks = r#"[{"op": "add", "path": "/metadata/ownerReferences/0/blockOwnerDeletion", "value": true}]"#;
+            town.kubectl(&["patch", &secret, "--type=json", "-p", blocks]);
+        }
         let cascade = format!("--cascade={how}");
         town.kubectl(&["delete", "serviceinstances", "--all", "--wait=false", &cascade]);
         let done = || {

@@ -1,6 +1,8 @@
 //! The rules.
 
-use super::{Concurrency, Outcome, Passed, PodRef, Record, Run, State, Strategy, Trigger, Work};
+use super::{
+    Concurrency, MAX_RUN, Outcome, Passed, PodRef, Record, Run, State, Strategy, Trigger, Work,
+};
 
 /// Why a run was ended whose place another takes.
 pub const REPLACED: &str = "Replaced";
@@ -47,6 +49,8 @@ pub enum Wait {
     Run,
     /// Whether more changes come.
     Changes,
+    /// There is no number for another run: somebody has written that of the last.
+    Numbers,
 }
 
 /// What to do, in this order, and what is waited for. After it has been done everything is looked at again.
@@ -62,6 +66,9 @@ pub struct Decision {
 pub fn decide(state: &State, now: &str) -> Decision {
     let mut decision = Decision::default();
     let open = open(state);
+    // First: what is there of runs that are over may be what keeps the next from beginning, as under a quota.
+    let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
+    decision.actions.extend(left.map(|id| Action::Remove(*id)));
     // One at a time, the oldest first: what is kept last is what is there, and another failure may keep one waiting.
     let mut keeps = false;
     for run in &open {
@@ -80,8 +87,6 @@ pub fn decide(state: &State, now: &str) -> Decision {
             }
         });
     }
-    let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
-    decision.actions.extend(left.map(|id| Action::Remove(*id)));
     let is_idle = open.is_empty();
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, &open, trigger, now, &mut decision),
@@ -235,16 +240,21 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
         }
         (Concurrency::Allow, _) | (_, true) => {}
     }
+    let number =
+        state.settled.iter().copied().chain([last]).max().unwrap_or(last).saturating_add(1);
+    if number >= MAX_RUN {
+        into.wait = Some(Wait::Numbers);
+        return;
+    }
     // First of all, or somebody who waits for it would take the run before for this one.
     if state.completed {
         into.actions.push(Action::Reopen);
     }
-    let last = state.settled.iter().copied().chain([last]).max().unwrap_or(last).saturating_add(1);
     let inputs = if told(state) == Some(trigger) { state.inputs.clone() } else { Vec::new() };
     let pod = if trigger == Trigger::PodState { next_pod(state) } else { None };
     let mut open = open.to_vec();
-    open.push(Run { id: last, trigger, at: now.to_owned(), inputs, pod });
-    let record = record(state, open, last, Some(trigger), now);
+    open.push(Run { id: number, trigger, at: now.to_owned(), inputs, pod });
+    let record = record(state, open, number, Some(trigger), now);
     into.actions.push(Action::Record { record, strategy, passed_over: None });
 }
 

@@ -146,10 +146,13 @@ pub struct Schedule {
     pub is_due: bool,
 }
 
+/// All numbers of runs are below: beyond, a number in JSON is not exact.
+pub const MAX_RUN: u64 = 1 << 53;
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its number, from 1.
+    /// Its number, from 1, below [`MAX_RUN`].
     pub id: u64,
     /// What it was started for.
     pub trigger: Trigger,

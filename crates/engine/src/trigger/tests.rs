@@ -73,6 +73,22 @@ fn a_trigger_is_consumed_and_its_run_recorded_in_one_write() {
 }
 
 #[test]
+fn a_run_that_has_no_number_waits_and_says_so() {
+    let of = |strategy, last, settled: &[u64]| State {
+        record: Record { last, ..Record::default() },
+        settled: settled.iter().copied().collect(),
+        ..State { strategy, ..State::default() }
+    };
+    for (last, settled) in [(MAX_RUN - 1, vec![]), (3, vec![MAX_RUN - 1])] {
+        let decision = decide(&of(Strategy::Now, last, &settled), NOW);
+        assert_eq!(decision, Decision { actions: vec![], wait: Some(Wait::Numbers) }, "{last}");
+    }
+    let last = run(MAX_RUN - 1, Trigger::Now);
+    let actions = decide(&of(Strategy::Now, MAX_RUN - 2, &[]), NOW).actions;
+    assert_eq!(actions, [recorded(MAX_RUN - 1, vec![last], Strategy::Manual)]);
+}
+
+#[test]
 fn a_run_goes_from_step_to_step() {
     let outcome = Outcome { succeeded: true, ..Outcome::failed("Completed", "") };
     let second = || run(2, Trigger::Now);
@@ -90,6 +106,13 @@ fn a_run_goes_from_step_to_step() {
     state.settled.insert(2);
     state.left.insert(2);
     assert_eq!(decide(&state, NOW).actions, [Action::Remove(2)]);
+    // Under a quota it may be what the next waits for.
+    let state = State {
+        record: Record { last: 3, open: vec![run(3, Trigger::Now)], ..state.record },
+        ..state
+    };
+    let begins = Action::Start(run(3, Trigger::Now));
+    assert_eq!(decide(&state, NOW).actions, [Action::Remove(2), begins]);
 }
 
 #[test]

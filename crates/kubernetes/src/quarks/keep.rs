@@ -257,12 +257,13 @@ impl Controller {
         let pods = self.api::<Pod>(&pod.namespace);
         let error = match call(pods.logs(&pod.name, &params)).await {
             // A kubelet that has just begun does not know of its pods yet.
-            Err(CallError::NotFound) => match find(pods.get_metadata(&pod.name)).await? {
-                Some(there) if there.metadata.uid.as_deref() == Some(&*pod.uid) => {
-                    CallError::NoAnswer(undone::NOT_YET.to_owned())
+            Err(CallError::NotFound) => {
+                let there = self.pods_of(job).await?;
+                if there.iter().all(|there| there.uid != pod.uid) {
+                    return Ok(String::new());
                 }
-                _ => return Ok(String::new()),
-            },
+                CallError::NoAnswer(undone::NOT_YET.to_owned())
+            }
             Err(CallError::Invalid(why)) if undone::is_of_a_runtime_that_is_away(&why) => {
                 CallError::NoAnswer(why)
             }

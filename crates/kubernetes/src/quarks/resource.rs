@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::trigger::{Concurrency, Outcome, Passed, Record, Run, Strategy};
+use engine::trigger::{Concurrency, MAX_RUN, Outcome, Passed, Record, Run, Strategy};
 use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,9 +25,6 @@ pub(super) const RUNS: &str = "manciple.dev/runs";
 
 /// The same in the status, as it was when the last run was settled.
 pub(super) const RECORD: &str = "record";
-
-/// There are no runs of such numbers: whoever writes one means harm, or nothing. They are exact in any JSON.
-const MAX_RUN: u64 = 1 << 53;
 
 /// One, as it was last seen.
 #[derive(Debug, Clone)]

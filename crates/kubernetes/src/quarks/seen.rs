@@ -215,10 +215,9 @@ impl SeenPod {
         let all_well =
             !is_given_up && named.as_ref().is_some_and(|named| named.iter().all(ended_well));
         let succeeded = phase == "Succeeded" || all_well;
-        let restarts =
-            pod.spec.as_ref().and_then(|it| it.restart_policy.as_deref()) != Some("Never");
-        let over =
-            |name: &&str| containers.get(*name).is_some_and(|end| end.code == 0 || !restarts);
+        let over = |name: &&str| {
+            containers.get(*name).is_some_and(|end| end.code == 0 || !restarts(pod, name))
+        };
         // Kubernetes waits for what was put into it: it may never end.
         let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
         let others = named.iter().flatten().filter(|name| **name != SIDECAR);
@@ -258,12 +257,23 @@ impl SeenPod {
             trouble: status.and_then(trouble),
             node: pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).map(Arc::from),
             silent: status.is_some_and(is_silent),
-            unheard_since: placed(pod).filter(|_| is_unheard(pod)),
+            unheard_since: placed(pod).filter(|_| is_unheard(pod) || is_unlooked_at(pod)),
             began: status.is_some_and(began),
             ended_for: status.and_then(ended_for),
             before: status.map(before).unwrap_or_default(),
         })
     }
+}
+
+/// Whether a container of a pod that fails may be begun again by its kubelet.
+fn restarts(pod: &Pod, name: &str) -> bool {
+    let Some(spec) = pod.spec.as_ref() else { return true };
+    let own = spec.containers.iter().find(|container| container.name == name);
+    // From Kubernetes 1.34 on a container may say so of itself.
+    let has_rules = own.and_then(|own| own.restart_policy_rules.as_ref());
+    let own = own.and_then(|own| own.restart_policy.as_deref());
+    has_rules.is_some_and(|rules| !rules.is_empty())
+        || own.or(spec.restart_policy.as_deref()) != Some("Never")
 }
 
 impl SeenJob {
@@ -291,7 +301,14 @@ impl SeenPod {
     }
 }
 
-/// When it was given its node.
+/// Whether no scheduler has said a word of it.
+fn is_unlooked_at(pod: &Pod) -> bool {
+    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    !has_node && !conditions.into_iter().any(|it| it.type_ == "PodScheduled")
+}
+
+/// When it was given its node, or made.
 fn placed(pod: &Pod) -> Option<i64> {
     let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let placed = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "True");
@@ -359,6 +376,9 @@ fn last_end(status: &PodStatus) -> i64 {
     ends.map(|at| at.0.as_second()).max().unwrap_or_default()
 }
 
+/// Of a container that ends too often.
+pub(super) const BEGUN_AGAIN: &str = "is begun again, each time after a longer pause";
+
 /// Why a pod does not begin, in words that stay the same while it tries again.
 fn trouble(status: &PodStatus) -> Option<String> {
     let waiting = statuses(status).find_map(|container| {
@@ -366,6 +386,13 @@ fn trouble(status: &PodStatus) -> Option<String> {
         let why = match waiting.reason.as_deref()? {
             "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
                 format!("the image {} cannot be pulled", container.image)
+            }
+            // In words that stay the same: the pause grows.
+            "CrashLoopBackOff" => {
+                let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+                let code =
+                    last.map_or_else(String::new, |last| format!(" with {}", last.exit_code));
+                format!("it ends{code} and {BEGUN_AGAIN}")
             }
             reason @ ("CreateContainerConfigError"
             | "CreateContainerError"

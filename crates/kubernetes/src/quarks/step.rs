@@ -84,7 +84,7 @@ impl Controller {
             if undone.iter().any(|(known, _)| *known == action) {
                 continue;
             }
-            let may_stay = self.is_for_one_that_is_over(key, &action);
+            let may_stay = Self::is_for_one_that_is_over(&action);
             match self.execute(key, resource, action.clone()).await {
                 Ok(()) if writes_it => return Ok(true),
                 Ok(()) => acted = true,
@@ -102,19 +102,11 @@ impl Controller {
 
     /// Whether this is for a run whose work is over: what it left and cannot be kept, and what is to go and stays, keep
     /// nothing else from being run or looked after.
-    fn is_for_one_that_is_over(&self, key: &Key, action: &Action) -> bool {
+    fn is_for_one_that_is_over(action: &Action) -> bool {
         match action {
-            Action::Keep(_) => true,
-            Action::Remove(run) => self.has_ended(key, *run),
+            Action::Keep(_) | Action::Remove(_) => true,
             _ => false,
         }
-    }
-
-    /// Whether nothing goes on any more in the Job of a run.
-    fn has_ended(&self, key: &Key, run: u64) -> bool {
-        let table = self.table();
-        let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
-        job.is_some_and(|job| job.end.is_some() && !job.goes_on())
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
@@ -164,7 +156,15 @@ impl Controller {
         let again = latest.into_iter().chain(left).chain(overdue).chain(again).min();
         let trouble = || look.fault.into_iter().chain(words);
         let words: Vec<String> = match wait {
-            Some(Wait::References(missing)) => vec![format!("it waits for {}", missing.join(", "))],
+            Some(Wait::References(missing)) => {
+                let waits = format!("it waits for {}", missing.join(", "));
+                [waits].into_iter().chain(trouble()).collect()
+            }
+            Some(Wait::Numbers) => vec![format!(
+                "no number is left for another run: somebody has written that of the last; remove the annotation {}, and \
+                 status.history with it",
+                super::resource::RUNS
+            )],
             // And what that waits for: it may never end by itself.
             Some(Wait::Run) => {
                 let going = resource.record.open.iter().rfind(|run| resource.is_open(run.id));

@@ -188,7 +188,10 @@ impl Table {
         self.listed.remove(&Some(Arc::clone(namespace)));
         self.entries.retain(|key, _| key.namespace != *namespace);
         self.referrers.retain(|(of, _, _), _| of != namespace);
-        self.pods.retain(|_, pods| pods.values().all(|pod| pod.namespace != *namespace));
+        self.pods.retain(|_, pods| {
+            pods.retain(|_, pod| pod.namespace != *namespace);
+            !pods.is_empty()
+        });
         self.strays.retain(|_, stray| stray.namespace != *namespace);
         self.left.retain(|key, _| key.namespace != *namespace);
         self.owners.retain(|_, key| key.namespace != *namespace);
@@ -424,6 +427,10 @@ impl Table {
     /// Takes a pod; the QuarksJob that it is for, if that is known yet.
     pub(super) fn learn_pod(&mut self, pod: SeenPod) -> Option<Key> {
         let key = self.owners.get(&pod.job).cloned();
+        // A Job has its pods in its namespace: elsewhere somebody says that it is one of another's.
+        if key.as_ref().is_some_and(|key| key.namespace != pod.namespace) {
+            return None;
+        }
         self.note_stray(&pod);
         if pod.orphan && !pod.gone {
             return None;
@@ -470,7 +477,9 @@ impl Table {
 
     /// The pods of a Job.
     pub(super) fn pods(&self, job: &SeenJob) -> impl Iterator<Item = &SeenPod> + Clone {
-        self.pods.get(&job.uid).into_iter().flat_map(BTreeMap::values)
+        let pods = self.pods.get(&job.uid).into_iter().flat_map(BTreeMap::values);
+        let namespace = Arc::clone(&job.namespace);
+        pods.filter(move |pod| pod.namespace == namespace)
     }
 
     /// A resource that is no longer wanted has no entry.

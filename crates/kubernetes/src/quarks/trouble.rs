@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::seen::SeenPod;
+use super::seen::{BEGUN_AGAIN, SeenPod};
 use super::table::{Key, Table};
 use crate::nodes::{self, UNHEARD};
 use crate::warnings::Warned;
@@ -23,7 +23,14 @@ impl Table {
                 || job.wants.stopped().map(|why| format!("its Job does not begin: {why}"));
             let mut pods = self.pods(job).peekable();
             if pods.peek().is_none() {
-                trouble.words = trouble.words.or_else(|| stopped().or_else(|| of(&job.uid)));
+                let due = job.created.saturating_add(TAKEN_UP);
+                let is_due = due < now.as_second() && job.end.is_none();
+                let none = || is_due.then(|| NO_POD.to_owned());
+                let words = stopped().or_else(|| of(&job.uid)).or_else(none);
+                if words.is_none() && job.end.is_none() {
+                    trouble.look_again(due);
+                }
+                trouble.words = trouble.words.or(words);
             }
             for pod in pods.filter(|pod| !pod.gone && !pod.over) {
                 let of_pod = of_pod(pod, of(&pod.uid), now.as_second());
@@ -41,7 +48,7 @@ impl Table {
             true => Arc::clone(self.pods.iter().find(of_pod)?.0),
             false => warned.uid.as_str().into(),
         };
-        let key = self.owners.get(&job)?.clone();
+        let key = self.owners.get(&job).filter(|key| *key.namespace == *warned.namespace)?.clone();
         let entry = self.entries.get_mut(&key)?;
         let run = entry.jobs.values().find(|known| known.uid == job)?.run;
         let known = entry.warnings.get(&run);
@@ -55,6 +62,12 @@ impl Table {
     }
 }
 
+/// How long Kubernetes may take to make a Job's pod, and a scheduler to look at it, before that is worth telling, in seconds.
+const TAKEN_UP: i64 = 30;
+const NO_POD: &str = "Kubernetes has no pod for its Job: its controller manager is stopped or busy, or somebody deletes its pods";
+const NO_SCHEDULER: &str =
+    "no scheduler has looked at it: is there one of its schedulerName, and does it run?";
+
 /// What keeps something.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Trouble {
@@ -64,21 +77,38 @@ pub(super) struct Trouble {
     pub(super) again: Option<Timestamp>,
 }
 
+impl Trouble {
+    /// It is to be looked at again after this second.
+    fn look_again(&mut self, after: i64) {
+        let again = Timestamp::from_second(after.saturating_add(1)).ok();
+        self.again = self.again.into_iter().chain(again).min();
+    }
+}
+
 /// Of a pod, of which this was warned.
 fn of_pod(pod: &SeenPod, warned: Option<String>, now: i64) -> Trouble {
+    let mut trouble = Trouble::default();
     if pod.silent {
-        let words = Some(nodes::silent(pod.node.as_deref()));
-        return Trouble { words, again: None };
+        trouble.words = Some(nodes::silent(pod.node.as_deref()));
+        return trouble;
     }
-    let until = pod.unheard_since.map(|since| since.saturating_add(UNHEARD));
+    let patience = if pod.node.is_some() { UNHEARD } else { TAKEN_UP };
+    let until = pod.unheard_since.map(|since| since.saturating_add(patience));
     let is_unheard = until.is_some_and(|until| until < now);
-    let unheard = || Some(nodes::unheard(pod.node.as_deref().filter(|_| is_unheard)?));
-    let why = pod.trouble.clone().or(warned.filter(|_| !pod.began)).or_else(unheard);
-    let again = until.filter(|_| !is_unheard && why.is_none()).map(|until| until.saturating_add(1));
-    Trouble {
-        words: why.map(|why| format!("its pod does not begin: {why}")),
-        again: again.and_then(|again| Timestamp::from_second(again).ok()),
+    let unheard = || match pod.node.as_deref() {
+        Some(node) => nodes::unheard(node),
+        None => NO_SCHEDULER.to_owned(),
+    };
+    let why = pod.trouble.clone().or(warned.filter(|_| !pod.began));
+    let why = why.or_else(|| is_unheard.then(unheard));
+    if let Some(until) = until.filter(|_| why.is_none()) {
+        trouble.look_again(until);
     }
+    trouble.words = why.map(|why| match why.ends_with(BEGUN_AGAIN) {
+        true => format!("its pod does not get on: {why}"),
+        false => format!("its pod does not begin: {why}"),
+    });
+    trouble
 }
 
 #[cfg(test)]
@@ -110,6 +140,30 @@ mod tests {
                 "it is known why",
                 on(false, Some(94), Some("why")),
                 Some("its pod does not begin: why"),
+                None,
+            ),
+            (
+                "no scheduler has seen it yet",
+                SeenPod { node: None, ..on(false, Some(80), None) },
+                None,
+                Some(111),
+            ),
+            (
+                "none sees it",
+                SeenPod { node: None, ..on(false, Some(60), None) },
+                Some("its pod does not begin: no scheduler has looked at it: "),
+                None,
+            ),
+            (
+                "it ends too often",
+                on(
+                    false,
+                    None,
+                    Some(
+                        "container c: it ends with 1 and is begun again, each time after a longer pause",
+                    ),
+                ),
+                Some("its pod does not get on: container c: it ends with 1 "),
                 None,
             ),
         ] {

@@ -45,6 +45,24 @@ impl Shared {
         }
     }
 
+    /// The same of what a list was without, which may have been an old one: asked for before anything is done.
+    pub(super) fn guard_after_a_list(self: Arc<Self>, run: &RunName) {
+        let seen = self.known.get(run);
+        let is_taken =
+            seen.job.as_ref().is_some_and(|job| taken(job, &seen.pods, self.now()).is_some());
+        if !is_taken && seconds(&seen, self.now()).is_empty() {
+            return;
+        }
+        let run = run.clone();
+        tokio::spawn(async move {
+            match self.look_up(&run).await {
+                Ok(()) => self.guard(&run),
+                // It is seen to when something else is heard of it, or when it is waited for.
+                Err(error) => tracing::warn!(%run, %error, "a second pod of a run may begin"),
+            }
+        });
+    }
+
     /// Takes away a second pod at once: a kubelet that has begun to make one looks at nothing but whether it
     /// is there at all, and only until it has mounted what the pod mounts, some tenths of a second.
     async fn strike(&self, pod: &SeenPod) {

@@ -386,10 +386,15 @@ impl Shared {
                     shared.guard(run);
                 }
             };
-            let after = guard.clone();
-            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}, after));
+            let shared = Arc::downgrade(self);
+            let after = move |run: &RunName| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.guard_after_a_list(run);
+                }
+            };
+            let again = after.clone();
+            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}, again));
             let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
-            let after = guard.clone();
             tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard, after));
         }
     }

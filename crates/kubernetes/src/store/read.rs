@@ -19,8 +19,6 @@ use crate::split::{self, Parts, Written};
 /// A resource is made before its Secret, which it owns: so long a reader waits for the other half. Then its
 /// writer was ended in between, and nobody was told that there is such a record.
 pub(super) const HALF_MADE: Duration = Duration::from_secs(3);
-/// After this no request of a writer is on its way any more.
-const LATE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Place {
@@ -143,7 +141,8 @@ impl Place {
                     // Somebody else removes it, or its writer was only slow: looked at again.
                     Err(StoreError::Conflict) => {}
                     gone => {
-                        self.release_what_comes_late(name, entry.uid.clone());
+                        // What its writer, or a request of one that was ended, makes yet.
+                        self.release_what_comes_late(entry.key.clone(), entry.uid.clone());
                         return gone.map(|()| None);
                     }
                 }
@@ -163,18 +162,6 @@ impl Place {
         })?;
         let version = Version(entry.version.to_string());
         Ok(Some(Stored { record: Arc::new(record), version }))
-    }
-
-    /// What a writer, or a request of one that was ended, makes for a resource that was removed as half made.
-    fn release_what_comes_late(self: &Arc<Self>, secret: String, owner: String) {
-        let place = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(LATE).await;
-            if let Err(error) = place.release_late(&secret, &owner).await {
-                let error = error.of_a_secret();
-                tracing::warn!(secret, %error, "it may be left of a record that was half made");
-            }
-        });
     }
 
     /// Everything of an instance, as the API server has it in this version. Tombstones are left to the watch.

@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use data_encoding::BASE32_NOPAD;
 use engine::ports::StoreError;
+use engine::record::Key;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,11 +22,14 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::{Place, names};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, there};
+use crate::resources::Kind;
 use crate::split::Places;
 
 /// How much is kept in memory.
 const CACHE_BYTES: u64 = 4 * 1024 * 1024;
+/// After this no request of a writer is on its way any more.
+const LATE: Duration = Duration::from_secs(60);
 /// What an entry costs beside its content.
 const ENTRY_BYTES: u64 = 200;
 
@@ -250,40 +255,78 @@ impl Place {
         }
         // It belonged to a resource of the same name that is gone, and is about to go by itself.
         if let Some(found) = found {
-            self.release(secret).await?;
-            self.delete_secret(&found.metadata).await?;
+            let owner = found.metadata.owner_references.iter().flatten().next();
+            let owner = owner.map(|of| of.uid.clone()).unwrap_or_default();
+            self.release(secret, &owner, true).await?;
         }
         call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
     }
 
     /// Lets go of the Secret of a record that is over. Until then it stays and is read, whoever has deleted it: by
-    /// hand, or, with all that its resource owns, by the collector, which a deletion with `--cascade=foreground` has do
-    /// so before the resource goes. One that its resource does not own any more (`--cascade=orphan`) is deleted here.
-    pub(super) async fn release(&self, secret: &str) -> Result<(), CallError> {
+    /// hand, or, with all that its resource owns, the collector, as it may for a deletion with `--cascade=foreground`
+    /// before the resource goes. One that is left behind, as by `--cascade=orphan`, is deleted here.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] if it is that of another resource of the same name by now.
+    pub(super) async fn release(
+        &self,
+        secret: &str,
+        owner: &str,
+        left_behind: bool,
+    ) -> Result<(), CallError> {
         self.secrets.forget(secret);
-        let ours = json!({"$deleteFromPrimitiveList/finalizers": [names::FINALIZER]});
-        let patch = Patch::Strategic(json!({"metadata": ours}));
-        let secrets = self.secrets();
-        let left = match call(secrets.patch_metadata(secret, &PatchParams::default(), &patch)).await
-        {
-            Err(CallError::NotFound) => return Ok(()),
-            other => other?.metadata,
-        };
-        let is_owned = left.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-        if is_owned || left.deletion_timestamp.is_some() {
+        let lets_go = json!({"$deleteFromPrimitiveList/finalizers": [names::FINALIZER]});
+        let Some(left) = self.patch_finalizers(secret, lets_go).await? else { return Ok(()) };
+        let mut owners = left.owner_references.iter().flatten().peekable();
+        let is_owned = owners.peek().is_some();
+        if is_owned && owners.all(|of| of.uid != owner) {
+            if left.deletion_timestamp.is_none() {
+                self.patch_finalizers(secret, json!({"finalizers": [names::FINALIZER]})).await?;
+            }
+            return Err(CallError::Conflict);
+        }
+        if left.deletion_timestamp.is_some() || is_owned && !left_behind {
             return Ok(());
         }
         self.delete_secret(&left).await
     }
 
+    async fn patch_finalizers(
+        &self,
+        secret: &str,
+        metadata: Value,
+    ) -> Result<Option<ObjectMeta>, CallError> {
+        let patch = Patch::Strategic(json!({"metadata": metadata}));
+        let params = PatchParams::default();
+        let patched = call(self.secrets().patch_metadata(secret, &params, &patch)).await;
+        Ok(there(patched)?.map(|patched| patched.metadata))
+    }
+
     /// [`release`](Self::release), if it is that of a resource that is gone: who made it was slow.
-    pub(super) async fn release_late(&self, secret: &str, owner: &str) -> Result<(), CallError> {
-        let found = find(self.secrets().get_metadata(secret)).await?;
+    pub(super) async fn release_late(&self, key: &Key, owner: &str) -> Result<(), CallError> {
+        let secret = self.name(key);
+        let found = find(self.secrets().get_metadata(&secret)).await?;
         let owners = found.and_then(|found| found.metadata.owner_references).unwrap_or_default();
-        if owners.iter().any(|of| of.uid == owner) {
-            return self.release(secret).await;
+        if owners.iter().all(|of| of.uid != owner) {
+            return Ok(());
         }
-        Ok(())
+        let resource = find(self.resources(Kind::of(key)).get_metadata(&secret)).await?;
+        if resource.is_some_and(|resource| resource.metadata.uid.as_deref() == Some(owner)) {
+            return Ok(());
+        }
+        self.release(&secret, owner, false).await
+    }
+
+    /// The same, some time later, when no request of a writer is on its way any more.
+    pub(super) fn release_what_comes_late(self: &Arc<Self>, key: Key, owner: String) {
+        let place = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(LATE).await;
+            if let Err(error) = place.release_late(&key, &owner).await {
+                let (secret, error) = (place.name(&key), error.of_a_secret());
+                tracing::warn!(secret, %error, "it may be left of a record that was half made");
+            }
+        });
     }
 
     async fn delete_secret(&self, found: &ObjectMeta) -> Result<(), CallError> {

@@ -116,7 +116,7 @@ fn kind_of(watched: Watched) -> Kind {
 
 /// Labels what has lost its labels while nobody watched: no list has it.
 async fn look_out_of_sight(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
-    let bare = ListParams::default().labels(&format!("!{}", names::BROKER)).limit(PAGE);
+    let bare = ListParams::default().labels(&format!("!{}", names::BROKER));
     match call(place.resources(kind_of(watched)).list(&bare)).await {
         Ok(found) => {
             for entry in found.items.iter().filter_map(|object| place.entry(object)?.ok()) {

@@ -25,6 +25,8 @@ use crate::split::{self, Parts, Places, Written};
 const MAX_CONFIDENTIAL: usize = 512 * 1024;
 /// What of a record may be public, in bytes: it is an annotation at first, of which an object holds 256 KiB.
 const MAX_PUBLIC: usize = 192 * 1024;
+/// The finalizer by which the collector lets what a resource owns be, as `--cascade=orphan` has it do.
+const ORPHANS: &str = "orphan";
 /// A first write that took longer than this is confirmed: others may take it for half made. See
 /// [`HALF_MADE`](super::read::HALF_MADE), which is longer.
 const SURE: Duration = Duration::from_secs(1);
@@ -39,7 +41,7 @@ struct Outgoing {
 
 impl Place {
     pub(super) async fn write(
-        &self,
+        self: &Arc<Self>,
         known: &Known,
         record: &Record,
         expected: Option<Version>,
@@ -94,7 +96,7 @@ impl Place {
     }
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
-    async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
+    async fn make(self: &Arc<Self>, record: &Record) -> Result<Entry, StoreError> {
         let begun = Instant::now();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
@@ -139,7 +141,14 @@ impl Place {
         let resources = self.resources(kind);
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
             Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
-            Err(CallError::NotFound) => Err(StoreError::Conflict),
+            Err(CallError::NotFound) => {
+                // It was taken for half made.
+                let uid = made.metadata.uid.unwrap_or_default();
+                if self.release_late(&record.key, &uid).await.is_err() {
+                    self.release_what_comes_late(record.key.clone(), uid);
+                }
+                Err(StoreError::Conflict)
+            }
             Err(error) => Err(StoreError::from(error).of_what_is_recorded()),
         }
     }
@@ -154,7 +163,11 @@ impl Place {
 
     /// A further write: what is confidential first, under new keys; then the resource, which says that they
     /// are in force now.
-    async fn change(&self, before: &Entry, record: &Record) -> Result<Entry, StoreError> {
+    async fn change(
+        self: &Arc<Self>,
+        before: &Entry,
+        record: &Record,
+    ) -> Result<Entry, StoreError> {
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
@@ -193,8 +206,16 @@ impl Place {
                                 self.secrets.spend(&name, fresh);
                             }
                         }
-                        // It may have had none before.
-                        _ => drop(self.release_late(&name, &before.uid).await),
+                        now => {
+                            if now.is_some_and(|now| !now.is_tombstone()) {
+                                self.secrets.spend(&name, fresh);
+                            }
+                            // It may have had none before.
+                            if self.release_late(&record.key, &before.uid).await.is_err() {
+                                let (key, uid) = (record.key.clone(), before.uid.clone());
+                                self.release_what_comes_late(key, uid);
+                            }
+                        }
                     }
                 }
                 Err(StoreError::Conflict)
@@ -285,8 +306,17 @@ impl Place {
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let resources = self.resources(Kind::of(&before.key));
-        // First: nobody would come back to it after the resource.
-        self.release(&name).await.map_err(CallError::of_a_secret)?;
+        let release = async || {
+            let left_behind = before.others.iter().any(|finalizer| finalizer == ORPHANS);
+            let released = self.release(&name, &before.uid, left_behind).await;
+            released.map_err(CallError::of_a_secret)
+        };
+        // Of what never comes to life again, first: nobody would come back to it after the resource, which may go with
+        // our finalizer. Another may be confirmed in this moment.
+        let is_over = before.is_over() || before.going;
+        if is_over {
+            release().await?;
+        }
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": before.version.to_string(),
             "finalizers": before.others,
@@ -294,6 +324,9 @@ impl Place {
         match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
             Err(CallError::NotFound) => return Err(StoreError::Conflict),
             other => drop(other?),
+        }
+        if !is_over {
+            release().await?;
         }
         if before.going {
             return Ok(());
@@ -315,7 +348,16 @@ impl Place {
         }
         let others = found.metadata.finalizers.iter().flatten();
         let others: Vec<_> = others.filter(|it| *it != names::FINALIZER).collect();
-        self.release(&name).await.map_err(CallError::of_a_secret)?;
+        let uid = found.metadata.uid.clone().unwrap_or_default();
+        let left_behind = others.iter().any(|finalizer| *finalizer == ORPHANS);
+        let release = async || {
+            let released = self.release(&name, &uid, left_behind).await;
+            released.map_err(CallError::of_a_secret)
+        };
+        let is_going = found.metadata.deletion_timestamp.is_some();
+        if is_going {
+            release().await?;
+        }
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": found.metadata.resource_version,
             "finalizers": others,
@@ -323,6 +365,9 @@ impl Place {
         match call(resources.patch(&name, &PatchParams::default(), &patch)).await {
             Err(CallError::NotFound) => return Ok(()),
             other => drop(other?),
+        }
+        if !is_going {
+            release().await?;
         }
         gone(call(resources.delete(&name, &background(found.metadata.uid, None))).await.map(drop))
     }

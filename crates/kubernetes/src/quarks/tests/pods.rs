@@ -162,3 +162,21 @@ fn what_ended_well_because_its_pod_was_ended_has_not_done_its_work() {
         assert_eq!((pod.over, pod.succeeded), (true, succeeded), "{name}");
     }
 }
+
+/// From Kubernetes 1.34 on a container may say of itself whether it is begun again.
+#[test]
+fn a_container_that_its_kubelet_begins_again_is_not_over() {
+    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]);
+    for (own, is_over) in [
+        (json!({}), true),
+        (json!({"restartPolicy": "Never"}), true),
+        (json!({"restartPolicy": "OnFailure"}), false),
+        (json!({"restartPolicy": "Never", "restartPolicyRules": rules}), false),
+    ] {
+        // What was put into the pod goes on.
+        let mut object = object(&[("c", Some(1)), ("mesh", None)], None);
+        let container = object["spec"]["containers"][0].as_object_mut().unwrap();
+        container.extend(own.as_object().unwrap().clone());
+        assert_eq!(seen(&object).over, is_over, "{own}");
+    }
+}

@@ -349,3 +349,30 @@ fn what_had_done_its_work_before_it_was_told_to_go_has_done_it() {
         assert_eq!(ended == Some(true), expected, "{name}");
     }
 }
+
+/// Whoever may make pods in a namespace could else say what came of a run in another.
+#[test]
+fn a_pod_in_another_namespace_is_none_of_a_job_whatever_it_says() {
+    let elsewhere = || SeenPod {
+        namespace: "elsewhere".into(),
+        uid: "another".into(),
+        ..pod(&[("c", Some(0))], None)
+    };
+    let here = || pod(&[("c", None)], None);
+    for is_first in [true, false] {
+        let mut table = Table::new(2, b"key");
+        if is_first {
+            table.learn_pod(elsewhere());
+        }
+        table.learn(resource(1, &[]));
+        table.learn_job(job());
+        assert!(table.learn_pod(here()).is_some());
+        if !is_first {
+            assert_eq!(table.learn_pod(elsewhere()), None, "nobody is told of it");
+        }
+        let uids: Vec<_> = table.pods(&job()).map(|pod| pod.uid.to_string()).collect();
+        assert_eq!(uids, ["u"], "the other is heard of first: {is_first}");
+        table.leave(&"elsewhere".into());
+        assert_eq!(table.pods(&job()).count(), 1, "it goes with no other namespace");
+    }
+}
