@@ -70,6 +70,9 @@ pub(super) fn of_run(
     merge(&mut metadata, "labels", &of_job);
     merge(&mut metadata, "labels", &triggered);
     merge(&mut metadata, "annotations", &noted::notes(run, &spec, &resource.record));
+    if let Some(ttl) = resource.ttl {
+        merge(&mut metadata, "annotations", &json!({noted::STAYS: ttl.to_string()}));
+    }
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
     }

@@ -26,6 +26,8 @@ const SPEC: &str = "manciple.dev/spec";
 const OUTPUT: &str = "manciple.dev/output";
 /// What it found of what it refers to, as in the record: that may be removed while the run goes on.
 const FOUND: &str = "manciple.dev/found";
+/// For how many seconds it stays after its end, by the template that it was made by.
+pub(super) const STAYS: &str = "manciple.dev/ttl";
 /// Tells a Job that we have made from one that somebody has made to look like it.
 const PROOF: &str = "manciple.dev/proof";
 /// An object's annotations have room for 256 KiB. One that is larger is as if nothing was said.
@@ -42,6 +44,8 @@ pub(super) struct Noted {
     pub(super) at: String,
     /// The original operator has made it, and the pods of it keep what they leave themselves.
     pub(super) inherited: bool,
+    /// In seconds, after its end.
+    pub(super) stays: Option<u64>,
     digest: Option<Arc<str>>,
     found: Option<Arc<str>>,
 }
@@ -62,6 +66,7 @@ impl Noted {
             trigger: trigger.and_then(|word| Trigger::deserialize(word).ok()),
             at: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
             inherited: note(INHERITED).is_some(),
+            stays: note(STAYS).and_then(|seconds| seconds.parse().ok()),
             digest: note(SPEC).map(|digest| digest.as_str().into()),
             found: note(FOUND).map(|found| found.as_str().into()),
         }

@@ -101,9 +101,12 @@ fn is_late(resource: &Resource, job: &SeenJob) -> bool {
 
 /// A Job says it once its run is settled, not before: it would be gone while its output is kept.
 fn expires(resource: &Resource, job: &SeenJob) -> Option<Disposal> {
-    let ttl = resource.ttl.filter(|_| !job.expires && !job.deleting)?;
-    // Those of before were begun by a template that did not say so.
-    job.noted.is_by(&resource.spec()).then_some(Disposal::Expires(ttl))
+    if job.expires || job.deleting {
+        return None;
+    }
+    // One that does not say so was begun by a template that did not, unless it is this.
+    let of_this = || resource.ttl.filter(|_| job.noted.is_by(&resource.spec()));
+    job.noted.stays.or_else(of_this).map(Disposal::Expires)
 }
 
 /// Whether a run has succeeded, and whether it is to have no Job any more; `None`: it has not ended. Of one that was
@@ -287,6 +290,11 @@ mod tests {
             serde_json::from_value(json!({"annotations": {"manciple.dev/spec": "x"}})).unwrap();
         jobs.get_mut(&4).unwrap().noted = Noted::of(&other);
         assert_eq!(told(&jobs), [0; 0], "of another template");
+        let annotations = json!({"manciple.dev/spec": "x", "manciple.dev/ttl": "60"});
+        let other: ObjectMeta =
+            serde_json::from_value(json!({"annotations": annotations})).unwrap();
+        jobs.get_mut(&4).unwrap().noted = Noted::of(&other);
+        assert_eq!(told(&jobs), [4], "of another, which said the same");
     }
 
     #[test]

@@ -52,14 +52,14 @@ async fn is_named_of_event(town: &Town, told: &str, words: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_is_exceeded_is_named() {
     let town = Town::new("named-quota").await;
-    limit(&town, "pods").await;
+    limit(&town, "pods", "0").await;
     town.create("a", spec("once", &pod("true"))).await;
     let words = "its pod is forbidden: exceeded quota: none";
     is_named_of_event(&town, "exceeded quota: none", words).await;
 }
 
-async fn limit(town: &Town, of: &str) {
-    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {of: "0"}}});
+async fn limit(town: &Town, of: &str, most: &str) {
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {of: most}}});
     let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
     let quotas = town.cluster.api::<ResourceQuota>();
     quotas.create(&PostParams::default(), &quota).await.unwrap();
@@ -76,7 +76,7 @@ async fn limit(town: &Town, of: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_of_jobs_that_is_exceeded_is_named() {
     let town = Town::new("named-jobs").await;
-    limit(&town, "count/jobs.batch").await;
+    limit(&town, "count/jobs.batch", "0").await;
     town.create("a", spec("once", &pod("true"))).await;
     is_named(&town, async || true, "exceeded quota: none").await;
 }
@@ -130,4 +130,44 @@ async fn a_pod_that_no_node_takes_is_named() {
     pod["nodeSelector"] = json!({"manciple.test/none": "such"});
     town.create("a", spec("once", &pod)).await;
     is_named_of_pod(&town, &["Unschedulable"], "Unschedulable: 0/").await;
+}
+
+/// The Job of the run before fills it, and is removed when that is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_for_a_quota_begins_when_the_run_before_is_over() {
+    let town = Town::new("named-next").await;
+    limit(&town, "count/jobs.batch", "1").await;
+    town.create("a", spec("now", &pod("sleep 5"))).await;
+    town.one_runs("a").await;
+    town.trigger("a", "now").await;
+    let says =
+        |object: &Value| object["status"]["conditions"].to_string().contains("exceeded quota");
+    town.until("a", "named", says).await;
+    for run in [1, 2] {
+        assert_eq!(town.ended("a", run).await["succeeded"], true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_ends_and_is_begun_again_is_named() {
+    let town = Town::new("named-again").await;
+    let mut fails = pod("exit 3");
+    fails["restartPolicy"] = json!("OnFailure");
+    let mut spec = spec("once", &fails);
+    spec["template"]["spec"]["backoffLimit"] = json!(20);
+    town.create("a", spec).await;
+    let words = "its pod does not get on: container c: it ends with 3 and is begun again";
+    is_named_of_pod(&town, &["CrashLoopBackOff"], words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_no_scheduler_looks_at_is_named() {
+    let town = Town::new("named-unlooked").await;
+    let mut of_none = pod("true");
+    of_none["schedulerName"] = json!("of-nobody");
+    town.create("a", spec("once", &of_none)).await;
+    let says = |object: &Value| {
+        object["status"]["conditions"].to_string().contains("no scheduler has looked at it")
+    };
+    town.until("a", "named", says).await;
 }
