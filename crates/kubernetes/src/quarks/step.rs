@@ -103,10 +103,7 @@ impl Controller {
     /// Whether this is for a run whose work is over: what it left and cannot be kept, and what is to go and stays, keep
     /// nothing else from being run or looked after.
     fn is_for_one_that_is_over(action: &Action) -> bool {
-        match action {
-            Action::Keep(_) | Action::Remove(_) => true,
-            _ => false,
-        }
+        matches!(action, Action::Keep(_) | Action::Remove(_))
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
