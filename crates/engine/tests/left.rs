@@ -10,10 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use engine::names::RunName;
 use engine::ports::{
-    Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError, Store,
+    Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError, Store, StoreError,
 };
-use engine::record::{Key, Lifecycle, Reason};
+use engine::record::{Key, Lifecycle, Phase, Reason};
 use engine::testing::scripted_runner::{Act, fitting_output};
+use engine::testing::store_contract::sample;
 use engine::testing::{MemoryStore, TestClock};
 use engine::{Engine, Policy, Ports};
 use osb::{
@@ -228,4 +229,29 @@ async fn what_a_run_was_given_that_nothing_shows_goes_with_the_first_sweep_of_th
         }
         assert!(runner.released.load(Ordering::Relaxed) <= 2, "{how}: asked each time");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_that_cannot_be_removed_keeps_none_of_those_behind_it() {
+    let mut world = World::default();
+    world.policy.tombstones = Duration::ZERO;
+    let engine = world.engine().await;
+    let keys = ["a", "b", "c"].map(|id| {
+        let mut record = sample(id);
+        record.lifecycle = Lifecycle::Deleted;
+        record.operation.phase = Phase::Succeeded;
+        record
+    });
+    for record in &keys {
+        world.store.write(Arc::new(record.clone()), None).await.unwrap();
+    }
+    world.store.hold(&keys[0].key);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let swept = engine.sweep_once().await;
+    assert!(matches!(swept, Err(StoreError::Unavailable(_))), "{swept:?}");
+    let mut left = Vec::new();
+    for record in &keys {
+        left.push(world.record(&record.key).await.is_some());
+    }
+    assert_eq!(left, [true, false, false]);
 }

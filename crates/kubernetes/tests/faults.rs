@@ -10,7 +10,7 @@ use engine::names::RunName;
 use engine::ports::{
     Filter, Kind as Records, Query, RunState, Runner, StartError, Store, StoreError,
 };
-use engine::record::{Key, Lifecycle, Record};
+use engine::record::{Key, Lifecycle, Phase, Record};
 use engine::testing::runner_contract::{Behaviour, run};
 use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
@@ -269,5 +269,49 @@ async fn what_nobody_listens_to_is_told_to_whoever_begins_to() {
     let mut changes = store.changes().unwrap();
     assert_eq!(changes.recv().await.unwrap().key, record.key);
     assert!(store.changes().is_none(), "one listens already");
+    cluster.remove().await;
+}
+
+/// Nothing was recorded: a platform may come again. Of what is recorded that is not said, for it is carried out.
+#[tokio::test]
+async fn that_nothing_was_recorded_is_said_only_where_nothing_was() {
+    let cluster = Cluster::new("too-many").await;
+    for (refused, is_recorded) in [("POST serviceinstances", false), ("DELETE configmaps", true)] {
+        let store = open(&cluster.client, &cluster).await;
+        let mut record = sample(if is_recorded { "recorded" } else { "not" });
+        record.lifecycle = Lifecycle::Deleted;
+        record.operation.phase = Phase::Succeeded;
+        let tombstone = store.write(Arc::new(record.clone()), None).await.unwrap();
+
+        let base = cluster.client.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let base = base.clone();
+            let (method, resource) = refused.split_once(' ').unwrap();
+            let is_it = request.method() == method && request.uri().path().contains(resource);
+            async move {
+                if !is_it {
+                    return base.send(request).await;
+                }
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+                    "reason": "TooManyRequests", "message": "try again", "metadata": {},
+                });
+                let body = kube::client::Body::from(status.to_string().into_bytes());
+                Ok(http::Response::builder().status(429).body(body).unwrap())
+            }
+        });
+        let client = kube::Client::new(service, cluster.namespace.clone());
+        let store = open(&client, &cluster).await;
+        record.lifecycle = Lifecycle::Ready;
+        record.sequence += 1;
+        let written = store.write(Arc::new(record.clone()), Some(&tombstone)).await;
+        match is_recorded {
+            true => assert!(matches!(written, Err(StoreError::Unavailable(_))), "{written:?}"),
+            false => assert!(matches!(written, Err(StoreError::Overloaded)), "{written:?}"),
+        }
+        let name = names::resource(BROKER, &record.key);
+        let found = resources(&cluster).get_opt(&name).await.unwrap();
+        assert_eq!(found.is_some(), is_recorded, "{refused}");
+    }
     cluster.remove().await;
 }

@@ -27,6 +27,7 @@ struct Inner {
     writes: u64,
     fail: u32,
     most: Option<usize>,
+    held: Option<Key>,
 }
 
 impl MemoryStore {
@@ -42,6 +43,11 @@ impl MemoryStore {
     /// Refuses records of more than so many bytes.
     pub fn keep_at_most(&self, bytes: usize) {
         self.lock().most = Some(bytes);
+    }
+
+    /// Refuses to remove this record.
+    pub fn hold(&self, key: &Key) {
+        self.lock().held = Some(key.clone());
     }
 
     /// Lets the next `count` writes fail as if the disk were full.
@@ -105,6 +111,9 @@ impl Store for MemoryStore {
 
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError> {
         let mut inner = self.lock();
+        if inner.held.as_ref() == Some(key) {
+            return Err(StoreError::Unavailable("it is held".into()));
+        }
         match inner.records.get(key) {
             Some((version, _)) if version.to_string() == expected.0 => {
                 inner.records.remove(key);

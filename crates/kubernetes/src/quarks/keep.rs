@@ -5,7 +5,7 @@ use std::time::Instant;
 use engine::trigger::Outcome;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, LogParams};
+use kube::api::{ListParams, LogParams, PartialObjectMeta};
 use serde_json::Value;
 
 use super::Controller;
@@ -258,8 +258,13 @@ impl Controller {
         let error = match call(pods.logs(&pod.name, &params)).await {
             // A kubelet that has just begun does not know of its pods yet.
             Err(CallError::NotFound) => {
-                let there = self.pods_of(job).await?;
-                if there.iter().all(|there| there.uid != pod.uid) {
+                // By a list, which is the right that there is.
+                let of = ListParams::default().fields(&format!("metadata.name={}", pod.name));
+                let there = call(pods.list_metadata(&of)).await?;
+                let is_it = |there: &PartialObjectMeta<Pod>| {
+                    there.metadata.uid.as_deref() == Some(&*pod.uid)
+                };
+                if !there.iter().any(is_it) {
                     return Ok(String::new());
                 }
                 CallError::NoAnswer(undone::NOT_YET.to_owned())

@@ -70,8 +70,10 @@ pub(super) fn of_run(
     merge(&mut metadata, "labels", &of_job);
     merge(&mut metadata, "labels", &triggered);
     merge(&mut metadata, "annotations", &noted::notes(run, &spec, &resource.record));
-    if let Some(ttl) = resource.ttl {
-        merge(&mut metadata, "annotations", &json!({noted::STAYS: ttl.to_string()}));
+    // Not what the template says under that name.
+    if let Some(all) = metadata["annotations"].as_object_mut() {
+        all.remove(noted::STAYS);
+        all.extend(resource.ttl.map(|ttl| (noted::STAYS.to_owned(), json!(ttl.to_string()))));
     }
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));

@@ -36,6 +36,7 @@ mod noted;
 mod output;
 mod overdue;
 mod peers;
+mod pods;
 mod reference;
 mod report;
 mod resource;

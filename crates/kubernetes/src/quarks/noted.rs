@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::dialect::Dialect;
 use super::naming;
+use super::resource::longest;
 
 /// The run that a Job or a pod is of, by its number.
 pub(super) const RUN_ID: &str = "manciple.dev/run-id";
@@ -66,7 +67,7 @@ impl Noted {
             trigger: trigger.and_then(|word| Trigger::deserialize(word).ok()),
             at: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
             inherited: note(INHERITED).is_some(),
-            stays: note(STAYS).and_then(|seconds| seconds.parse().ok()),
+            stays: note(STAYS).and_then(|seconds| seconds.parse().ok()).map(longest),
             digest: note(SPEC).map(|digest| digest.as_str().into()),
             found: note(FOUND).map(|found| found.as_str().into()),
         }

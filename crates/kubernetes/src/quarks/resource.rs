@@ -304,7 +304,7 @@ impl Resource {
 }
 
 /// What an API server takes of seconds: what is longer is as good as for ever.
-fn longest(seconds: u64) -> u64 {
+pub(super) fn longest(seconds: u64) -> u64 {
     seconds.min(i32::MAX.unsigned_abs().into())
 }
 

@@ -122,8 +122,7 @@ fn ended(resource: &Resource, job: &SeenJob) -> Option<(bool, bool)> {
     let oldest = resource.status.history.last().map_or(0, |run| run.id);
     let is_known = resource.is_open(job.run) || job.run >= oldest;
     let end = job.end.as_ref().filter(|_| !is_known)?;
-    // Where those that succeeded are not kept, one that is there failed by what it left.
-    Some((*end == JobEnd::Complete && resource.limits.successful.is_some(), false))
+    Some((*end == JobEnd::Complete, false))
 }
 
 #[cfg(test)]

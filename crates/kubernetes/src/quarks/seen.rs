@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use agent::GATHERING_VARIABLE;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRuleOnExitCodes, ContainerState, ContainerStatus, Pod, PodStatus,
+};
 use kube::api::ObjectMeta;
 
 use super::capture::{CONTAINERS, ENDED, SIDECAR};
@@ -216,7 +218,7 @@ impl SeenPod {
             !is_given_up && named.as_ref().is_some_and(|named| named.iter().all(ended_well));
         let succeeded = phase == "Succeeded" || all_well;
         let over = |name: &&str| {
-            containers.get(*name).is_some_and(|end| end.code == 0 || !restarts(pod, name))
+            containers.get(*name).is_some_and(|end| end.code == 0 || !restarts(pod, name, end.code))
         };
         // Kubernetes waits for what was put into it: it may never end.
         let all_over = named.as_ref().is_some_and(|named| named.iter().all(over));
@@ -265,15 +267,22 @@ impl SeenPod {
     }
 }
 
-/// Whether a container of a pod that fails may be begun again by its kubelet.
-fn restarts(pod: &Pod, name: &str) -> bool {
+/// Whether a container of a pod that has ended with this code is begun again by its kubelet.
+fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
     let Some(spec) = pod.spec.as_ref() else { return true };
     let own = spec.containers.iter().find(|container| container.name == name);
-    // From Kubernetes 1.34 on a container may say so of itself.
-    let has_rules = own.and_then(|own| own.restart_policy_rules.as_ref());
-    let own = own.and_then(|own| own.restart_policy.as_deref());
-    has_rules.is_some_and(|rules| !rules.is_empty())
-        || own.or(spec.restart_policy.as_deref()) != Some("Never")
+    // From Kubernetes 1.34 on a container may say so of itself; the first rule that fits counts.
+    let rules = own.and_then(|own| own.restart_policy_rules.as_ref()).into_iter().flatten();
+    let fits = |codes: &ContainerRestartRuleOnExitCodes| {
+        let is_in = codes.values.iter().flatten().any(|value| *value == code);
+        is_in == (codes.operator == "In")
+    };
+    let mut fitting = rules.filter(|rule| rule.exit_codes.as_ref().is_some_and(fits));
+    let policy = own.and_then(|own| own.restart_policy.as_deref());
+    match fitting.next() {
+        Some(rule) => rule.action.starts_with("Restart"),
+        None => policy.or(spec.restart_policy.as_deref()) != Some("Never"),
+    }
 }
 
 impl SeenJob {
@@ -381,18 +390,26 @@ pub(super) const BEGUN_AGAIN: &str = "is begun again, each time after a longer p
 
 /// Why a pod does not begin, in words that stay the same while it tries again.
 fn trouble(status: &PodStatus) -> Option<String> {
+    // In words that stay the same, while it waits and while it goes on.
+    let begun_again = || {
+        let mut all = statuses(status).filter(|container| container.name != SIDECAR);
+        all.find_map(|container| {
+            let state = container.state.as_ref()?;
+            let waits = state.waiting.as_ref().and_then(|it| it.reason.as_deref());
+            let goes_on = state.running.is_some() && container.restart_count > 1;
+            let last = container.last_state.as_ref()?.terminated.as_ref()?;
+            let is_begun_again = waits == Some("CrashLoopBackOff") || goes_on;
+            (is_begun_again && last.exit_code != 0).then(|| {
+                let (name, code) = (&container.name, last.exit_code);
+                format!("container {name}: it ends with {code} and {BEGUN_AGAIN}")
+            })
+        })
+    };
     let waiting = statuses(status).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let why = match waiting.reason.as_deref()? {
             "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
                 format!("the image {} cannot be pulled", container.image)
-            }
-            // In words that stay the same: the pause grows.
-            "CrashLoopBackOff" => {
-                let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
-                let code =
-                    last.map_or_else(String::new, |last| format!(" with {}", last.exit_code));
-                format!("it ends{code} and {BEGUN_AGAIN}")
             }
             reason @ ("CreateContainerConfigError"
             | "CreateContainerError"
@@ -409,7 +426,7 @@ fn trouble(status: &PodStatus) -> Option<String> {
             conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
         refused.find_map(|it| Some(format!("Unschedulable: {}", it.message.as_deref()?)))
     };
-    waiting.or_else(unschedulable)
+    waiting.or_else(begun_again).or_else(unschedulable)
 }
 
 /// Why all of a pod was ended, in words: it was evicted, its node went.

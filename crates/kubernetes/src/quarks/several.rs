@@ -13,6 +13,9 @@ use super::seen::SeenPod;
 /// How many pods go on at once by the template, where the Job may be told otherwise: an annotation of the Job.
 pub(super) const PARALLELISM: &str = "manciple.dev/parallelism";
 
+/// Who makes the pods of a Job, unless it says another.
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
+
 /// How many pods a Job wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Wants {
@@ -24,6 +27,8 @@ pub(super) struct Wants {
     planned: Option<u32>,
     /// Somebody has stopped it in so many words.
     suspended: bool,
+    /// Its pods are made by a controller of somebody else, and maybe elsewhere.
+    pub(super) is_anothers: bool,
     /// How many pods there are and were, once Kubernetes has counted a success: it makes no others then where they
     /// share their work.
     made: Option<u32>,
@@ -52,6 +57,7 @@ impl Wants {
             parallelism: count(spec.parallelism).unwrap_or(1),
             planned: annotations.and_then(|all| all.get(PARALLELISM)?.parse().ok()),
             suspended: spec.suspend == Some(true),
+            is_anothers: spec.managed_by.as_deref().is_some_and(|by| by != JOB_CONTROLLER),
         }
     }
 

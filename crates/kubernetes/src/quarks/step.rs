@@ -26,6 +26,11 @@ const LOOKS: usize = 12;
 /// How long a time that is to come is waited for before the clock is looked at again.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// Whether one waits for the other: where a removal is not answered, no other is either, and each takes long.
+fn both_remove(one: &Action, other: &Action) -> bool {
+    matches!((one, other), (Action::Remove(_), Action::Remove(_)))
+}
+
 impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
     /// nothing happens; `Err`: when it may go better, and after so long at the latest.
@@ -81,10 +86,14 @@ impl Controller {
                 action,
                 Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
             );
-            if undone.iter().any(|(known, _)| *known == action) {
+            let stays = |(known, why): &(Action, Undone)| {
+                let no_answer = matches!(why, Undone::Failed(CallError::NoAnswer(_)));
+                *known == action || no_answer && both_remove(known, &action)
+            };
+            if undone.iter().any(stays) {
                 continue;
             }
-            let may_stay = Self::is_for_one_that_is_over(&action);
+            let may_stay = self.is_for_one_that_is_over(key, &action);
             match self.execute(key, resource, action.clone()).await {
                 Ok(()) if writes_it => return Ok(true),
                 Ok(()) => acted = true,
@@ -102,8 +111,19 @@ impl Controller {
 
     /// Whether this is for a run whose work is over: what it left and cannot be kept, and what is to go and stays, keep
     /// nothing else from being run or looked after.
-    fn is_for_one_that_is_over(action: &Action) -> bool {
-        matches!(action, Action::Keep(_) | Action::Remove(_))
+    fn is_for_one_that_is_over(&self, key: &Key, action: &Action) -> bool {
+        match action {
+            Action::Keep(_) => true,
+            Action::Remove(run) => self.has_ended(key, *run),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing goes on any more in the Job of a run.
+    fn has_ended(&self, key: &Key, run: u64) -> bool {
+        let table = self.table();
+        let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
+        job.is_some_and(|job| job.end.is_some() && !job.goes_on())
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
@@ -159,7 +179,7 @@ impl Controller {
             }
             Some(Wait::Numbers) => vec![format!(
                 "no number is left for another run: somebody has written that of the last; remove the annotation {}, and \
-                 status.history with it",
+                 status.history and status.record with it",
                 super::resource::RUNS
             )],
             // And what that waits for: it may never end by itself.

@@ -24,10 +24,12 @@ impl Table {
             let mut pods = self.pods(job).peekable();
             if pods.peek().is_none() {
                 let due = job.created.saturating_add(TAKEN_UP);
-                let is_due = due < now.as_second() && job.end.is_none();
-                let none = || is_due.then(|| NO_POD.to_owned());
+                // Of others' pods nothing is watched.
+                let wants_pods =
+                    job.end.is_none() && !job.noted.inherited && !job.wants.is_anothers;
+                let none = || (wants_pods && due < now.as_second()).then(|| NO_POD.to_owned());
                 let words = stopped().or_else(|| of(&job.uid)).or_else(none);
-                if words.is_none() && job.end.is_none() {
+                if words.is_none() && wants_pods {
                     trouble.look_again(due);
                 }
                 trouble.words = trouble.words.or(words);
@@ -65,8 +67,7 @@ impl Table {
 /// How long Kubernetes may take to make a Job's pod, and a scheduler to look at it, before that is worth telling, in seconds.
 const TAKEN_UP: i64 = 30;
 const NO_POD: &str = "Kubernetes has no pod for its Job: its controller manager is stopped or busy, or somebody deletes its pods";
-const NO_SCHEDULER: &str =
-    "no scheduler has looked at it: is there one of its schedulerName, and does it run?";
+const NO_SCHEDULER: &str = "no scheduler has said a word of it: none of its schedulerName runs, or it waits, as for a volume";
 
 /// What keeps something.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -151,7 +152,7 @@ mod tests {
             (
                 "none sees it",
                 SeenPod { node: None, ..on(false, Some(60), None) },
-                Some("its pod does not begin: no scheduler has looked at it: "),
+                Some("its pod does not begin: no scheduler has said a word of it: "),
                 None,
             ),
             (

@@ -255,6 +255,18 @@ impl Place {
         }
         // It belonged to a resource of the same name that is gone, and is about to go by itself.
         if let Some(found) = found {
+            let kind = Kind::ALL.into_iter().find(|kind| owner["kind"] == kind.name());
+            let resource = match kind {
+                Some(kind) => find(self.resources(kind).get_metadata(secret)).await?,
+                None => None,
+            };
+            let lives = |uid: &str| {
+                resource.as_ref().is_some_and(|it| it.metadata.uid.as_deref() == Some(uid))
+            };
+            if found.metadata.owner_references.iter().flatten().any(|of| lives(&of.uid)) {
+                // That of another life, made by who took ours for half made.
+                return Err(CallError::Conflict);
+            }
             let owner = found.metadata.owner_references.iter().flatten().next();
             let owner = owner.map(|of| of.uid.clone()).unwrap_or_default();
             self.release(secret, &owner, true).await?;

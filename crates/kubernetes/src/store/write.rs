@@ -141,8 +141,8 @@ impl Place {
         let resources = self.resources(kind);
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
             Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
-            Err(CallError::NotFound) => {
-                // It was taken for half made.
+            Err(CallError::NotFound | CallError::Conflict) => {
+                // It was taken for half made, unless another has only written it since.
                 let uid = made.metadata.uid.unwrap_or_default();
                 if self.release_late(&record.key, &uid).await.is_err() {
                     self.release_what_comes_late(record.key.clone(), uid);

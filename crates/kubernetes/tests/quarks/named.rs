@@ -167,7 +167,7 @@ async fn a_pod_that_no_scheduler_looks_at_is_named() {
     of_none["schedulerName"] = json!("of-nobody");
     town.create("a", spec("once", &of_none)).await;
     let says = |object: &Value| {
-        object["status"]["conditions"].to_string().contains("no scheduler has looked at it")
+        object["status"]["conditions"].to_string().contains("no scheduler has said a word of it")
     };
     town.until("a", "named", says).await;
 }

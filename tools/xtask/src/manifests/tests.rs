@@ -78,6 +78,15 @@ fn further_configuration_is_part_of_the_file() {
 }
 
 #[test]
+fn what_the_chart_writes_of_the_file_has_values_too() {
+    let broker = json!({"name": "b", "settings": "grace: 5s\ncapabilities: [request-file]"});
+    let log = "{format: json, level: debug}";
+    let file = configuration(&json!({"broker": broker, "log": log}));
+    let expected = json!({"name": "b", "grace": "5s", "capabilities": ["request-file"]});
+    assert_eq!((&file["broker"], &file["log"]["level"]), (&expected, &json!("debug")));
+}
+
+#[test]
 fn who_may_ask_is_said_by_secrets_and_by_the_cluster() {
     let values = json!({"credentials": {"secretName": ""}, "auth": {
         "secrets": [{"name": "cf", "role": "platform"}, {"name": "ops", "role": "operator"}],

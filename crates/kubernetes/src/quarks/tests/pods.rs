@@ -166,12 +166,15 @@ fn what_ended_well_because_its_pod_was_ended_has_not_done_its_work() {
 /// From Kubernetes 1.34 on a container may say of itself whether it is begun again.
 #[test]
 fn a_container_that_its_kubelet_begins_again_is_not_over() {
-    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]);
+    let rules = |operator: &str, code: i32| json!([{"action": "Restart", "exitCodes": {"operator": operator, "values": [code]}}]);
     for (own, is_over) in [
         (json!({}), true),
         (json!({"restartPolicy": "Never"}), true),
         (json!({"restartPolicy": "OnFailure"}), false),
-        (json!({"restartPolicy": "Never", "restartPolicyRules": rules}), false),
+        (json!({"restartPolicy": "Never", "restartPolicyRules": rules("In", 1)}), false),
+        (json!({"restartPolicy": "Never", "restartPolicyRules": rules("In", 2)}), true),
+        (json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn", 2)}), false),
+        (json!({"restartPolicy": "OnFailure", "restartPolicyRules": rules("In", 2)}), false),
     ] {
         // What was put into the pod goes on.
         let mut object = object(&[("c", Some(1)), ("mesh", None)], None);
