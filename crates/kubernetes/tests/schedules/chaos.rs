@@ -35,8 +35,9 @@ use crate::seeds::Sum;
 /// For how long things go wrong.
 const WRONG: Duration = Duration::from_secs(6);
 /// How long what is left over may take to go, once all is well. A question for a catalog that nobody waits for any more
-/// goes after its time, and the garbage collector takes its pod: a minute later where the API server was away.
-const CLEAN: Duration = Duration::from_secs(360);
+/// goes after its time, and the garbage collector takes its pod: a minute later where the API server was away. What was
+/// deleted by hand, and failed three times, is tried again after ten minutes.
+const CLEAN: Duration = Duration::from_secs(900);
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const REPLICAS: usize = 2;
