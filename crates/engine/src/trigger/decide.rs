@@ -66,9 +66,6 @@ pub struct Decision {
 pub fn decide(state: &State, now: &str) -> Decision {
     let mut decision = Decision::default();
     let open = open(state);
-    // First: what is there of runs that are over may be what keeps the next from beginning, as under a quota.
-    let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
-    decision.actions.extend(left.map(|id| Action::Remove(*id)));
     // One at a time, the oldest first: what is kept last is what is there, and another failure may keep one waiting.
     let mut keeps = false;
     for run in &open {
@@ -87,6 +84,8 @@ pub fn decide(state: &State, now: &str) -> Decision {
             }
         });
     }
+    let left = state.left.iter().filter(|id| open.iter().all(|run| run.id != **id));
+    decision.actions.extend(left.map(|id| Action::Remove(*id)));
     let is_idle = open.is_empty();
     match triggered(state, &open) {
         Some(Triggered::By(trigger)) => begin(state, &open, trigger, now, &mut decision),

@@ -313,8 +313,10 @@ impl SeenPod {
 /// Whether no scheduler has said a word of it.
 fn is_unlooked_at(pod: &Pod) -> bool {
     let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let waits = !has_node && phase.is_none_or(|phase| phase == "Pending");
     let conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    !has_node && !conditions.into_iter().any(|it| it.type_ == "PodScheduled")
+    waits && !conditions.into_iter().any(|it| it.type_ == "PodScheduled")
 }
 
 /// When it was given its node, or made.
@@ -390,19 +392,21 @@ pub(super) const BEGUN_AGAIN: &str = "is begun again, each time after a longer p
 
 /// Why a pod does not begin, in words that stay the same while it tries again.
 fn trouble(status: &PodStatus) -> Option<String> {
-    // In words that stay the same, while it waits and while it goes on.
+    // In words that stay the same, from its end until it is begun again.
     let begun_again = || {
         let mut all = statuses(status).filter(|container| container.name != SIDECAR);
         all.find_map(|container| {
             let state = container.state.as_ref()?;
             let waits = state.waiting.as_ref().and_then(|it| it.reason.as_deref());
-            let goes_on = state.running.is_some() && container.restart_count > 1;
-            let last = container.last_state.as_ref()?.terminated.as_ref()?;
-            let is_begun_again = waits == Some("CrashLoopBackOff") || goes_on;
-            (is_begun_again && last.exit_code != 0).then(|| {
-                let (name, code) = (&container.name, last.exit_code);
-                format!("container {name}: it ends with {code} and {BEGUN_AGAIN}")
-            })
+            let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+            let end = match &state.terminated {
+                Some(end) if end.exit_code != 0 && container.restart_count > 0 => Some(end),
+                _ if waits == Some("CrashLoopBackOff") => last,
+                _ => return None,
+            };
+            let name = &container.name;
+            let code = end.map_or_else(String::new, |end| format!(" with {}", end.exit_code));
+            Some(format!("container {name}: it ends{code} and {BEGUN_AGAIN}"))
         })
     };
     let waiting = statuses(status).find_map(|container| {

@@ -26,10 +26,8 @@ const LOOKS: usize = 12;
 /// How long a time that is to come is waited for before the clock is looked at again.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Whether one waits for the other: where a removal is not answered, no other is either, and each takes long.
-fn both_remove(one: &Action, other: &Action) -> bool {
-    matches!((one, other), (Action::Remove(_), Action::Remove(_)))
-}
+/// So many removals may go unanswered in one turn, for each takes long: the others are tried in the next.
+const UNANSWERED: usize = 2;
 
 impl Controller {
     /// Looks, does what is to be done, and looks again, until there is nothing. When to look again though
@@ -78,7 +76,11 @@ impl Controller {
         undone: &mut Vec<(Action, Undone)>,
     ) -> Result<bool, CallError> {
         let mut acted = false;
-        for action in actions {
+        // First the Jobs that have ended: they may be what keeps the next from beginning, as under a quota.
+        let has_ended =
+            |action: &Action| matches!(action, Action::Remove(run) if self.has_ended(key, *run));
+        let (ended, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(has_ended);
+        for action in ended.into_iter().chain(others) {
             if !self.leads() {
                 return Ok(true);
             }
@@ -86,11 +88,12 @@ impl Controller {
                 action,
                 Action::Reopen | Action::Close | Action::Record { .. } | Action::Settle(..)
             );
-            let stays = |(known, why): &(Action, Undone)| {
+            let is_unanswered = |(known, why): &&(Action, Undone)| {
                 let no_answer = matches!(why, Undone::Failed(CallError::NoAnswer(_)));
-                *known == action || no_answer && both_remove(known, &action)
+                no_answer && matches!((known, &action), (Action::Remove(_), Action::Remove(_)))
             };
-            if undone.iter().any(stays) {
+            let is_known = undone.iter().any(|(known, _)| *known == action);
+            if is_known || undone.iter().filter(is_unanswered).count() >= UNANSWERED {
                 continue;
             }
             let may_stay = self.is_for_one_that_is_over(key, &action);

@@ -80,10 +80,16 @@ fn further_configuration_is_part_of_the_file() {
 #[test]
 fn what_the_chart_writes_of_the_file_has_values_too() {
     let broker = json!({"name": "b", "settings": "grace: 5s\ncapabilities: [request-file]"});
-    let log = "{format: json, level: debug}";
-    let file = configuration(&json!({"broker": broker, "log": log}));
     let expected = json!({"name": "b", "grace": "5s", "capabilities": ["request-file"]});
-    assert_eq!((&file["broker"], &file["log"]["level"]), (&expected, &json!("debug")));
+    for (log, level) in [
+        ("{format: json, level: debug}", json!("debug")),
+        ("format: json\nlevel: debug\n", json!("debug")),
+        ("", json!(null)),
+    ] {
+        let file = configuration(&json!({"broker": broker, "log": log}));
+        assert_eq!((&file["broker"], &file["log"]["level"]), (&expected, &level), "{log}");
+        assert_eq!(file["log"]["format"], "json", "{log}");
+    }
 }
 
 #[test]
