@@ -270,7 +270,9 @@ fn a_record_whose_secret_is_lost_hides_no_other_and_can_be_purged() {
     }
     order::bind(&server, "lost", "b", &json!({"service_id": "s", "plan_id": "p"}));
     let binding = town.get("servicebindings")["items"][0]["metadata"]["name"].clone();
-    town.kubectl(&["delete", "secret", binding.as_str().unwrap()]);
+    let (secret, free) = (binding.as_str().unwrap(), r#"{"metadata": {"finalizers": null}}"#);
+    town.kubectl(&["patch", "secret", secret, "--type=merge", "-p", free]);
+    town.kubectl(&["delete", "secret", secret]);
     // What this process has read it knows.
     server.kill();
     server = town.serve();
