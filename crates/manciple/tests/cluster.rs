@@ -4,7 +4,6 @@ mod support;
 
 use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::town::Town;
 use support::{Served, http, order, within};
@@ -148,56 +147,6 @@ fn deleting_the_resource_is_a_deprovision() {
     // The id can be used again.
     assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
     assert_eq!(town.effects("provision of i"), 2);
-}
-
-/// What its Secret holds is needed for that: it stays, whoever deletes it, by hand or with all that the resource owns.
-#[test]
-fn deleting_the_resource_with_all_that_it_owns_or_without_is_a_deprovision_too() {
-    let town = town();
-    let ours = "app.kubernetes.io/managed-by=manciple";
-    let secrets = || {
-        let found = town.kubectl(&["get", "secrets", "-l", ours, "-o", "name"]);
-        found.lines().filter(|name| !name.contains("/keys-")).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let mut body = order::body("p");
-    body["parameters"] = json!({"size": "planted"});
-    for (deprovisions, how) in ["foreground", "orphan", "background"].into_iter().enumerate() {
-        let mut server = town.serve();
-        assert_eq!(order::provisioned(&server, "i", &body)["state"], "succeeded");
-        server.signal(Signal::TERM);
-        server.wait();
-        let secret = secrets().pop().expect("it has one");
-        if how == "background" {
-            town.kubectl(&["delete", &secret, "--wait=false"]);
-        }
-        if how == "foreground" {
-            // Else the collector may be done with the resource before it comes to the Secret.
-            let blocks = r#"[{"op": "add", "path": "/metadata/ownerReferences/0/blockOwnerDeletion", "value": true}]"#;
-            town.kubectl(&["patch", &secret, "--type=json", "-p", blocks]);
-        }
-        let cascade = format!("--cascade={how}");
-        town.kubectl(&["delete", "serviceinstances", "--all", "--wait=false", &cascade]);
-        let done = || {
-            let kept: Value =
-                serde_json::from_str(&town.kubectl(&["get", &secret, "-o", "json"])).unwrap();
-            let metadata = &kept["metadata"];
-            let done = match how {
-                "orphan" => metadata["ownerReferences"].is_null(),
-                _ => metadata["deletionTimestamp"].is_string(),
-            };
-            done.then_some(())
-        };
-        assert!(within(30, done).is_some(), "{how}: the collector does nothing");
-        // It knows nothing but what is kept.
-        let mut server = town.serve();
-        let gone = || (town.count("serviceinstances") == 0).then_some(());
-        assert!(within(60, gone).is_some(), "{how}: {}", server.log());
-        assert_eq!(town.effects("deprovision of i"), deprovisions + 1, "{how}");
-        let gone = || secrets().is_empty().then_some(());
-        assert!(within(20, gone).is_some(), "{how}: {:?} stay", secrets());
-        server.signal(Signal::TERM);
-        server.wait();
-    }
 }
 
 /// As a platform's delete does: it waits for nothing that is being made.

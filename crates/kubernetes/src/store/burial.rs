@@ -1,7 +1,7 @@
 //! What becomes of a resource whose record says that what it stands for is gone.
 //!
 //! ```text
-//! Deleted ──▶ tombstone ──▶ finalizer off its Secret ──▶ off the resource, which is deleted, its Secret after it
+//! Deleted ──▶ tombstone ──▶ finalizer off, resource deleted, its Secret after it
 //! ```
 //!
 //! Each step may be done twice, by two replicas, or again after a crash: the resource goes last. It never

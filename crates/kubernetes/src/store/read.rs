@@ -114,10 +114,7 @@ impl Place {
     }
 
     /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made.
-    pub(super) async fn whole(
-        self: &Arc<Self>,
-        entry: &Entry,
-    ) -> Result<Option<Stored>, StoreError> {
+    pub(super) async fn whole(&self, entry: &Entry) -> Result<Option<Stored>, StoreError> {
         if let Some(damage) = &entry.damage {
             return Err(unreadable(&entry.key, &damage.why));
         }
@@ -140,11 +137,7 @@ impl Place {
                 match self.let_go(entry).await {
                     // Somebody else removes it, or its writer was only slow: looked at again.
                     Err(StoreError::Conflict) => {}
-                    gone => {
-                        // What its writer, or a request of one that was ended, makes yet.
-                        self.release_what_comes_late(entry.key.clone(), entry.uid.clone());
-                        return gone.map(|()| None);
-                    }
+                    gone => return gone.map(|()| None),
                 }
             } else if late {
                 let why = format!("Secret {name} lacks what the resource says is in it");

@@ -6,30 +6,24 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use data_encoding::BASE32_NOPAD;
 use engine::ports::StoreError;
-use engine::record::Key;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::{Place, names};
-use crate::calls::{CallError, call, find, there};
-use crate::resources::Kind;
+use super::Place;
+use crate::calls::{CallError, call, find};
 use crate::split::Places;
 
 /// How much is kept in memory.
 const CACHE_BYTES: u64 = 4 * 1024 * 1024;
-/// After this no request of a writer is on its way any more.
-const LATE: Duration = Duration::from_secs(60);
 /// What an entry costs beside its content.
 const ENTRY_BYTES: u64 = 200;
 
@@ -231,12 +225,7 @@ impl Place {
         owner: &Value,
     ) -> Result<(), CallError> {
         let made: Secret = serde_json::from_value(json!({
-            "metadata": {
-                "name": secret,
-                "labels": labels,
-                "ownerReferences": [owner],
-                "finalizers": [names::FINALIZER],
-            },
+            "metadata": {"name": secret, "labels": labels, "ownerReferences": [owner]},
             "data": data,
         }))
         .map_err(|error| CallError::Refused(error.to_string()))?;
@@ -255,99 +244,16 @@ impl Place {
         }
         // It belonged to a resource of the same name that is gone, and is about to go by itself.
         if let Some(found) = found {
-            let kind = Kind::ALL.into_iter().find(|kind| owner["kind"] == kind.name());
-            let resource = match kind {
-                Some(kind) => find(self.resources(kind).get_metadata(secret)).await?,
-                None => None,
+            let uid = found.metadata.uid;
+            let delete = kube::api::DeleteParams {
+                preconditions: Some(kube::api::Preconditions { uid, resource_version: None }),
+                ..Default::default()
             };
-            let lives = |uid: &str| {
-                resource.as_ref().is_some_and(|it| it.metadata.uid.as_deref() == Some(uid))
-            };
-            if found.metadata.owner_references.iter().flatten().any(|of| lives(&of.uid)) {
-                // That of another life, made by who took ours for half made.
-                return Err(CallError::Conflict);
+            match call(self.secrets().delete(secret, &delete)).await {
+                Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+                Err(error) => return Err(error),
             }
-            let owner = found.metadata.owner_references.iter().flatten().next();
-            let owner = owner.map(|of| of.uid.clone()).unwrap_or_default();
-            self.release(secret, &owner, true).await?;
         }
         call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
-    }
-
-    /// Lets go of the Secret of a record that is over. Until then it stays and is read, whoever has deleted it: by
-    /// hand, or, with all that its resource owns, the collector, as it may for a deletion with `--cascade=foreground`
-    /// before the resource goes. One that is left behind, as by `--cascade=orphan`, is deleted here.
-    ///
-    /// # Errors
-    /// [`CallError::Conflict`] if it is that of another resource of the same name by now.
-    pub(super) async fn release(
-        &self,
-        secret: &str,
-        owner: &str,
-        left_behind: bool,
-    ) -> Result<(), CallError> {
-        self.secrets.forget(secret);
-        let lets_go = json!({"$deleteFromPrimitiveList/finalizers": [names::FINALIZER]});
-        let Some(left) = self.patch_finalizers(secret, lets_go).await? else { return Ok(()) };
-        let mut owners = left.owner_references.iter().flatten().peekable();
-        let is_owned = owners.peek().is_some();
-        if is_owned && owners.all(|of| of.uid != owner) {
-            if left.deletion_timestamp.is_none() {
-                self.patch_finalizers(secret, json!({"finalizers": [names::FINALIZER]})).await?;
-            }
-            return Err(CallError::Conflict);
-        }
-        if left.deletion_timestamp.is_some() || is_owned && !left_behind {
-            return Ok(());
-        }
-        self.delete_secret(&left).await
-    }
-
-    async fn patch_finalizers(
-        &self,
-        secret: &str,
-        metadata: Value,
-    ) -> Result<Option<ObjectMeta>, CallError> {
-        let patch = Patch::Strategic(json!({"metadata": metadata}));
-        let params = PatchParams::default();
-        let patched = call(self.secrets().patch_metadata(secret, &params, &patch)).await;
-        Ok(there(patched)?.map(|patched| patched.metadata))
-    }
-
-    /// [`release`](Self::release), if it is that of a resource that is gone: who made it was slow.
-    pub(super) async fn release_late(&self, key: &Key, owner: &str) -> Result<(), CallError> {
-        let secret = self.name(key);
-        let found = find(self.secrets().get_metadata(&secret)).await?;
-        let owners = found.and_then(|found| found.metadata.owner_references).unwrap_or_default();
-        if owners.iter().all(|of| of.uid != owner) {
-            return Ok(());
-        }
-        let resource = find(self.resources(Kind::of(key)).get_metadata(&secret)).await?;
-        if resource.is_some_and(|resource| resource.metadata.uid.as_deref() == Some(owner)) {
-            return Ok(());
-        }
-        self.release(&secret, owner, false).await
-    }
-
-    /// The same, some time later, when no request of a writer is on its way any more.
-    pub(super) fn release_what_comes_late(self: &Arc<Self>, key: Key, owner: String) {
-        let place = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(LATE).await;
-            if let Err(error) = place.release_late(&key, &owner).await {
-                let (secret, error) = (place.name(&key), error.of_a_secret());
-                tracing::warn!(secret, %error, "it may be left of a record that was half made");
-            }
-        });
-    }
-
-    async fn delete_secret(&self, found: &ObjectMeta) -> Result<(), CallError> {
-        let preconditions = Preconditions { uid: found.uid.clone(), resource_version: None };
-        let delete = DeleteParams::default().preconditions(preconditions);
-        let name = found.name.as_deref().unwrap_or_default();
-        match call(self.secrets().delete(name, &delete)).await {
-            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 }

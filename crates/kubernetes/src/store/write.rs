@@ -25,8 +25,6 @@ use crate::split::{self, Parts, Places, Written};
 const MAX_CONFIDENTIAL: usize = 512 * 1024;
 /// What of a record may be public, in bytes: it is an annotation at first, of which an object holds 256 KiB.
 const MAX_PUBLIC: usize = 192 * 1024;
-/// The finalizer by which the collector lets what a resource owns be, as `--cascade=orphan` has it do.
-const ORPHANS: &str = "orphan";
 /// A first write that took longer than this is confirmed: others may take it for half made. See
 /// [`HALF_MADE`](super::read::HALF_MADE), which is longer.
 const SURE: Duration = Duration::from_secs(1);
@@ -41,7 +39,7 @@ struct Outgoing {
 
 impl Place {
     pub(super) async fn write(
-        self: &Arc<Self>,
+        &self,
         known: &Known,
         record: &Record,
         expected: Option<Version>,
@@ -96,7 +94,7 @@ impl Place {
     }
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
-    async fn make(self: &Arc<Self>, record: &Record) -> Result<Entry, StoreError> {
+    async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
         let begun = Instant::now();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
@@ -141,14 +139,7 @@ impl Place {
         let resources = self.resources(kind);
         match call(resources.patch_status(&name, &PatchParams::default(), &patch)).await {
             Ok(written) => Ok(outgoing.entry(record, From::Resource, &written.metadata)),
-            Err(CallError::NotFound | CallError::Conflict) => {
-                // It was taken for half made, unless another has only written it since.
-                let uid = made.metadata.uid.unwrap_or_default();
-                if self.release_late(&record.key, &uid).await.is_err() {
-                    self.release_what_comes_late(record.key.clone(), uid);
-                }
-                Err(StoreError::Conflict)
-            }
+            Err(CallError::NotFound) => Err(StoreError::Conflict),
             Err(error) => Err(StoreError::from(error).of_what_is_recorded()),
         }
     }
@@ -163,11 +154,7 @@ impl Place {
 
     /// A further write: what is confidential first, under new keys; then the resource, which says that they
     /// are in force now.
-    async fn change(
-        self: &Arc<Self>,
-        before: &Entry,
-        record: &Record,
-    ) -> Result<Entry, StoreError> {
+    async fn change(&self, before: &Entry, record: &Record) -> Result<Entry, StoreError> {
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, Some(before)).await?;
@@ -199,24 +186,9 @@ impl Place {
                 let fresh: Vec<_> = outgoing.fresh.into_iter().map(|(place, _)| place).collect();
                 if !fresh.is_empty()
                     && let Ok(now) = self.find(&record.key).await
+                    && now.is_none_or(|now| !now.places.has_any(&fresh))
                 {
-                    match now {
-                        Some(now) if now.uid == before.uid => {
-                            if !now.places.has_any(&fresh) {
-                                self.secrets.spend(&name, fresh);
-                            }
-                        }
-                        now => {
-                            if now.is_some_and(|now| !now.is_tombstone()) {
-                                self.secrets.spend(&name, fresh);
-                            }
-                            // It may have had none before.
-                            if self.release_late(&record.key, &before.uid).await.is_err() {
-                                let (key, uid) = (record.key.clone(), before.uid.clone());
-                                self.release_what_comes_late(key, uid);
-                            }
-                        }
-                    }
+                    self.secrets.spend(&name, fresh);
                 }
                 Err(StoreError::Conflict)
             }
@@ -306,17 +278,6 @@ impl Place {
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let resources = self.resources(Kind::of(&before.key));
-        let release = async || {
-            let left_behind = before.others.iter().any(|finalizer| finalizer == ORPHANS);
-            let released = self.release(&name, &before.uid, left_behind).await;
-            released.map_err(CallError::of_a_secret)
-        };
-        // Of what never comes to life again, first: nobody would come back to it after the resource, which may go with
-        // our finalizer. Another may be confirmed in this moment.
-        let is_over = before.is_over() || before.going;
-        if is_over {
-            release().await?;
-        }
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": before.version.to_string(),
             "finalizers": before.others,
@@ -325,9 +286,7 @@ impl Place {
             Err(CallError::NotFound) => return Err(StoreError::Conflict),
             other => drop(other?),
         }
-        if !is_over {
-            release().await?;
-        }
+        self.secrets.forget(&name);
         if before.going {
             return Ok(());
         }
@@ -348,16 +307,6 @@ impl Place {
         }
         let others = found.metadata.finalizers.iter().flatten();
         let others: Vec<_> = others.filter(|it| *it != names::FINALIZER).collect();
-        let uid = found.metadata.uid.clone().unwrap_or_default();
-        let left_behind = others.iter().any(|finalizer| *finalizer == ORPHANS);
-        let release = async || {
-            let released = self.release(&name, &uid, left_behind).await;
-            released.map_err(CallError::of_a_secret)
-        };
-        let is_going = found.metadata.deletion_timestamp.is_some();
-        if is_going {
-            release().await?;
-        }
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": found.metadata.resource_version,
             "finalizers": others,
@@ -366,9 +315,7 @@ impl Place {
             Err(CallError::NotFound) => return Ok(()),
             other => drop(other?),
         }
-        if !is_going {
-            release().await?;
-        }
+        self.secrets.forget(&name);
         gone(call(resources.delete(&name, &background(found.metadata.uid, None))).await.map(drop))
     }
 
