@@ -20,7 +20,7 @@ clean_up() {
         in_namespace get pods,jobs,serviceinstances,servicebindings 2>&1 || :
         in_namespace logs deployment/manciple --tail=40 2>&1 || :
         # The broker is not asked any more: what it made stays.
-        for held in $(in_namespace get serviceinstances,servicebindings,secrets --output name 2>/dev/null); do
+        for held in $(in_namespace get serviceinstances,servicebindings --output name 2>/dev/null); do
             in_namespace patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
         kubectl delete namespace "$namespace" --ignore-not-found --wait=false || :

@@ -23,7 +23,7 @@ clean_up() {
         in_namespace logs --selector "app.kubernetes.io/name=$broker" --tail=20 --prefix 2>&1 || :
         in_namespace delete deployment "$broker" --ignore-not-found --wait=false || :
         # The broker is not asked any more: what it made goes with the namespace.
-        for held in $(in_namespace get serviceinstances,servicebindings,secrets --output name 2>/dev/null); do
+        for held in $(in_namespace get serviceinstances,servicebindings --output name 2>/dev/null); do
             in_namespace patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
         kubectl delete namespace "$namespace" --ignore-not-found --wait=false || :

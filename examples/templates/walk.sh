@@ -45,7 +45,7 @@ clean_up() {
         for held in $(in_market get templateinstances,secrets --output name 2>/dev/null); do
             in_market patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
-        for held in $(at_home get serviceinstances,servicebindings,secrets --output name 2>/dev/null); do
+        for held in $(at_home get serviceinstances,servicebindings --output name 2>/dev/null); do
             at_home patch "$held" --type merge --patch '{"metadata":{"finalizers":null}}' || :
         done
         kubectl delete brokertemplateinstance "$id" --ignore-not-found --wait=false || :

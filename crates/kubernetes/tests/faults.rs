@@ -16,7 +16,7 @@ use engine::testing::store_contract::{sample, sample_binding};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kubernetes::resources::Kind;
 use kubernetes::{JobRunner, KubernetesStore, Lead, Settings, names};
 use serde_json::json;
@@ -61,8 +61,6 @@ async fn a_record_whose_writer_was_ended_half_way_is_removed_by_whoever_reads_it
     }
     // As if it had been ended before this was made.
     let secrets: Api<Secret> = cluster.api();
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    secrets.patch(&name, &PatchParams::default(), &free).await.unwrap();
     secrets.delete(&name, &DeleteParams::default()).await.unwrap();
     let store = open(&cluster.client, &cluster).await;
     // A platform's request and whoever carries operations out, say. One of them removes it.

@@ -104,6 +104,12 @@ async fn a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_m
     cluster.remove().await;
 }
 
+/// The resources of all instances.
+fn instances(cluster: &Cluster) -> Api<DynamicObject> {
+    let kind = kubernetes::resources::Kind::ServiceInstance.resource();
+    Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &kind)
+}
+
 /// Puts a record there, as one that is ready; says how its resource is called.
 async fn kept(store: &KubernetesStore, resources: &Api<DynamicObject>, id: &str) -> String {
     let mut record = sample(id);
@@ -132,11 +138,7 @@ async fn what_people_do_to_resources_is_not_done_to_what_they_do_not_name() {
     let cluster = Cluster::new("store-people").await;
     let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
-    let resources: Api<DynamicObject> = Api::namespaced_with(
-        cluster.client.clone(),
-        &cluster.namespace,
-        &kubernetes::resources::Kind::ServiceInstance.resource(),
-    );
+    let resources = instances(&cluster);
 
     // A copy under another name, which is deleted.
     let name = kept(&store, &resources, "copied").await;
@@ -197,11 +199,7 @@ async fn in_a_namespace_that_is_deleted_what_is_over_goes_without_a_tombstone() 
     let cluster = Cluster::new("store-goes").await;
     let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let store = KubernetesStore::open(cluster.client.clone(), settings).await.unwrap();
-    let resources: Api<DynamicObject> = Api::namespaced_with(
-        cluster.client.clone(),
-        &cluster.namespace,
-        &kubernetes::resources::Kind::ServiceInstance.resource(),
-    );
+    let resources = instances(&cluster);
     let name = kept(&store, &resources, "i").await;
     let key = sample("i").key;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client.clone());
@@ -229,11 +227,7 @@ async fn labels_that_were_taken_away_while_nobody_watched_are_put_back() {
     let cluster = Cluster::new("store-bare").await;
     let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
     let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
-    let resources: Api<DynamicObject> = Api::namespaced_with(
-        cluster.client.clone(),
-        &cluster.namespace,
-        &kubernetes::resources::Kind::ServiceInstance.resource(),
-    );
+    let resources = instances(&cluster);
     let store = open().await.unwrap();
     let name = kept(&store, &resources, "i").await;
     drop(store);

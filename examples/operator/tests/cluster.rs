@@ -104,7 +104,7 @@ impl Drop for Town {
         let kubectl = |arguments: &[&str]| {
             testkit::cluster::kubectl().args(["-n", &self.namespace]).args(arguments).output()
         };
-        let names = kubectl(&["get", "serviceinstances,servicebindings,secrets", "-o", "name"]);
+        let names = kubectl(&["get", "serviceinstances,servicebindings", "-o", "name"]);
         let names = names.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         for name in names.unwrap_or_default().lines() {
             let patch = r#"{"metadata":{"finalizers":null}}"#;

@@ -49,7 +49,7 @@ impl Entry {
 impl Place {
     /// Puts a tombstone into the place of a resource.
     pub(super) async fn bury(&self, known: &Known, entry: &Entry) -> Result<(), StoreError> {
-        // Without its Secret, which may have gone before we were ended.
+        // Without its Secret, which may have been deleted by hand.
         let record = entry.bare()?;
         match self.entomb(&record, None).await {
             Ok(tombstone) => {

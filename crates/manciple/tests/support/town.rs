@@ -131,7 +131,7 @@ impl Town {
 impl Drop for Town {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.ledger);
-        for kind in ["serviceinstances", "servicebindings", "secrets"] {
+        for kind in ["serviceinstances", "servicebindings"] {
             let names = testkit::cluster::kubectl()
                 .args(["-n", &self.namespace, "get", kind, "-o", "name"])
                 .output()

@@ -35,8 +35,7 @@ impl<'c> Place<'c> {
         cluster.run(&["create", "namespace", &place.namespace])?;
         let result = tried(&place);
         // What could not be removed in order is to go all the same.
-        let left =
-            place.run(&["get", "serviceinstances,secrets", "-o", "name"]).unwrap_or_default();
+        let left = place.run(&["get", "serviceinstances", "-o", "name"]).unwrap_or_default();
         for name in left.lines() {
             let patch = r#"{"metadata":{"finalizers":null}}"#;
             let _ = place.run(&["patch", name, "--type=merge", "-p", patch]);
