@@ -4,6 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use engine::ports::StoreError;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams};
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
@@ -121,6 +123,29 @@ pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallErro
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What a container has written; nothing, if its node is no more, and its log with it. That the log is not found otherwise
+/// is the word of a kubelet, which says so of any pod when it has just begun, or that the pod is gone.
+pub(crate) async fn log(
+    pods: &Api<Pod>,
+    pod: &str,
+    params: &LogParams,
+) -> Result<Option<String>, CallError> {
+    let read = call(async {
+        match pods.logs(pod, params).await {
+            Err(kube::Error::Api(status)) if is_of_its_node(&status, pod) => Ok(None),
+            read => read.map(Some),
+        }
+    });
+    read.await
+}
+
+/// Whether what is not found is the node of a pod: the API server looks for that before it asks its kubelet, and names it,
+/// if as a pod too.
+fn is_of_its_node(status: &Status, pod: &str) -> bool {
+    let names = |name: &str| !name.is_empty() && name != pod;
+    status.code == 404 && status.details.as_ref().is_some_and(|details| names(&details.name))
 }
 
 /// What is watched, to be narrowed down. A watch whose connection is dead says nothing, so none is waited for longer than
@@ -263,6 +288,28 @@ mod tests {
             let found = find(failed).await;
             assert_eq!(matches!(found, Err(CallError::Unserved)), is_unserved, "{status:?}");
             assert_eq!(matches!(found, Ok(None)), !is_unserved, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_gone_is_told_from_a_pod_that_is() {
+        for (code, said, name, is_node) in [
+            (404, "pods \"of-a-test\" not found", Some("of-a-test"), true),
+            (404, "nodes \"of-a-test\" not found", Some("of-a-test"), true),
+            (404, "pods \"p\" not found", Some("p"), false),
+            (
+                404,
+                "the server could not find the requested resource ( pods/log p)",
+                Some("p"),
+                false,
+            ),
+            (404, "not found", Some(""), false),
+            (404, "not found", None, false),
+            (500, "Get \"https://10.0.0.1:10250/\": connection refused", Some("of-a-test"), false),
+        ] {
+            let mut status = Status::failure(said, "").with_code(code);
+            status.details = name.and_then(|it| serde_json::from_value(json!({"name": it})).ok());
+            assert_eq!(is_of_its_node(&status, "p"), is_node, "{status:?}");
         }
     }
 

@@ -17,7 +17,7 @@ use super::report::{self, Found};
 use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
 use super::undone::{self, Undone};
-use crate::calls::{CallError, call, find};
+use crate::calls::{self, CallError, call, find};
 
 /// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
 /// A kubelet writes at most 16 KiB as one.
@@ -255,7 +255,7 @@ impl Controller {
     ) -> Result<String, CallError> {
         let params = LogParams { container: Some(container.to_owned()), ..limits };
         let pods = self.api::<Pod>(&pod.namespace);
-        let error = match call(pods.logs(&pod.name, &params)).await {
+        let error = match calls::log(&pods, &pod.name, &params).await {
             // A kubelet that has just begun does not know of its pods yet.
             Err(CallError::NotFound) => {
                 // By a list, which is the right that there is.
@@ -277,7 +277,7 @@ impl Controller {
             Err(error) => error,
             Ok(log) => {
                 self.logs.came(pod.node.as_ref(), Instant::now());
-                return Ok(log);
+                return Ok(log.unwrap_or_default());
             }
         };
         self.logs.failed(&job.uid, pod.node.as_ref(), Instant::now());

@@ -13,7 +13,7 @@ use super::stage::End;
 use super::standing::{Standing, taken_away};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
-use crate::calls::{CallError, find};
+use crate::calls::{self, CallError, find, there};
 use crate::names;
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
@@ -54,6 +54,10 @@ impl Shared {
             Ok(Message::Logged(logged)) => {
                 let log = match self.whole_log(seen).await {
                     Ok(log) => log,
+                    // It went with the pod.
+                    Err(CallError::NotFound) if seen.pods.first().is_none_or(|pod| pod.gone) => {
+                        None
+                    }
                     Err(error) => {
                         tracing::warn!(run = %name, %error, "the report of a run cannot be read");
                         return self.without_log(name, end, &error).await.map(Err);
@@ -62,10 +66,6 @@ impl Shared {
                 match log.map(|log| logged.read(&log)) {
                     Some(Ok(sealed)) => sealed,
                     Some(Err(error)) => return Ok(Err(Untold::Ever(error.to_string()))),
-                    // A kubelet that has just begun does not know of its pods yet.
-                    None if seen.pods.first().is_some_and(|pod| !pod.gone) => {
-                        return self.without_log(name, end, &CallError::NotFound).await.map(Err);
-                    }
                     None => return Ok(Err(never("its report was in a log that is gone"))),
                 }
             }
@@ -177,20 +177,16 @@ impl Shared {
                 seen.pods.extend(found.filter_map(|pod| super::seen::SeenPod::of(&pod)));
             }
         }
-        let Some(log) = self.whole_log(&seen).await? else { return Ok(None) };
+        let Some(log) = there(self.whole_log(&seen).await)?.flatten() else { return Ok(None) };
         let lines = log.split_inclusive('\n').filter(|line| Line::parse(line).is_none());
         Ok(Some(lines.collect()))
     }
 
     async fn whole_log(&self, seen: &Seen) -> Result<Option<String>, CallError> {
-        self.read_log(seen, LogParams { limit_bytes: Some(LOG_BYTES), ..LogParams::default() })
-            .await
-    }
-
-    async fn read_log(&self, seen: &Seen, params: LogParams) -> Result<Option<String>, CallError> {
         let Some(pod) = seen.pods.first() else { return Ok(None) };
-        let params = LogParams { container: Some(BROKER_CONTAINER.to_owned()), ..params };
-        find(self.pods(&pod.namespace).logs(&pod.name, &params)).await
+        let (container, limit_bytes) = (Some(BROKER_CONTAINER.to_owned()), Some(LOG_BYTES));
+        let params = LogParams { container, limit_bytes, ..LogParams::default() };
+        calls::log(&self.pods(&pod.namespace), &pod.name, &params).await
     }
 }
 
