@@ -15,6 +15,7 @@ use super::resource::Resource;
 use super::strays::Waiting;
 use super::table::Key;
 use crate::calls::{CallError, call};
+use crate::queue::Looked;
 
 /// How often those are told that no run knows of.
 const STRAYS: Duration = Duration::from_secs(2);
@@ -63,6 +64,14 @@ impl Controller {
             self.end_sidecar(&waiting).await?;
         }
         Ok(())
+    }
+
+    /// Tells those of a resource that is deleted, and that somebody's finalizer holds: its pods stay with it, and nothing
+    /// else is done for it any more.
+    pub(super) async fn let_end(&self, key: &Key) -> Looked {
+        let resource = self.table().get(key).and_then(|entry| entry.resource.clone());
+        let Some(resource) = resource.filter(|it| it.deleting) else { return Ok(None) };
+        self.end_sidecars(key, &resource).await.map(|()| None).map_err(|_| None)
     }
 
     /// Tells, for ever, those of pods whose Job is gone or whose run is over: Kubernetes is to take such a pod away, and

@@ -43,7 +43,9 @@ impl Controller {
                 Ok(()) => self.clear_doubt(key).await,
                 Err(error) => Err(error),
             };
-            let Some((resource, look, decision)) = self.look(key) else { return Ok(None) };
+            let Some((resource, look, decision)) = self.look(key) else {
+                return self.let_end(key).await;
+            };
             let latest = self.latest(&look, decision.wait.as_ref());
             if let Err(error) = cleared {
                 return self.failed(key, &resource, latest, error).await;

@@ -58,7 +58,7 @@ async fn a_quota_that_is_exceeded_is_named() {
     is_named_of_event(&town, "exceeded quota: none", words).await;
 }
 
-async fn limit(town: &Town, of: &str, most: &str) {
+pub(super) async fn limit(town: &Town, of: &str, most: &str) {
     let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {of: most}}});
     let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
     let quotas = town.cluster.api::<ResourceQuota>();
