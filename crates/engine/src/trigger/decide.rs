@@ -1,7 +1,8 @@
 //! The rules.
 
 use super::{
-    Concurrency, MAX_RUN, Outcome, Passed, PodRef, Record, Run, State, Strategy, Trigger, Work,
+    Concurrency, MAX_RUN, Outcome, Passed, PodRef, Record, References, Run, State, Strategy,
+    Trigger, Versions, Work,
 };
 
 /// Why a run was ended whose place another takes.
@@ -253,7 +254,8 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
     let pod = if trigger == Trigger::PodState { next_pod(state) } else { None };
     let mut open = open.to_vec();
     open.push(Run { id: number, trigger, at: now.to_owned(), inputs, pod });
-    let record = record(state, open, number, Some(trigger), now);
+    let (references, versions) = seen(state);
+    let record = Record { references, versions, ..record(state, open, number, Some(trigger), now) };
     into.actions.push(Action::Record { record, strategy, passed_over: None });
 }
 
@@ -271,20 +273,26 @@ fn spent(state: &State) -> Strategy {
     }
 }
 
+/// What a run that is begun sees of what there is.
+fn seen(state: &State) -> (Option<References>, Versions) {
+    let (seen, at) = (&state.references, &state.versions);
+    match state.record.before().filter(|_| state.follows_config) {
+        Some(before) => (Some(before.remembered(seen, at)), before.newest(seen, at)),
+        None => known(state),
+    }
+}
+
+/// What is recorded of it where none is begun: a change that waits for a run would be forgotten otherwise.
+fn known(state: &State) -> (Option<References>, Versions) {
+    match (state.follows_config, &state.record.references) {
+        (true, None) => (Some(state.references.clone()), state.versions.clone()),
+        (_, known) => (known.clone(), state.record.versions.clone()),
+    }
+}
+
 /// What is recorded when this trigger is taken, or none.
 fn record(state: &State, open: Vec<Run>, last: u64, taken: Option<Trigger>, now: &str) -> Record {
-    let (seen, at) = (&state.references, &state.versions);
-    // Only a run sees what there is: a change that waits for one would be forgotten otherwise.
-    let is_seen = last > state.record.last;
-    let (references, versions) = match (state.follows_config, state.record.before()) {
-        (true, Some(before)) if is_seen => {
-            (Some(before.remembered(seen, at)), before.newest(seen, at))
-        }
-        (true, None) => (Some(seen.clone()), at.clone()),
-        (true, Some(_)) | (false, _) => {
-            (state.record.references.clone(), state.record.versions.clone())
-        }
-    };
+    let (references, versions) = known(state);
     // What was once is not again.
     let once = state.record.once || open.iter().any(|run| run.trigger == Trigger::Once);
     let passed = |of: &String| Passed { of: of.clone(), since: now.to_owned() };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::trigger::{Action, Outcome, Trigger, decide};
+use engine::trigger::{Action, Concurrency, Outcome, Record, State, Trigger, decide};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::quarks::dialect::Dialect;
 use crate::quarks::held::Object;
+use crate::quarks::look::Look;
 use crate::quarks::resource::{RUNS, Resource};
 use crate::quarks::seen::SeenJob;
 use crate::quarks::status;
@@ -54,14 +55,15 @@ fn digest(table: &mut Table, value: &str, version: u64) -> Value {
     serde_json::to_value(held.1).unwrap()
 }
 
-/// What is triggered at this hour of one whose twelfth run has found `before`, where there is `now`; with what was
-/// settled then as its status, or this one, and the Job of this run, which may say whether it has found the one or the other.
-fn next(
+/// A look at this hour at one whose twelfth run has found `before`, where there is `now`; with what was settled then as its
+/// status, or this one, and the Job of this run, which may say whether it has found the one or the other.
+fn look(
     (before, now): (&str, &str),
     hour: &str,
     status: Option<Value>,
     job: Option<(u64, Option<bool>)>,
-) -> Option<Trigger> {
+    settle: Duration,
+) -> Look {
     let mut table = Table::new(2, b"key");
     let before = digest(&mut table, before, 1);
     let now = digest(&mut table, now, 2);
@@ -86,15 +88,22 @@ fn next(
         let job: Job = serde_json::from_value(job).unwrap();
         table.learn_job(SeenJob::of(&job).unwrap());
     }
-    let look = table.look(&key, Duration::ZERO, hour.parse().unwrap()).unwrap();
-    let actions = decide(&look.state, AT).actions;
-    actions.iter().find_map(|action| match action {
-        Action::Record { record, .. } => {
-            let mut new = record.open.iter().filter(|run| !look.state.runs.contains_key(&run.id));
-            new.next().map(|run| run.trigger)
-        }
+    table.look(&key, settle, hour.parse().unwrap()).unwrap()
+}
+
+/// What is recorded of this, if anything is.
+fn recorded(state: &State) -> Option<Record> {
+    decide(state, AT).actions.into_iter().find_map(|action| match action {
+        Action::Record { record, .. } => Some(record),
         _ => None,
     })
+}
+
+/// What is triggered.
+fn next(state: &State) -> Option<Trigger> {
+    let record = recorded(state)?;
+    let mut new = record.open.iter().filter(|run| !state.runs.contains_key(&run.id));
+    new.next().map(|run| run.trigger)
 }
 
 #[test]
@@ -125,7 +134,30 @@ fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
         ("nobody said", ("1", "1"), soon, Some(without), None, Some(Trigger::Once)),
         ("it is of another", ("1", "1"), soon, Some(anothers), None, Some(Trigger::Once)),
     ] {
-        assert_eq!(next(held, at, status, job), expected, "{name}");
+        let look = look(held, at, status, job, Duration::ZERO);
+        assert_eq!(next(&look.state), expected, "{name}");
+    }
+}
+
+/// From here its schedule counts, but not its configuration: a run goes on that has seen another.
+#[test]
+fn a_change_that_waits_for_a_run_whose_record_was_removed_is_not_taken_for_seen() {
+    let moment = Duration::from_secs(60);
+    for (name, concurrency, settle) in [
+        ("it settles", Concurrency::Allow, moment),
+        ("it is the next", Concurrency::Queue, Duration::ZERO),
+        ("it is passed over, but not for a change", Concurrency::Forbid, Duration::ZERO),
+    ] {
+        let found = Some((13, Some(false)));
+        let mut look = look(("1", "2"), "2026-01-01T00:30:00Z", None, found, settle);
+        look.state.concurrency = concurrency;
+        assert!(decide(&look.state, AT).wait.is_some(), "{name}");
+        look.state.record = recorded(&look.state).unwrap();
+        assert!(look.state.record.schedule.is_some(), "{name}");
+        look.state.runs.clear();
+        look.state.settled.insert(13);
+        look.state.settle = Duration::ZERO;
+        assert_eq!(next(&look.state), Some(Trigger::ConfigChange), "{name}");
     }
 }
 
