@@ -141,10 +141,14 @@ impl Controller {
             Arc::clone(all.entry(Arc::clone(namespace)).or_default())
         };
         let _making = making.lock().await;
-        if !is_there() {
-            agents::make(&self.api::<ConfigMap>(namespace), agent).await?;
-            self.table().agents.insert(Arc::clone(namespace));
-        }
-        Ok(())
+        let made = match is_there() {
+            true => Ok(()),
+            false => agents::make(&self.api::<ConfigMap>(namespace), agent).await.map(|()| {
+                self.table().agents.insert(Arc::clone(namespace));
+            }),
+        };
+        // Namespaces come and go. Whoever waits has the lock itself.
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+        made
     }
 }

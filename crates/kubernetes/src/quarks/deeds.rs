@@ -70,6 +70,23 @@ impl Table {
         self.change_job(key, job, |job| job.deleting = true);
     }
 
+    /// Whether nobody answered when a run's Job was to be removed, and if so when that was.
+    pub(super) fn unanswered(&self, key: &Key, run: u64) -> Option<Instant> {
+        self.get(key)?.unanswered.get(&run).copied()
+    }
+
+    /// It was tried; nobody answered at this time.
+    pub(super) fn note_removal(&mut self, key: &Key, run: u64, unanswered: Option<Instant>) {
+        self.change(key, |entry| {
+            let jobs = &entry.jobs;
+            entry.unanswered.retain(|run, _| jobs.contains_key(run));
+            match unanswered {
+                Some(at) => entry.unanswered.insert(run, at),
+                None => entry.unanswered.remove(&run),
+            };
+        });
+    }
+
     /// The pods of a Job as they are now, whose run is over.
     pub(super) fn outlasted_by(&mut self, key: &Key, job: &SeenJob, pods: &[SeenPod]) {
         self.change_job(key, job, |job| {

@@ -32,9 +32,14 @@ impl Controller {
             Disposal::LeavesPods => {
                 (self.delete_job(&job, PropagationPolicy::Orphan).await, Table::goes)
             }
-            // Its pods first: whoever sees that the Job is gone finds none of them.
             Disposal::TakesPods => {
-                (self.delete_job(&job, PropagationPolicy::Foreground).await, Table::goes)
+                let policy = match job.has_ended() {
+                    // Its pods first: whoever sees that the Job is gone finds none of them.
+                    true => PropagationPolicy::Foreground,
+                    // They may take long, on a dead node for ever, and the Job may be what keeps another from beginning.
+                    false => PropagationPolicy::Background,
+                };
+                (self.delete_job(&job, policy).await, Table::goes)
             }
         };
         match done {

@@ -20,13 +20,15 @@ impl Controller {
         match known.is_none_or(|it| it.ended(run.id).is_some()) {
             true => Ok(()),
             false if self.settings.mends_definitions => {
-                let mut mended = self.mended.lock().await;
-                if mended.is_none_or(|at| at.elapsed() > MENDED) {
+                // Nobody waits for who does it already: that may take long.
+                if let Ok(mut mended) = self.mended.try_lock()
+                    && mended.is_none_or(|at| at.elapsed() > MENDED)
+                {
                     tracing::warn!(
                         "somebody else's definition is in the place of ours: ours is applied again"
                     );
-                    *mended = Some(Instant::now());
                     let applied = install(self.client.clone()).await;
+                    *mended = Some(Instant::now());
                     applied.map_err(|error| CallError::Refused(error.to_string()))?;
                 }
                 Err(CallError::Refused("its definition was another's".to_owned()))

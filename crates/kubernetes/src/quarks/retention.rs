@@ -61,7 +61,8 @@ pub(super) fn disposals(
             true => (resource.limits.successful, &mut successful),
             false => (resource.limits.failed, &mut failed),
         };
-        *place += 1;
+        // What goes in any case takes no place.
+        *place += u64::from(!unwanted);
         let exceeds = limit.is_some_and(|limit| *place > limit);
         let disposal = match succeeded {
             _ if unwanted || exceeds => Disposal::TakesPods,
@@ -301,6 +302,13 @@ mod tests {
         let resource = resource(json!({}), &["Replaced", "Completed"]);
         let found = disposals(&resource, &jobs(2));
         assert_eq!(found.get(&1), Some(&Disposal::TakesPods));
+    }
+
+    #[test]
+    fn one_that_another_replaced_takes_the_place_of_none_that_is_kept() {
+        let spec = json!({"failedJobsHistoryLimit": 1, "successfulJobsHistoryLimit": 1});
+        let found = disposals(&resource(spec, &["Failed", "Replaced", "Completed"]), &jobs(3));
+        assert_eq!(found, BTreeMap::from([(2, Disposal::TakesPods)]));
     }
 
     #[test]

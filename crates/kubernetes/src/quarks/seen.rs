@@ -301,6 +301,11 @@ impl SeenJob {
     pub(super) fn goes_on(&self) -> bool {
         self.lingers || self.outlasted && self.end.is_none()
     }
+
+    /// Nothing goes on in it any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some() && !self.goes_on()
+    }
 }
 
 impl SeenPod {

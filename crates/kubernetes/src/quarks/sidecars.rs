@@ -1,6 +1,7 @@
 //! Classic sidecars, which go on until they are told that all else in their pod has ended.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,14 @@ use crate::queue::Looked;
 
 /// How often those are told that no run knows of.
 const STRAYS: Duration = Duration::from_secs(2);
+/// The same where there are more of them than are told at a time.
+const SOON: Duration = Duration::from_millis(200);
 
 /// How many are told at a time.
 const AT_A_TIME: usize = 8;
+/// How many of one namespace are told before all others are looked at again: where a webhook does not answer, each of them
+/// takes as long as a call may.
+const OF_ONE: usize = 4;
 /// The longest pause after which one is told again that could not be.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -30,12 +36,18 @@ const LONGEST: Duration = Duration::from_secs(300);
 struct Refused(HashMap<Arc<str>, (Instant, Duration)>);
 
 impl Refused {
-    /// Those of these strays whose pause is over. What is none any more is forgotten.
-    fn due(&mut self, strays: Vec<Waiting>, now: Instant) -> Vec<Waiting> {
+    /// Those of these strays whose pause is over, and whether there are more of them. What is none any more is forgotten.
+    fn due(&mut self, strays: Vec<Waiting>, now: Instant) -> (Vec<Waiting>, bool) {
         let known: HashSet<&Arc<str>> = strays.iter().map(|stray| &stray.uid).collect();
         self.0.retain(|uid, _| known.contains(uid));
+        let mut taken: HashMap<Arc<str>, usize> = HashMap::new();
         let is_due = |stray: &Waiting| self.0.get(&stray.uid).is_none_or(|(at, _)| *at <= now);
-        strays.into_iter().filter(is_due).collect()
+        let (due, later): (Vec<_>, Vec<_>) = strays.into_iter().filter(is_due).partition(|stray| {
+            let taken = taken.entry(Arc::clone(&stray.namespace)).or_default();
+            *taken += 1;
+            *taken <= OF_ONE
+        });
+        (due, !later.is_empty())
     }
 
     /// One could not be told. The pause until it is again, twice as long as the one before.
@@ -78,17 +90,22 @@ impl Controller {
     /// until it does nobody else would end it.
     pub(super) async fn end_stray_sidecars(self: Arc<Self>) {
         let mut refused = Refused::default();
+        let mut pause = STRAYS;
         loop {
-            tokio::time::sleep(STRAYS).await;
+            tokio::time::sleep(mem::replace(&mut pause, STRAYS)).await;
             if !self.leads() {
                 continue;
             }
             let strays = self.table().strays();
-            let due = refused.due(strays, Instant::now()).into_iter().map(|stray| async {
+            let (due, are_more) = refused.due(strays, Instant::now());
+            if are_more {
+                pause = SOON;
+            }
+            let due = due.into_iter().map(|stray| async {
                 let told = if self.leads() { self.end_sidecar(&stray).await } else { Ok(()) };
                 (stray, told)
             });
-            // A webhook that does not answer in one namespace holds up no other.
+            // A webhook that does not answer in one namespace holds up no other for longer than that.
             let mut told = futures_util::stream::iter(due).buffer_unordered(AT_A_TIME);
             while let Some((stray, told)) = told.next().await {
                 if let Err(error) = told {
@@ -133,7 +150,7 @@ mod tests {
         // A day of ticks, of which each is a refusal for one and none for the other.
         for tick in 0..43_200 {
             let now = start + STRAYS * tick;
-            let due = refused.due(vec![stray("refused"), stray("told")], now);
+            let (due, _) = refused.due(vec![stray("refused"), stray("told")], now);
             assert!(due.contains(&stray("told")));
             if due.contains(&stray("refused")) {
                 told.push(now.duration_since(start).as_secs());
@@ -143,11 +160,21 @@ mod tests {
         assert_eq!(told[..5], [0, 2, 6, 14, 30]);
         assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= LONGEST.as_secs()), "{told:?}");
         assert!(told.len() < 300, "{}", told.len());
-        assert_eq!(refused.due(Vec::new(), start), []);
-        assert_eq!(
-            refused.due(vec![stray("refused")], start),
-            [stray("refused")],
-            "it was forgotten"
-        );
+        assert_eq!(refused.due(Vec::new(), start), (vec![], false));
+        let again = refused.due(vec![stray("refused")], start);
+        assert_eq!(again, (vec![stray("refused")], false), "it was forgotten");
+    }
+
+    #[test]
+    fn those_of_one_namespace_let_those_of_others_be_told() {
+        let stray = |namespace: &str, number: usize| {
+            let [namespace, name, job] = [namespace, "a", "j"].map(Arc::from);
+            Waiting { namespace, name, uid: number.to_string().into(), job }
+        };
+        let mut strays: Vec<_> = (0..100).map(|number| stray("many", number)).collect();
+        strays.push(stray("few", 100));
+        let (due, are_more) = Refused::default().due(strays, Instant::now());
+        let of = |namespace: &str| due.iter().filter(|it| &*it.namespace == namespace).count();
+        assert_eq!((of("many"), of("few"), are_more), (OF_ONE, 1, true));
     }
 }

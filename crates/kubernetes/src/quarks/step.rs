@@ -74,15 +74,22 @@ impl Controller {
         &self,
         key: &Key,
         resource: &Resource,
-        actions: Vec<Action>,
+        mut actions: Vec<Action>,
         undone: &mut Vec<(Action, Undone)>,
     ) -> Result<bool, CallError> {
         let mut acted = false;
         // First the Jobs that have ended: they may be what keeps the next from beginning, as under a quota.
-        let has_ended =
-            |action: &Action| matches!(action, Action::Remove(run) if self.has_ended(key, *run));
-        let (ended, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(has_ended);
-        for action in ended.into_iter().chain(others) {
+        // Last those whose removal was not answered before, for each takes long.
+        let place = |action: &Action| {
+            let Action::Remove(run) = *action else { return (1, None) };
+            let unanswered = self.table().unanswered(key, run);
+            match unanswered {
+                Some(_) => (2, unanswered),
+                None => (u8::from(!self.has_ended(key, run)), None),
+            }
+        };
+        actions.sort_by_cached_key(place);
+        for action in actions {
             if !self.leads() {
                 return Ok(true);
             }
@@ -99,7 +106,12 @@ impl Controller {
                 continue;
             }
             let may_stay = self.is_for_one_that_is_over(key, &action);
-            match self.execute(key, resource, action.clone()).await {
+            let done = self.execute(key, resource, action.clone()).await;
+            if let Action::Remove(run) = action {
+                let no_answer = matches!(done, Err(Undone::Failed(CallError::NoAnswer(_))));
+                self.table().note_removal(key, run, no_answer.then(Instant::now));
+            }
+            match done {
                 Ok(()) if writes_it => return Ok(true),
                 Ok(()) => acted = true,
                 // Somebody else wrote: what is known of it is old.
@@ -128,7 +140,7 @@ impl Controller {
     fn has_ended(&self, key: &Key, run: u64) -> bool {
         let table = self.table();
         let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
-        job.is_some_and(|job| job.end.is_some() && !job.goes_on())
+        job.is_some_and(SeenJob::has_ended)
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {

@@ -94,6 +94,8 @@ pub(super) struct Entry {
     pub(super) kept: BTreeMap<u64, Outcome>,
     /// Runs whose output was not let in when that was tried last, and since when.
     pub(super) unkept: BTreeMap<u64, Instant>,
+    /// Runs whose Job was to be removed, and nobody answered, and when that was tried last.
+    pub(super) unanswered: BTreeMap<u64, Instant>,
     /// What Kubernetes last warned of, of a Job or a pod: its uid, and the words.
     pub(super) warnings: BTreeMap<u64, (String, String)>,
     /// Whether it is known what the original operator has left of it.

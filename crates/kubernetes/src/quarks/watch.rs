@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, pin_mut};
@@ -231,7 +231,6 @@ impl Controller {
                 tracing::info!(namespace = &**name, "it is no longer monitored");
                 tasks.abort_all();
                 self.table().leave(name);
-                self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
             }
             !goes
         });
