@@ -13,6 +13,9 @@ pub const GROUP: &str = "manciple.dev";
 pub const VERSION: &str = "v1alpha1";
 /// The broker that a resource belongs to: a label.
 pub const BROKER: &str = "manciple.dev/broker";
+/// The home namespace of whose a Job, a pod or a Secret in another namespace is, in which others of the broker's name may
+/// have theirs, too: a label.
+pub const HOME: &str = "manciple.dev/home";
 /// The instance that a resource is of, by the name of its resource: a label.
 pub const INSTANCE: &str = "manciple.dev/instance";
 /// What a ConfigMap is kept for: a label.
@@ -48,6 +51,14 @@ pub fn resource(broker: &str, key: &Key) -> String {
 /// The value of the label [`BROKER`], which may not be any text: 26 characters of base32(SHA-256(broker)).
 pub fn broker_label(broker: &str) -> String {
     hash([broker])
+}
+
+/// Selects, in this namespace, what is of the broker with this label whose home is `home`.
+pub(crate) fn selector(label: &str, home: &str, namespace: &str) -> String {
+    match home == namespace {
+        true => format!("{BROKER}={label}"),
+        false => format!("{BROKER}={label},{HOME}={home}"),
+    }
 }
 
 /// The name of the ConfigMap of an agent: `agent-` and 26 characters of base32(SHA-256(content)).

@@ -227,3 +227,29 @@ async fn what_a_run_was_to_be_given_once_is_not_taken_for_what_it_is_given_now()
     assert!(!given.contains_key("other"), "{:?}", given.keys());
     assert!(!given.is_empty());
 }
+
+/// Whose home is another namespace has its Jobs for itself, though it has the same name.
+#[tokio::test]
+async fn what_another_of_the_same_name_runs_in_the_same_further_namespace_is_left_alone() {
+    let run = run(Behaviour::Succeeds, "it-1");
+    let town = Movable::new("shared", &run).await;
+    let client = &town.jobs.cluster.client;
+    town.moves(&run.work.plan_id, &town.further).await;
+    let (brokers, runner) = town.open(client, Duration::from_secs(60)).await;
+    town.learn(&brokers).await;
+    runner.start(&run).await.unwrap();
+    let other = Jobs::new("shared-other", "#!/bin/sh\n").await;
+    let broker = town.jobs.settings.broker.clone();
+    let settings = JobSettings { broker: broker.clone(), ..other.settings.clone() };
+    let further = vec![town.further.clone()];
+    let same = Brokers::new(settings, further.clone());
+    let same = JobRunner::open_group(client.clone(), same).await.unwrap();
+    let (ours, theirs) = (runner.unreleased().await.unwrap(), same.unreleased().await.unwrap());
+    let home = &other.cluster.namespace;
+    kubernetes::own::forget(client.clone(), home, &further, &broker).await.unwrap();
+    let places = town.places(&run.name).await;
+    town.namespaces.delete(&town.further, &DeleteParams::background()).await.unwrap();
+    assert_eq!(ours.len(), 1, "its own");
+    assert!(theirs.is_empty(), "the other's: {theirs:?}");
+    assert_eq!(places, [&town.further], "it was removed with what another had");
+}

@@ -5,6 +5,7 @@
 //! that waits for it gets it when it is there.
 
 use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
@@ -35,22 +36,33 @@ const LOOK: Duration = Duration::from_secs(3);
 /// What is known of the ConfigMap.
 #[derive(Default)]
 pub(super) struct Agents {
-    /// When it was last seen to be there, by namespace.
-    there: Mutex<HashMap<String, Instant>>,
+    /// When it was last seen to be there, by namespace. Held while it is made: where that takes long, it keeps nobody
+    /// waiting in another.
+    there: std::sync::Mutex<HashMap<String, There>>,
     /// When others are looked for; never, before ours is there, or when there are none.
     tidy: Mutex<Option<Instant>>,
+}
+
+type There = Arc<Mutex<Option<Instant>>>;
+
+impl Agents {
+    fn there(&self, namespace: &str) -> There {
+        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(there.entry(namespace.to_owned()).or_default())
+    }
 }
 
 impl Shared {
     /// Makes the ConfigMap, if the agent comes from one and it is not known to be there.
     pub(super) async fn bring_agent(&self, namespace: &str) -> Result<(), CallError> {
         // Whoever comes meanwhile waits for this one.
-        let mut there = self.agents.there.lock().await;
-        if !there.contains_key(namespace) {
+        let there = self.agents.there(namespace);
+        let mut there = there.lock().await;
+        if there.is_none() {
             if let Some(agent) = self.delivery.config_map() {
                 self.make_agent(namespace, agent).await?;
             }
-            there.insert(namespace.to_owned(), Instant::now());
+            *there = Some(Instant::now());
             *self.agents.tidy.lock().await = Some(Instant::now());
         }
         Ok(())
@@ -70,16 +82,17 @@ impl Shared {
         if !waits || pod.gone || pod.stage != Stage::Waiting(None) {
             return Ok(());
         }
-        let mut there = self.agents.there.lock().await;
-        if there.get(&job.namespace).is_some_and(|when| when.elapsed() < LOOK) {
+        let there = self.agents.there(&job.namespace);
+        let mut there = there.lock().await;
+        if there.is_some_and(|when| when.elapsed() < LOOK) {
             return Ok(());
         }
-        there.remove(&job.namespace);
+        *there = None;
         if find(self.config_maps(&job.namespace).get_metadata(agent.name())).await?.is_none() {
             tracing::warn!(config_map = agent.name(), "the agent's ConfigMap was removed");
             self.make_agent(&job.namespace, agent).await?;
         }
-        there.insert(job.namespace.clone(), Instant::now());
+        *there = Some(Instant::now());
         Ok(())
     }
 

@@ -134,6 +134,7 @@ impl Shared {
         match self.patch(&job, &patch).await {
             Ok(patched) => patched.into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) if self.goes_with_it(&job.namespace, &error) => return Ok(()),
             Err(error) => return Err(error),
         }
         // Of a Job that is being deleted, its controller takes no more notice.
@@ -248,6 +249,7 @@ impl Shared {
         match self.patch(job, &patch).await {
             Ok(job) => job.into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::NotFound) => {}
+            Err(error) if self.goes_with_it(&job.namespace, &error) => self.forget(&job.run),
             Err(error) => return Err(error),
         }
         if job.given { self.take_back(&job.namespace, &job.run).await } else { Ok(()) }
@@ -305,19 +307,33 @@ impl Shared {
         };
         match call(self.jobs(&job.namespace).delete(job.run.as_str(), &params)).await {
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+            Err(error) if self.goes_with_it(&job.namespace, &error) => {
+                self.forget(&job.run);
+                return Ok(());
+            }
             Err(error) => return Err(error),
         }
         if job.deleted {
             self.end_orphans(&job.run, &Ended::Cancelled).await?;
         }
         // Its pods take a moment to follow, and are not to be taken for somebody else's.
-        self.known.change(&job.run, |seen| {
+        self.forget(&job.run);
+        Ok(())
+    }
+
+    /// Nothing more is done about the Job of a run.
+    fn forget(&self, run: &RunName) {
+        self.known.change(run, |seen| {
             if let Some(job) = &mut seen.job {
                 job.released = Some(0);
                 job.deleted = true;
             }
         });
-        Ok(())
+    }
+
+    /// Whether that is forbidden since a namespace is lost: what is in it is not ours any more.
+    fn goes_with_it(&self, namespace: &str, error: &CallError) -> bool {
+        matches!(error, CallError::Forbidden(why) if self.is_lost(namespace, Right::Jobs, why))
     }
 
     /// Removes what was given to a run. What is in a namespace that is lost is not ours any more.

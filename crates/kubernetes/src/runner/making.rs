@@ -17,7 +17,7 @@ use super::manifest::Manifest;
 use super::seen::SeenJob;
 use crate::calls::{CallError, call, find};
 use crate::lease::Lead;
-use crate::resources;
+use crate::{names, resources};
 
 impl Shared {
     /// Makes the Secret and the Job, the latter while nobody but `lead` may; `Ok` too if the Job is there and not one of
@@ -29,7 +29,16 @@ impl Shared {
         manifest: Manifest,
         lead: Option<&Arc<Lead>>,
     ) -> Result<(), StartError> {
-        let Manifest { job, given } = manifest;
+        let Manifest { mut job, given } = manifest;
+        if namespace != self.namespaces[0] {
+            let home = json!({names::HOME: self.namespaces[0]});
+            for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+                let labels = job.pointer_mut(labels).and_then(Value::as_object_mut);
+                labels.into_iter().for_each(|labels| {
+                    labels.extend(home.as_object().cloned().into_iter().flatten())
+                });
+            }
+        }
         let job: Job = serde_json::from_value(job)
             .map_err(|error| StartError::Permanent(error.to_string()))?;
         let noted = |error: CallError| {

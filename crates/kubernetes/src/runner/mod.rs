@@ -370,14 +370,19 @@ impl Shared {
         }
     }
 
+    /// Selects what is of this broker in a namespace.
+    fn selector(&self, namespace: &str) -> String {
+        names::selector(&self.label, &self.namespaces[0], namespace)
+    }
+
     fn kept(&self, job: Option<&SeenJob>) -> Kept {
         job.and_then(|job| job.kept).unwrap_or(self.kept)
     }
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
-        let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
+            let selector = format!("{},{}", self.selector(namespace), manifest::RUN);
+            let config = watching().labels(&selector).page_size(PAGE);
             let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
             let jobs = watcher(self.jobs(namespace), config.clone()).backoff(Again::default());
             let shared = Arc::downgrade(self);
@@ -393,9 +398,16 @@ impl Shared {
                 }
             };
             let again = after.clone();
-            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}, again));
+            let (shared, place) = (Arc::downgrade(self), namespace.clone());
+            let refused = move |why: &str| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.is_lost(&place, Right::Jobs, why);
+                }
+            };
+            let also = refused.clone();
+            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}, again, also));
             let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
-            tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard, after));
+            tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard, after, refused));
         }
     }
 
@@ -406,7 +418,8 @@ impl Shared {
             let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
             let config = watching().fields("type=Warning").page_size(PAGE);
             let warnings = watcher(events, config).backoff(Again::default());
-            tasks.spawn(watch::follow_warnings(Arc::clone(&self.known), warnings));
+            let (known, namespace) = (Arc::clone(&self.known), namespace.clone());
+            tasks.spawn(watch::follow_warnings(known, namespace, warnings));
         }
     }
 }

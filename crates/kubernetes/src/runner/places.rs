@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 /// Rights may be away for a moment while they are changed: for so long it is not known what there is.
 const MOMENT: Duration = Duration::from_secs(60);
-/// What was forbidden so long ago, and not asked for since, may be another time.
-const ANOTHER_TIME: Duration = Duration::from_secs(10 * 60);
+/// What was forbidden so long ago, and not since, may be another time. The watches ask each few seconds.
+const ANOTHER_TIME: Duration = Duration::from_secs(2 * 60);
 /// So many runs are remembered. Those of a replica that does not lead any more are another's to release.
 const MOST: usize = 10_000;
 
@@ -69,7 +69,11 @@ impl Places {
         let known = known.or_insert(Forbidden { since: now, last: now, is_told: false });
         known.last = now;
         known.is_told |= !is_told;
-        known.since.elapsed() >= MOMENT
+        // Rights go with their namespace: what the watches ask for says so of those that are seldom needed, too.
+        [right, Right::Jobs].iter().any(|right| {
+            let known = forbidden.get(&(namespace.to_owned(), *right));
+            known.is_some_and(|known| known.since.elapsed() >= MOMENT)
+        })
     }
 
     /// It is not, any more.
@@ -141,9 +145,13 @@ mod tests {
         wait(MOMENT / 2).await;
         assert!(is_lost());
         assert!(!places.is_lost("others", Right::Jobs, "no"), "it is another");
-        assert!(!places.is_lost("jobs", Right::Secrets, "no"), "it is another right");
+        assert!(places.is_lost("jobs", Right::Secrets, "no"), "it goes with the right to look");
         places.is_there("jobs", Right::Jobs);
         assert!(!is_lost(), "it was there");
+        wait(MOMENT).await;
+        assert!(places.is_lost("jobs", Right::Secrets, "no"), "it was away all the time");
+        places.is_there("jobs", Right::Jobs);
+        assert!(!is_lost(), "that is another right");
         wait(MOMENT * 60).await;
         assert!(!is_lost(), "what was an hour ago is not now");
     }

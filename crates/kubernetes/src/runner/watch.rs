@@ -317,8 +317,8 @@ impl Table {
     }
 }
 
-/// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed. To be
-/// spawned; ends when it is dropped.
+/// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed, and
+/// `refused` each time that it is forbidden. To be spawned; ends when it is dropped.
 pub(super) async fn follow<K, W: Watched>(
     known: Arc<Known>,
     namespace: String,
@@ -326,6 +326,7 @@ pub(super) async fn follow<K, W: Watched>(
     read: impl Fn(&K) -> Option<W>,
     then: impl Fn(&RunName),
     after: impl Fn(&RunName),
+    refused: impl Fn(&str),
 ) {
     let mut listing: Vec<String> = Vec::new();
     pin_mut!(stream);
@@ -351,9 +352,16 @@ pub(super) async fn follow<K, W: Watched>(
             }
             Ok(Event::Init) => listing.clear(),
             Ok(Event::InitDone) => known.finish::<W>(&namespace, &listing).iter().for_each(&after),
-            // Asked again each few seconds; that it is forbidden is said once.
-            Err(error) if is_forbidden(&error) && known.refuse(&namespace) => {}
-            Err(error) => tracing::warn!(namespace, %error, "the watch of runs was interrupted"),
+            Err(error) => {
+                let is_forbidden = is_forbidden(&error);
+                if is_forbidden {
+                    refused(&error.to_string());
+                }
+                // Asked again each few seconds; that it is forbidden is said once.
+                if !(is_forbidden && known.refuse(&namespace)) {
+                    tracing::warn!(namespace, %error, "the watch of runs was interrupted");
+                }
+            }
         }
     }
 }
@@ -361,16 +369,24 @@ pub(super) async fn follow<K, W: Watched>(
 /// Follows what Kubernetes warns of, for ever.
 pub(super) async fn follow_warnings(
     known: Arc<Known>,
+    namespace: String,
     stream: impl Stream<Item = Result<Event<k8s_openapi::api::core::v1::Event>, watcher::Error>>,
 ) {
+    let mut is_told = false;
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Apply(event) | Event::InitApply(event)) => {
                 Warning::of_event(&event).into_iter().for_each(|warning| known.warn(warning));
             }
-            Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
-            Err(error) => tracing::warn!(%error, "the watch of warnings was interrupted"),
+            Ok(Event::InitDone) => is_told = false,
+            Ok(Event::Delete(_) | Event::Init) => {}
+            // As above.
+            Err(error) if is_forbidden(&error) && is_told => {}
+            Err(error) => {
+                is_told = is_forbidden(&error);
+                tracing::warn!(namespace, %error, "the watch of warnings was interrupted");
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ use engine::ports::{Query, Scanned, Store, StoreError, Stored, Unreadable, Versi
 use engine::record::{Key, Record};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams};
 use osb::{PlanId, ServiceId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -147,14 +147,20 @@ impl KubernetesStore {
         Api::namespaced(self.place.client.clone(), &self.place.settings.namespace)
     }
 
-    /// Whether there is any resource of this broker, as the API server has it now; tombstones are not asked for.
+    /// Whether there is any resource of this broker, as the API server has it now, but for those that wait for the
+    /// finalizers of others alone; tombstones are not asked for.
     ///
     /// # Errors
     /// If the API server does not answer.
     pub async fn has_any(&self) -> Result<bool, StoreError> {
-        let any = ListParams::default().labels(&self.place.selector()).limit(1);
+        let all = ListParams::default().labels(&self.place.selector());
+        let is_ours = |object: &PartialObjectMeta<DynamicObject>| {
+            let held = object.metadata.finalizers.iter().flatten().any(|it| it == names::FINALIZER);
+            held || object.metadata.deletion_timestamp.is_none()
+        };
         for kind in Kind::ALL {
-            if !call(self.place.resources(kind).list_metadata(&any)).await?.items.is_empty() {
+            let found = call(self.place.resources(kind).list_metadata(&all)).await?;
+            if found.items.iter().any(is_ours) {
                 return Ok(true);
             }
         }

@@ -42,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) leadership: Option<Leadership>,
     /// Where several brokers share the catalog.
     group: Option<Grouped>,
+    /// The namespace of this release, where Jobs may be in further ones: others may have theirs there, of the same names.
+    pub(crate) home: Option<String>,
     /// What operations are counted by where no `Broker` says it; empty, which is as none, where there is but one broker.
     name: &'static str,
 }
@@ -155,6 +157,7 @@ impl Place {
             refusing: Arc::new(refusing),
             leadership: None,
             group: None,
+            home: None,
             name: "",
         })
     }
@@ -179,6 +182,7 @@ impl Place {
             refusing: Arc::new(|| None),
             leadership: Some(Leadership { store, lead: Arc::clone(&cluster.lead) }),
             group,
+            home: (!cluster.further().is_empty()).then(|| cluster.namespace().to_owned()),
             name: "",
         })
     }
@@ -203,6 +207,7 @@ impl Place {
             refusing: Arc::new(|| None),
             leadership: Some(Leadership { store, lead: Arc::clone(lead) }),
             group: None,
+            home: None,
             name: templates::NAME,
         })
     }

@@ -230,7 +230,10 @@ impl Parts {
         Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
     }
 
-    pub(crate) fn engine(&self, place: &Place, policy: engine::Policy) -> Engine {
+    pub(crate) fn engine(&self, place: &Place, mut policy: engine::Policy) -> Engine {
+        if let Some(home) = &place.home {
+            policy.broker = format!("{} of {home}", policy.broker);
+        }
         let operations = Operations { metrics: Arc::clone(&self.metrics), broker: place.broker() };
         let ports = Ports {
             store: Arc::clone(&place.store),
