@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kubernetes::names;
 use kubernetes::resources::Kind;
-use osb::{InstanceId, OperationState};
+use osb::InstanceId;
 use testkit::kubelet::End;
 use testkit::proxy::Plan;
 use testkit::random::Random;
@@ -419,15 +419,7 @@ pub(crate) async fn check(world: &Arc<World>, fleet: &Fleet, users: Vec<User>, p
     let replica = Replica::open(world, character(policy.clone(), 0)).await.expect("a replica");
     fleet.set(0, Some(replica.answers()));
     for mut user in users {
-        for (binding, token) in std::mem::take(&mut user.acknowledged) {
-            match user.last_operation(binding.as_ref(), &token).await {
-                Ok(last) => assert!(
-                    last.state != OperationState::InProgress,
-                    "{token} goes on for ever: {last:?}"
-                ),
-                Err(error) => panic!("{token} was acknowledged, and is forgotten: {error:?}"),
-            }
-        }
+        user.look_back().await;
     }
     if world.sells.several {
         brokers::check(world, &replica).await;

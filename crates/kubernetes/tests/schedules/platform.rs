@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Engine;
-use engine::record::Key;
+use engine::record::{Key, PAST_OPERATIONS, Record};
 use kube::api::{Api, DeleteParams, DynamicObject};
 use kubernetes::names;
 use kubernetes::resources::Kind;
@@ -58,14 +58,24 @@ impl Fleet {
     }
 }
 
+/// An operation that was acknowledged.
+pub(crate) struct Acknowledged {
+    binding: Option<BindingId>,
+    token: String,
+    action: Action,
+    /// What it said when it had ended, if that was waited for.
+    said: Option<LastOperation>,
+    /// It is of a life that is over: whoever ordered anew may not have known of its tombstone.
+    former: bool,
+}
+
 /// One of a platform's users: an instance, and what is done with it.
 pub(crate) struct User {
     pub(crate) world: Arc<World>,
     pub(crate) fleet: Fleet,
     pub(crate) random: Random,
     pub(crate) instance: InstanceId,
-    /// Operations that were acknowledged: whose, and the token.
-    pub(crate) acknowledged: Vec<(Option<BindingId>, String)>,
+    pub(crate) acknowledged: Vec<Acknowledged>,
     /// It may delete the resource, instead of asking.
     pub(crate) by_hand: bool,
     /// The service that it has.
@@ -78,6 +88,7 @@ impl User {
     /// Some lives of an instance, each to its end.
     pub(crate) async fn run(mut self) -> Self {
         for life in 0..1 + self.random.below(2) {
+            self.acknowledged.iter_mut().for_each(|it| it.former = true);
             let plan = if self.random.below(4) == 0 { "large" } else { "small" };
             let token = self.provision(plan, life).await;
             let hasty = self.random.below(5) == 0;
@@ -135,7 +146,8 @@ impl User {
                 engine.provision(&call(), &id, request).await
             }
         });
-        accepted(reply.await)
+        let reply = reply.await;
+        self.accepted(None, Action::Provision, reply)
     }
 
     async fn use_it(&mut self, plan: &str) {
@@ -170,7 +182,8 @@ impl User {
                 engine.update(&call(), &id, request).await
             }
         });
-        let token = accepted(reply.await);
+        let reply = reply.await;
+        let token = self.accepted(None, Action::Update, reply);
         match self.ended(None, token, Action::Update).await {
             true => other.to_owned(),
             false => plan.to_owned(),
@@ -193,7 +206,8 @@ impl User {
                 engine.bind(&call(), &id, &binding, request).await
             }
         });
-        accepted(reply.await)
+        let reply = reply.await;
+        self.accepted(Some(binding), Action::Bind, reply)
     }
 
     /// Waits until a binding is made, and sees that its credentials are there; whether it ended well.
@@ -226,7 +240,7 @@ impl User {
             match reply.await {
                 Err(error) if error.kind == ErrorKind::Gone => return,
                 reply => {
-                    let token = accepted(reply);
+                    let token = self.accepted(Some(binding), Action::Unbind, reply);
                     if self.ended(Some(binding), token, Action::Unbind).await {
                         return;
                     }
@@ -250,7 +264,7 @@ impl User {
             match reply.await {
                 Err(error) if error.kind == ErrorKind::Gone => return,
                 reply => {
-                    let token = accepted(reply);
+                    let token = self.accepted(None, Action::Deprovision, reply);
                     if self.ended(None, token, Action::Deprovision).await {
                         return;
                     }
@@ -338,7 +352,6 @@ impl User {
         action: Action,
     ) -> bool {
         let Some(token) = token else { return true };
-        self.acknowledged.push((binding.cloned(), token.clone()));
         let begun = Instant::now();
         loop {
             let last = self.last_operation(binding, &token).await;
@@ -350,6 +363,8 @@ impl User {
                 truth::check(&ledger, &taken, withdrawn, &token, action, &last);
                 let well = last.state == OperationState::Succeeded;
                 well.then(|| self.world.ended_well(&token));
+                let asked = self.acknowledged.iter_mut().rfind(|it| it.token == token);
+                asked.expect("its token was kept").said = Some(last);
                 return well;
             }
             let said = last.description.as_deref().unwrap_or_default();
@@ -361,8 +376,42 @@ impl User {
         }
     }
 
+    /// Asks for all that was acknowledged once more: each says how it ended, as it said before or, where nobody had
+    /// waited for that, truly. One that has made room for later ones is not known any more.
+    pub(crate) async fn look_back(&mut self) {
+        for acknowledged in std::mem::take(&mut self.acknowledged) {
+            let Acknowledged { binding, token, action, said, former } = acknowledged;
+            let last = self.last_operation(binding.as_ref(), &token).await;
+            let last = last.unwrap_or_else(|error| {
+                panic!("{token} was acknowledged, and is forgotten: {error:?}")
+            });
+            assert!(last.state != OperationState::InProgress, "{token} goes on for ever: {last:?}");
+            let record = self.record(binding.as_ref()).await.expect("what has an operation");
+            if !remembers(&record, &token) {
+                let is_full = record.past.len() == PAST_OPERATIONS;
+                assert!(former || is_full, "{token} is not in what is kept: {record:?}");
+                continue;
+            }
+            match said {
+                Some(said) => assert_eq!(last, said, "{token} says something else now"),
+                None => {
+                    let (ledger, taken) = (self.world.kubelet.ledger(), self.world.taken());
+                    truth::check(&ledger, &taken, self.service == "goes", &token, action, &last);
+                }
+            }
+        }
+    }
+
     /// What is kept, if it is not of this operation: for whoever reads why a schedule failed.
     async fn show_if_unknown(&mut self, binding: Option<&BindingId>, token: &str) {
+        match self.record(binding).await {
+            Ok(record) if remembers(&record, token) => {}
+            kept => println!("{token} of {} is not in what is kept: {kept:?}", self.instance),
+        }
+    }
+
+    /// What is kept of the instance, or of a binding.
+    async fn record(&mut self, binding: Option<&BindingId>) -> Result<Arc<Record>, Error> {
         let key = match binding {
             Some(binding) => Key::Binding(self.instance.clone(), binding.clone()),
             None => Key::Instance(self.instance.clone()),
@@ -371,11 +420,29 @@ impl User {
             let key = key.clone();
             async move { engine.record(&key).await }
         });
-        match record.await {
-            Ok(record)
-                if record.operation.id == token || record.past.iter().any(|it| it.id == token) => {}
-            kept => println!("{token} of {} is not in what is kept: {kept:?}", self.instance),
-        }
+        record.await
+    }
+
+    /// The token of what was accepted.
+    fn accepted<T>(
+        &mut self,
+        binding: Option<&BindingId>,
+        action: Action,
+        reply: Result<Reply<T>, Error>,
+    ) -> Option<String> {
+        let token = match reply {
+            Ok(Reply::Accepted { operation, .. }) => operation,
+            Ok(_) => return None,
+            Err(error) => panic!("refused: {error:?}"),
+        };
+        self.acknowledged.push(Acknowledged {
+            binding: binding.cloned(),
+            token: token.clone(),
+            action,
+            said: None,
+            former: false,
+        });
+        Some(token)
     }
 
     pub(crate) async fn last_operation(
@@ -414,12 +481,9 @@ fn again(error: &Error) -> bool {
     matches!(error.kind, ConcurrencyError | TooManyRequests | Unavailable)
 }
 
-fn accepted<T: std::fmt::Debug>(reply: Result<Reply<T>, Error>) -> Option<String> {
-    match reply {
-        Ok(Reply::Accepted { operation, .. }) => Some(operation),
-        Ok(_) => None,
-        Err(error) => panic!("refused: {error:?}"),
-    }
+/// Whether what is kept has this operation.
+fn remembers(record: &Record, token: &str) -> bool {
+    record.operation.id == token || record.past.iter().any(|it| it.id == token)
 }
 
 fn call() -> Call {
