@@ -413,7 +413,7 @@ fn a_controller_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_run
             let scene =
                 Scene { plane: &plane, runtime: &runtime, name, things, builds: builds.clone() };
             let (calls, _) = scene.live(None);
-            at_calls(calls, |point| scene.live(Some(point)).1);
+            at_calls(calls, 30, |point| scene.live(Some(point)).1);
         }
     }
 }

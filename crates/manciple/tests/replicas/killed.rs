@@ -113,6 +113,6 @@ fn a_server_that_is_killed_at_any_call_is_followed_by_one_that_ends_each_operati
         println!("{builds:?}");
         let live = |death| live((&plane, &runtime), builds, &place.to_string(), death);
         let (calls, _) = live(None);
-        at_calls(calls, |point| live(Some(point)).1);
+        at_calls(calls, 50, |point| live(Some(point)).1);
     }
 }

@@ -139,7 +139,15 @@ impl Town {
             });
             starting.join().unwrap()
         });
-        Some((started.ok()?, proxy))
+        match started {
+            Ok(server) => Some((server, proxy)),
+            Err(log) => {
+                let killed = async { tokio::time::timeout(Duration::ZERO, proxy.died()).await };
+                let killed = self.runtime.block_on(killed).is_ok();
+                assert!(killed, "it ended before it listened, and nobody killed it:\n{log}");
+                None
+            }
+        }
     }
 
     /// As if the time of its holder was over.

@@ -8,7 +8,9 @@ const EVERY: usize = 6;
 const LIVES_AT_ONCE: usize = 6;
 
 /// Has one life for each of these calls, once before it takes effect and once after it. `live` says whether it died there.
-pub(crate) fn at_calls(calls: u64, live: impl Fn((u64, bool)) -> bool + Sync) {
+/// A life that made fewer calls than `least` was not lived.
+pub(crate) fn at_calls(calls: u64, least: u64, live: impl Fn((u64, bool)) -> bool + Sync) {
+    assert!(calls >= least, "only {calls} calls");
     let every = std::env::var("MANCIPLE_CALLS").ok().and_then(|text| text.parse().ok());
     let points: Vec<(u64, bool)> = (1..=calls)
         .step_by(every.unwrap_or(EVERY))
