@@ -47,17 +47,21 @@ fn schedules(part: u64, parts: u64) {
         None => (1..=number("MANCIPLE_SCHEDULES").unwrap_or(500)).collect(),
     };
     let mut deaths: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut credentials = 0;
     for seed in seeds.into_iter().filter(|seed| seed % parts == part || parts == 1) {
         println!("seed {seed}");
-        for point in schedule(seed) {
+        let (died, checked) = schedule(seed);
+        credentials += checked;
+        for point in died {
             *deaths.entry(point).or_default() += 1;
         }
     }
-    println!("deaths by point: {deaths:?}");
+    println!("{credentials} credentials, deaths by point: {deaths:?}");
     // A few schedules are not enough for each.
     if deaths.values().sum::<u32>() > 100 {
         let spared: Vec<_> = POINTS.iter().filter(|point| !deaths.contains_key(*point)).collect();
         assert!(spared.is_empty(), "nothing died at {spared:?}: the schedules do not test it");
+        assert!(credentials > 0, "no credentials were looked for");
     }
 }
 
@@ -73,8 +77,8 @@ fn every_schedule_of_kills_ends_well_2_of_2() {
     }
 }
 
-/// Runs one schedule; the points at which the server died.
-fn schedule(seed: u64) -> Vec<&'static str> {
+/// Runs one schedule; the points at which the server died, and how many credentials had to be there in the end.
+fn schedule(seed: u64) -> (Vec<&'static str>, usize) {
     let mut random = Random::new(seed);
     let mut site = Site::new(BROKER);
     site.settings = "auth:\n  disabled: true\nbroker:\n  capabilities: [request-file, update]\n\
@@ -126,8 +130,8 @@ fn schedule(seed: u64) -> Vec<&'static str> {
     let ledger = site.read("ledger");
     let begun =
         |operation: &str| ledger.lines().any(|line| line.split(' ').nth(1) == Some(operation));
-    platform.check(&server, begun, seed);
-    deaths
+    let credentials = platform.check(&server, begun, seed);
+    (deaths, credentials)
 }
 
 /// No piece of work was begun twice.

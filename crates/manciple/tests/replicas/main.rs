@@ -197,8 +197,11 @@ impl Town {
 
 fn catalog() -> Value {
     json!({"services": [{
-        "id": "s", "name": "db", "description": "d", "bindable": true,
-        "plans": [{"id": "p", "name": "small", "description": "d"}],
+        "id": "s", "name": "db", "description": "d", "bindable": true, "plan_updateable": true,
+        "plans": [
+            {"id": "p", "name": "small", "description": "d", "binding_rotatable": true},
+            {"id": "q", "name": "large", "description": "d", "binding_rotatable": true},
+        ],
     }]})
 }
 
@@ -264,7 +267,7 @@ fn schedule(town: &Town, seed: u64) -> u32 {
     order::ready(&server);
     let corrected = server.log().contains("it is corrected");
     assert!(corrected || ahead.abs() < 10, "seed {seed}: nobody noticed a clock {ahead} s ahead");
-    ends_well(town, &server, &platform, seed);
+    ends_well(town, &server, &mut platform, seed);
     is_clean(&server, seed, || town.left());
     drop(server);
     drop(proxy);
@@ -272,15 +275,16 @@ fn schedule(town: &Town, seed: u64) -> u32 {
 }
 
 /// What was ordered of a server has ended as it should, by one run each, and lets itself be removed.
-fn ends_well(town: &Town, server: &Served, platform: &Platform, seed: u64) {
+fn ends_well(town: &Town, server: &Served, platform: &mut Platform, seed: u64) {
     platform.settle(server, seed);
+    platform.order_surely(server, seed);
     let ledger = town.kubelet.ledger();
     let begun = |operation: &str| ledger.keys().any(|run| run.starts_with(operation));
     platform.check(server, begun, seed);
     for (run, entry) in &ledger {
         assert!(entry.begun.len() <= 1, "seed {seed}: {run} ran twice: {entry:?}");
     }
-    for instance in 0..3 {
+    for instance in 0..4 {
         let path = order::path(&format!("i{instance}"));
         let ids = "service_id=s&plan_id=p&accepts_incomplete=true";
         let gone = |path: &str| {

@@ -145,7 +145,7 @@ fn what_one_replica_has_begun_and_made_is_what_the_next_goes_on_with() {
             old = new;
         }
         asks(&mut platform, &mut random, &[&old], 10);
-        ends_well(&town, &old, &platform, seed);
+        ends_well(&town, &old, &mut platform, seed);
         is_clean(&old, seed, || town.kept());
     }
 }

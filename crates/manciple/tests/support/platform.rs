@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testkit::random::Random;
 
-use super::{Served, http};
+use super::{Served, http, order, within};
 
 /// What a platform knows: what was acknowledged to it.
 #[derive(Default)]
@@ -58,6 +58,7 @@ impl Platform {
                 let answer = http::send(address, "PUT", &bound, Some(&body));
                 if let Some(answer) = answer.filter(|answer| matches!(answer.status, 200 | 201)) {
                     let password = answer.body["credentials"]["password"].clone();
+                    assert!(password.is_string(), "{answer:?}");
                     self.credentials.insert((instance, binding), password);
                 }
             }
@@ -82,6 +83,41 @@ impl Platform {
         let asked = format!("{asked}&{IDS}");
         self.heard(path, http::send(&server.address, "DELETE", &asked, None));
         std::thread::sleep(Duration::from_millis(60));
+    }
+
+    /// Orders of a server that nothing happens to what at random may have been refused or removed each time: an instance
+    /// that is bound, updated, and bound anew in place of the first binding.
+    pub(crate) fn order_surely(&mut self, server: &Served, seed: u64) {
+        let instance = "i3";
+        let of_plan = |plan: &str| json!({ "service_id": "s", "plan_id": plan });
+        let mut successor = of_plan("q");
+        successor["predecessor_binding_id"] = "b0".into();
+        let orders = [
+            ("PUT", None, order::body("p")),
+            ("PUT", Some("b0"), of_plan("p")),
+            ("PATCH", None, of_plan("q")),
+            ("PUT", Some("b1"), successor),
+        ];
+        for (method, binding, body) in orders {
+            let path = match binding {
+                Some(binding) => format!("{}/service_bindings/{binding}", order::path(instance)),
+                None => order::path(instance),
+            };
+            let asked = format!("{path}?accepts_incomplete=true");
+            let accepted = || {
+                let answer = http::send(&server.address, method, &asked, Some(&body))?;
+                (answer.status == 202).then_some(answer)
+            };
+            let answer = within(30, accepted);
+            let answer = answer.unwrap_or_else(|| panic!("seed {seed}: {method} {path}: no 202"));
+            if let Some(binding) = binding {
+                let operation = answer.body["operation"].as_str().unwrap();
+                let password = format!("secret-of-{operation}").into();
+                self.credentials.insert((instance.to_owned(), binding.to_owned()), password);
+            }
+            self.heard(&path, Some(answer));
+            self.settle(server, seed);
+        }
     }
 
     fn heard(&mut self, path: &str, answer: Option<http::Answer>) {
@@ -115,8 +151,8 @@ impl Platform {
     }
 
     /// Every operation that was acknowledged has ended, what is told as made was `begun` by the broker, and
-    /// every credential that was handed out is there.
-    pub(crate) fn check(&self, server: &Served, begun: impl Fn(&str) -> bool, seed: u64) {
+    /// every credential that was handed out is there; how many these are.
+    pub(crate) fn check(&self, server: &Served, begun: impl Fn(&str) -> bool, seed: u64) -> usize {
         for (path, operation) in &self.accepted {
             let asked = format!("{path}/last_operation?operation={operation}");
             let answer = http::get(&server.address, &asked).unwrap();
@@ -142,5 +178,6 @@ impl Platform {
             assert_eq!(answer.status, 200, "seed {seed}: {binding} of {instance} is lost");
             assert_eq!(&answer.body["credentials"]["password"], password, "seed {seed}");
         }
+        self.credentials.len()
     }
 }
