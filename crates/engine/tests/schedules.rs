@@ -1,26 +1,34 @@
 //! Seeded schedules: a platform orders, updates, binds, rotates, unbinds and deletes while the process dies
 //! between any two calls to its ports, again and again. Then nothing acknowledged is lost, what is told as
-//! done was done, no run began twice, nothing is stuck and nothing is left behind.
+//! done was done, a binding that was made has its own credentials, no run began twice, nothing is stuck and nothing is
+//! left behind.
 //!
 //! `MANCIPLE_SCHEDULES=5000` runs more of them, `MANCIPLE_SEED=17` one.
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
 use engine::ports::{Filter, Kind, Query, Store};
-use engine::record::{Key, Lifecycle, Phase, Record};
+use engine::record::{Key, Lifecycle, Record};
 use engine::testing::mortal::Life;
 use engine::testing::scripted_runner::{Act, fitting_output};
-use osb::{Action, Backend, BindingId, Error, ErrorKind, OperationState, Reply};
+use osb::{Backend, BindingId, Error, ErrorKind, OperationState, Reply};
 use serde_json::json;
 use support::{
     Random, World, asynchronous, bind, binding_id, deprovision, id, offer, provision, query,
     unbind, update,
 };
 use tokio::sync::watch;
+
+/// How many schedules run when nobody says otherwise.
+const SCHEDULES: u64 = 500;
+
+/// What somebody was told to be carried out: what was asked for, and the operation.
+type Done = (&'static str, String);
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -30,10 +38,11 @@ fn number(name: &str) -> Option<u64> {
 fn no_schedule_of_crashes_loses_repeats_or_strands_an_operation() {
     let seeds = match number("MANCIPLE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(500) + 1,
+        None => 1..number("MANCIPLE_SCHEDULES").unwrap_or(SCHEDULES) + 1,
     };
     let mut deaths = 0;
     let mut runs = 0;
+    let mut done: BTreeMap<&str, usize> = BTreeMap::new();
     for seed in seeds.clone() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -41,15 +50,24 @@ fn no_schedule_of_crashes_loses_repeats_or_strands_an_operation() {
             .build()
             .unwrap();
         println!("seed {seed}");
-        let (died, begun) = runtime.block_on(schedule(seed));
+        let (died, begun, did) = runtime.block_on(schedule(seed));
         deaths += died;
         runs += begun;
+        for (what, _) in did {
+            *done.entry(what).or_default() += 1;
+        }
     }
-    println!("{} schedules, {deaths} deaths, {runs} runs", seeds.end - seeds.start);
+    let schedules = seeds.end - seeds.start;
+    println!("{schedules} schedules, {deaths} deaths, {runs} runs, done: {done:?}");
     assert!(deaths > 0, "no process died: the schedules test nothing");
+    // A few schedules may have none.
+    let few = schedules < SCHEDULES;
+    for what in ["provision", "update", "bind", "rotation"] {
+        assert!(few || done.contains_key(what), "no {what} succeeded");
+    }
 }
 
-async fn schedule(seed: u64) -> (usize, usize) {
+async fn schedule(seed: u64) -> (usize, usize, Vec<Done>) {
     let mut random = Random::new(seed);
     let world = Arc::new(World::default());
     let spread = random.below(3);
@@ -108,12 +126,12 @@ async fn schedule(seed: u64) -> (usize, usize) {
     }
     settle(&engine, &world).await;
     check(&engine, &world, &done).await;
-    (deaths, world.runner.begun().len())
+    (deaths, world.runner.begun().len(), done)
 }
 
 /// Orders an instance, updates it, binds and unbinds it, deletes it; keeps to what was acknowledged. The
 /// operations that it was told somebody had carried out.
-async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Random) -> Vec<String> {
+async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Random) -> Vec<Done> {
     let instance = id(&name);
     let mut done = Vec::new();
     for _ in 0..1 + random.below(3) {
@@ -124,12 +142,15 @@ async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Rand
         };
         let operation = accepted(insist(order).await);
         let hasty = random.below(4) == 0;
-        if !hasty && ended(&engines, &name, operation.clone()).await == OperationState::Succeeded {
-            done.extend(operation);
+        if !hasty
+            && ended(&engines, &name, None, operation.clone()).await == OperationState::Succeeded
+        {
+            done.extend(operation.map(|it| ("provision", it)));
             if random.below(2) == 0 {
-                done.extend(updated(&name, &engines, random.below(10)).await);
+                let updated = updated(&name, &engines, random.below(10)).await;
+                done.extend(updated.map(|it| ("update", it)));
             }
-            bindings(&name, &engines, &mut random).await;
+            done.extend(bindings(&name, &engines, &mut random).await);
         }
         let remove = || async {
             current(&engines).deprovision(&asynchronous(), &instance, deprovision()).await
@@ -140,7 +161,7 @@ async fn client(name: String, engines: watch::Receiver<Engine>, mut random: Rand
                 Err(error) if error.kind == ErrorKind::Gone => break,
                 reply => {
                     let operation = accepted(reply);
-                    if ended(&engines, &name, operation).await == OperationState::Succeeded {
+                    if ended(&engines, &name, None, operation).await == OperationState::Succeeded {
                         break;
                     }
                 }
@@ -157,26 +178,58 @@ async fn updated(name: &str, engines: &watch::Receiver<Engine>, size: u64) -> Op
         current(engines).update(&asynchronous(), &id(name), request).await
     };
     let operation = accepted(insist(change).await);
-    let state = ended(engines, name, operation.clone()).await;
+    let state = ended(engines, name, None, operation.clone()).await;
     operation.filter(|_| state == OperationState::Succeeded)
 }
 
-async fn bindings(name: &str, engines: &watch::Receiver<Engine>, random: &mut Random) {
+async fn bindings(name: &str, engines: &watch::Receiver<Engine>, random: &mut Random) -> Vec<Done> {
+    let mut done = Vec::new();
     for number in 0..random.below(3) {
         let binding = binding_id(&format!("b{number}"));
         let order = || async {
             current(engines).bind(&asynchronous(), &id(name), &binding, bind(json!({}))).await
         };
-        accepted(insist(order).await);
+        let operation = accepted(insist(order).await);
+        let hasty = random.below(3) == 0;
+        if !hasty {
+            let made = made(name, engines, &binding, operation).await;
+            done.extend(made.map(|it| ("bind", it)));
+        }
         if random.below(3) == 0 {
-            rotated(name, engines, &binding).await;
+            let rotated = rotated(name, engines, &binding).await;
+            done.extend(rotated.map(|it| ("rotation", it)));
         }
         removed(name, engines, &binding).await;
     }
+    done
 }
 
-/// Makes a successor of a binding, if that is there by then, and removes it.
-async fn rotated(name: &str, engines: &watch::Receiver<Engine>, predecessor: &BindingId) {
+/// Waits until a binding is made, and sees that its credentials are its own; the operation, if it was carried out.
+async fn made(
+    name: &str,
+    engines: &watch::Receiver<Engine>,
+    binding: &BindingId,
+    operation: Option<String>,
+) -> Option<String> {
+    let operation = operation?;
+    let state = ended(engines, name, Some(binding), Some(operation.clone())).await;
+    if state != OperationState::Succeeded {
+        return None;
+    }
+    let fetch = || async { current(engines).binding(&asynchronous(), &id(name), binding).await };
+    let view = insist(fetch).await.expect("a binding that was made is there");
+    let credentials = view.body.credentials.expect("credentials");
+    let password = format!("secret-of-{operation}");
+    assert_eq!(credentials.expose()["password"], json!(password), "of another");
+    Some(operation)
+}
+
+/// Makes a successor of a binding, if that is there by then, and removes it; the operation, if it was carried out.
+async fn rotated(
+    name: &str,
+    engines: &watch::Receiver<Engine>,
+    predecessor: &BindingId,
+) -> Option<String> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let successor = binding_id(&format!("{}-next", predecessor.as_str()));
     let order = || async {
@@ -185,9 +238,10 @@ async fn rotated(name: &str, engines: &watch::Receiver<Engine>, predecessor: &Bi
         current(engines).bind(&asynchronous(), &id(name), &successor, request).await
     };
     // Of one that could not be made, or is not yet, there is no successor.
-    if insist(order).await.is_ok() {
-        removed(name, engines, &successor).await;
-    }
+    let reply = insist(order).await.ok()?;
+    let operation = made(name, engines, &successor, accepted(Ok(reply))).await;
+    removed(name, engines, &successor).await;
+    operation
 }
 
 async fn removed(name: &str, engines: &watch::Receiver<Engine>, binding: &BindingId) {
@@ -236,14 +290,20 @@ fn accepted<T: std::fmt::Debug>(reply: Result<Reply<T>, Error>) -> Option<String
 async fn ended(
     engines: &watch::Receiver<Engine>,
     name: &str,
+    binding: Option<&BindingId>,
     operation: Option<String>,
 ) -> OperationState {
     let Some(operation) = operation else { return OperationState::Succeeded };
     for _ in 0..10_000 {
         let instance = id(name);
         let poll = || async {
-            let query = query(&operation);
-            current(engines).instance_last_operation(&asynchronous(), &instance, query).await
+            let (engine, call, query) = (current(engines), asynchronous(), query(&operation));
+            match binding {
+                Some(binding) => {
+                    engine.binding_last_operation(&call, &instance, binding, query).await
+                }
+                None => engine.instance_last_operation(&call, &instance, query).await,
+            }
         };
         let answer = insist(poll).await.expect("an acknowledged operation is known");
         if answer.state != OperationState::InProgress {
@@ -275,12 +335,12 @@ async fn settle(engine: &Engine, world: &World) {
     panic!("stuck: {busy:#?}");
 }
 
-async fn check(engine: &Engine, world: &World, done: &[String]) {
+async fn check(engine: &Engine, world: &World, done: &[Done]) {
     let begun = world.runner.begun();
     for (run, times) in &begun {
         assert_eq!(*times, 1, "{run} began {times} times");
     }
-    for operation in done {
+    for (_, operation) in done {
         let run = format!("{operation}-");
         let did = begun.iter().any(|(begun, _)| begun.as_str().starts_with(&run));
         assert!(did, "{operation} succeeded, and nobody did it");
@@ -290,12 +350,6 @@ async fn check(engine: &Engine, world: &World, done: &[String]) {
         if record.lifecycle == Lifecycle::Deleted {
             let kept = serde_json::to_string(&*record).unwrap();
             assert!(!kept.contains("planted"), "a tombstone keeps a secret: {kept}");
-        }
-        if record.lifecycle == Lifecycle::Ready && record.operation.action == Action::Bind {
-            let Phase::Succeeded = record.operation.phase else { continue };
-            let body = serde_json::to_string(&record.made.binding).unwrap();
-            let expected = format!("secret-of-{}", record.operation.id);
-            assert!(body.contains(&expected), "credentials lost: {record:?}");
         }
         if let Key::Binding(instance, _) = &record.key {
             let parent = world.record(&Key::Instance(instance.clone())).await;
