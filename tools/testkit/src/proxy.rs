@@ -8,6 +8,7 @@
 //! The last is what `kill -9` looks like from outside, for whoever ends the replica when [`Proxy::died`]
 //! says so.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +35,29 @@ use crate::kubelet::Logs;
 use crate::plane;
 use crate::random::Random;
 
+/// What a plan of everything has go wrong beside deaths, by the names that it is counted by. A custom resource that is
+/// not served yet is beside these: it takes the place of some of the 500s.
+const ALL: [&str; 10] =
+    ["refused", "429", "500", "503", "twice", "lost", "late", "behind", "cut", "410"];
+
+/// How often each thing went wrong.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(BTreeMap<String, u64>);
+
+impl Faults {
+    /// Adds those of somebody else.
+    pub fn add(&mut self, other: &Self) {
+        for (fault, times) in &other.0 {
+            *self.0.entry(fault.clone()).or_default() += times;
+        }
+    }
+
+    /// Whether there was at least one of each kind.
+    pub fn are_of_all_kinds(&self) -> bool {
+        ALL.iter().all(|fault| self.0.contains_key(*fault))
+    }
+}
+
 /// What goes wrong, and how often.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -51,6 +75,8 @@ pub struct Plan {
     pub death: Option<u64>,
     /// Whether that call takes effect; `None`: `random` decides.
     pub effect: Option<bool>,
+    /// Where it is counted, which several plans may share.
+    pub faults: Arc<Mutex<Faults>>,
 }
 
 impl Plan {
@@ -64,6 +90,7 @@ impl Plan {
             lag: 0,
             death: None,
             effect: None,
+            faults: Arc::default(),
         }
     }
 }
@@ -78,6 +105,7 @@ pub struct Proxy {
 struct Gate {
     server: Client,
     plan: Mutex<(Plan, u64)>,
+    faults: Arc<Mutex<Faults>>,
     /// What was called, watches left out.
     made: Mutex<Vec<String>>,
     dead: watch::Sender<bool>,
@@ -132,10 +160,12 @@ impl Proxy {
         let address = listener.local_addr()?.to_string();
         let dead = watch::Sender::new(false);
         let held_up = watch::Sender::new((|_| false) as fn(&str) -> bool);
+        let faults = Arc::clone(&plan.faults);
         let plan = Mutex::new((plan, 0));
         let gate = Arc::new(Gate {
             server,
             plan,
+            faults,
             made: Mutex::default(),
             dead,
             held_up,
@@ -205,6 +235,12 @@ impl Proxy {
 impl Gate {
     fn lock(&self) -> std::sync::MutexGuard<'_, (Plan, u64)> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something went wrong.
+    fn note(&self, fault: &str) {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        *faults.0.entry(fault.to_owned()).or_default() += 1;
     }
 
     /// What becomes of the next call, and how long it waits before.
@@ -305,7 +341,10 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
         return Ok(unserved());
     }
     let (deed, delay) = gate.decide(watched);
-    sleep(delay).await;
+    if !delay.is_zero() {
+        sleep(delay).await;
+        gate.note("late");
+    }
     if !watched && gate.held_up.borrow()(&call) {
         let gate = Arc::clone(gate);
         let late = tokio::spawn(async move {
@@ -323,18 +362,29 @@ async fn answer(gate: &Arc<Gate>, request: Request<Incoming>) -> Result<Answer, 
     match deed {
         Deed::Pass if watched => Ok(stream(gate, forward().await?)),
         Deed::Pass => whole(forward().await?).await,
-        Deed::Refuse => Err(Lost),
+        Deed::Refuse => {
+            gate.note("refused");
+            Err(Lost)
+        }
         Deed::Say(StatusCode::INTERNAL_SERVER_ERROR) if is_custom(parts.uri.path()) => {
+            gate.note("unserved");
             Ok(unserved())
         }
-        Deed::Say(code) => Ok(said(code)),
+        Deed::Say(code) => {
+            gate.note(code.as_str());
+            Ok(said(code))
+        }
         Deed::Lose => {
-            let _ = forward().await;
+            if forward().await.is_ok() {
+                gate.note("lost");
+            }
             Err(Lost)
         }
         Deed::Twice => {
             let _ = whole(forward().await?).await?;
-            whole(forward().await?).await
+            let again = forward().await?;
+            gate.note("twice");
+            whole(again).await
         }
         Deed::Die { effect } => {
             if effect {
@@ -369,11 +419,12 @@ async fn whole(response: Response<Body>) -> Result<Answer, Lost> {
 }
 
 /// A watch, as far behind as it is, and as short.
-fn stream(gate: &Gate, response: Response<Body>) -> Answer {
+fn stream(gate: &Arc<Gate>, response: Response<Body>) -> Answer {
     let (parts, body) = response.into_parts();
     let (life, lag, gone) = gate.watched();
     let end = life.map(|life| Instant::now() + life);
-    let frames = unfold((body, false), move |(mut body, over)| async move {
+    let state = (body, Arc::clone(gate), false);
+    let frames = unfold(state, move |(mut body, gate, over)| async move {
         if over {
             return None;
         }
@@ -385,14 +436,18 @@ fn stream(gate: &Gate, response: Response<Body>) -> Answer {
         };
         tokio::select! {
             () = ended => {
+                gate.note(if gone { "410" } else { "cut" });
                 let last = if gone { Ok(Frame::data(Bytes::from(too_old()))) } else { Err(Lost) };
-                Some((last, (body, true)))
+                Some((last, (body, gate, true)))
             }
             frame = body.frame() => {
-                sleep(lag).await;
+                if !lag.is_zero() {
+                    sleep(lag).await;
+                    gate.note("behind");
+                }
                 match frame? {
-                    Ok(frame) => Some((Ok(frame), (body, false))),
-                    Err(_) => Some((Err(Lost), (body, true))),
+                    Ok(frame) => Some((Ok(frame), (body, gate, false))),
+                    Err(_) => Some((Err(Lost), (body, gate, true))),
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -13,7 +13,7 @@ use kubernetes::templates::names::{Kind, OWNER};
 use kubernetes::templates::{Controller, DRIFT_INTERVAL, Drift, Requesters, Settings};
 use kubernetes::{Client, Lead};
 use serde_json::{Value, json};
-use testkit::proxy::{Plan, Proxy};
+use testkit::proxy::{Faults, Plan, Proxy};
 use testkit::random::Random;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,6 +38,7 @@ const LEASE: Duration = Duration::from_secs(2);
 pub(crate) struct Tally {
     deaths: u64,
     calls: u64,
+    faults: Faults,
     made: u64,
     changed: u64,
     removed: u64,
@@ -55,6 +56,7 @@ impl Sum for Tally {
     fn add(&mut self, other: &Self) {
         self.deaths += other.deaths;
         self.calls += other.calls;
+        self.faults.add(&other.faults);
         self.made += other.made;
         self.changed += other.changed;
         self.removed += other.removed;
@@ -63,12 +65,19 @@ impl Sum for Tally {
     fn deaths(&self) -> u64 {
         self.deaths
     }
+
+    fn is_of_everything(&self) -> bool {
+        let counted = [self.made, self.changed, self.removed];
+        counted.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds()
+    }
 }
 
 struct Town {
     client: Client,
     namespace: String,
     instances: Api<DynamicObject>,
+    /// What goes wrong between controllers and the API server.
+    faults: Arc<Mutex<Faults>>,
 }
 
 pub(crate) async fn schedule(kubeconfig: PathBuf, seed: u64) -> Tally {
@@ -81,7 +90,7 @@ pub(crate) async fn schedule(kubeconfig: PathBuf, seed: u64) -> Tally {
     namespaces.create(&PostParams::default(), &object).await.unwrap();
     let resource = Kind::TemplateInstance.resource();
     let instances = Api::namespaced_with(client.clone(), &namespace, &resource);
-    let town = Arc::new(Town { client, namespace, instances });
+    let town = Arc::new(Town { client, namespace, instances, faults: Arc::default() });
     let (calm, _) = watch::channel(false);
     let mut replicas = JoinSet::new();
     for number in 0..REPLICAS {
@@ -102,6 +111,7 @@ pub(crate) async fn schedule(kubeconfig: PathBuf, seed: u64) -> Tally {
     while let Some(ended) = replicas.join_next().await {
         tally.add(&ended.unwrap());
     }
+    tally.faults = town.faults.lock().unwrap().clone();
     tally
 }
 
@@ -125,6 +135,7 @@ async fn replica(
                 death: (random.below(3) > 0).then(|| 3 + random.below(60)),
                 effect: None,
                 random: random.part(tally.deaths),
+                faults: Arc::clone(&town.faults),
             },
         };
         let _ = random.below(2);

@@ -119,6 +119,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
         tally.deaths += deaths;
         tally.calls += calls;
     }
+    tally.faults = town.faults.lock().unwrap().clone();
     tally
 }
 
@@ -170,6 +171,7 @@ impl Slot {
             lag: if lag { 500 } else { 0 },
             death,
             effect: None,
+            faults: Arc::clone(&self.town.faults),
         }
     }
 }

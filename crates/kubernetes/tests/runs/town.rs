@@ -1,8 +1,8 @@
 //! A namespace with a kubelet, and its controllers.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,7 +13,7 @@ use kubernetes::{Delivery, Lead, PackedAgent};
 use serde_json::json;
 use testkit::kubelet::{JobScript, Kubelet, Ledger};
 use testkit::plane::ControlPlane;
-use testkit::proxy::Proxy;
+use testkit::proxy::{Faults, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
@@ -45,6 +45,8 @@ pub(crate) struct Town {
     kubelet: Kubelet,
     pub(crate) attempts: Attempts,
     pub(crate) witness: Witness,
+    /// What goes wrong between controllers and the API server.
+    pub(crate) faults: Arc<Mutex<Faults>>,
     /// How the agent comes into pods.
     delivery: Delivery,
     folder: PathBuf,
@@ -73,8 +75,8 @@ impl Town {
         let attempts = Attempts::watch(&client, name);
         let witness = Witness::watch(&client, name);
         let (namespace, folder) = (name.to_owned(), place.folder.clone());
-        let delivery = "agent".into();
-        Self { client, namespace, kubelet, attempts, witness, delivery, folder }
+        let (delivery, faults) = ("agent".into(), Arc::default());
+        Self { client, namespace, kubelet, attempts, witness, faults, delivery, folder }
     }
 
     /// The same, where pods mount the agent from a ConfigMap, for which they wait.

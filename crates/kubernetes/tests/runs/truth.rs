@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams};
 use kubernetes::quarks::Dialect;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use testkit::proxy::Faults;
 use tokio::time::{Instant, sleep};
 
 use crate::kept::{all_outputs, jobs_that_stay, orphans, outputs};
@@ -36,6 +37,7 @@ const CLOCKS: i64 = 2;
 pub(crate) struct Tally {
     pub(crate) deaths: u64,
     pub(crate) calls: u64,
+    pub(crate) faults: Faults,
     pub(crate) stolen: u64,
     pub(crate) runs: usize,
     versions: usize,
@@ -59,6 +61,7 @@ impl Sum for Tally {
     fn add(&mut self, other: &Self) {
         self.deaths += other.deaths;
         self.calls += other.calls;
+        self.faults.add(&other.faults);
         self.stolen += other.stolen;
         self.runs += other.runs;
         self.versions += other.versions;
@@ -93,7 +96,8 @@ impl Sum for Tally {
             self.of_pods,
             self.deleted,
         ];
-        all.iter().all(|&count| count > 0) && self.stolen > 0 && self.passed_over > 0
+        let is_of_all = all.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds();
+        is_of_all && self.stolen > 0 && self.passed_over > 0
     }
 }
 

@@ -15,7 +15,7 @@ use kubernetes::names;
 use kubernetes::resources::Kind;
 use osb::InstanceId;
 use testkit::kubelet::End;
-use testkit::proxy::Plan;
+use testkit::proxy::{Faults, Plan};
 use testkit::random::Random;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -48,6 +48,7 @@ const USERS: u64 = 3;
 pub(crate) struct Tally {
     deaths: u64,
     pub(crate) calls: u64,
+    pub(crate) faults: Faults,
     pub(crate) runs: usize,
     pub(crate) operations: usize,
     pub(crate) pods_taken: usize,
@@ -70,6 +71,7 @@ impl Sum for Tally {
     fn add(&mut self, other: &Self) {
         self.deaths += other.deaths;
         self.calls += other.calls;
+        self.faults.add(&other.faults);
         self.runs += other.runs;
         self.operations += other.operations;
         self.pods_taken += other.pods_taken;
@@ -87,7 +89,8 @@ impl Sum for Tally {
         let seen =
             [self.pods_taken, self.elsewhere, self.questions, self.states, self.told, self.pauses];
         let counted = [self.leases_stolen, self.brokers_changed, self.changed_apart];
-        seen.iter().all(|&count| count > 0) && counted.iter().all(|&count| count > 0)
+        let is_of_all = seen.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds();
+        is_of_all && counted.iter().all(|&count| count > 0)
     }
 
     fn deaths(&self) -> u64 {
@@ -268,6 +271,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
             false => tally.brokers_changed = changes,
         }
     }
+    tally.faults = world.faults.lock().unwrap().clone();
     let taken = world.taken();
     tally.told = ended.iter().map(|user| user.told.len()).sum();
     tally.operations = ended.iter().map(|user| user.acknowledged.len()).sum();
@@ -385,6 +389,7 @@ impl Slot {
             lag: self.lag,
             death,
             effect: None,
+            faults: Arc::clone(&self.world.faults),
         }
     }
 }

@@ -16,6 +16,7 @@ use osb::jobs::contract::Capability;
 use serde_json::{Value, json};
 use testkit::kubelet::{Kubelet, Offers, Script};
 use testkit::plane::ControlPlane;
+use testkit::proxy::Faults;
 
 use crate::attempts::Attempts;
 
@@ -31,6 +32,8 @@ pub(crate) struct World {
     /// The operations that a platform saw end well.
     well: Mutex<BTreeSet<String>>,
     pub(crate) attempts: Attempts,
+    /// What goes wrong between replicas and the API server.
+    pub(crate) faults: Arc<Mutex<Faults>>,
     pub(crate) sells: Sells,
     folder: PathBuf,
 }
@@ -101,6 +104,7 @@ impl World {
             kubelet,
             taken: Mutex::default(),
             attempts,
+            faults: Arc::default(),
             sells,
             well: Mutex::default(),
             folder: plane.folder.clone(),
