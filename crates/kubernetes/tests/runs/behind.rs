@@ -31,10 +31,14 @@ async fn whoever_is_behind_does_not_write_over_what_a_later_run_has_left() {
     let user = User::who_tells(&town).of_one_like(shape);
     let slow = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
     let first = controller(&town, &slow, "lease");
+    // It makes Secrets of its own before it leads.
     until("a leader", || holder(&town)).await;
-    slow.hold_up(|call| call.contains("/leases/") || is_output(call));
+    slow.made();
+    slow.hold_up(is_output);
     user.create("once", false).await;
-    until("begun", || async { (town.begun() == 1).then_some(()) }).await;
+    // It keeps nothing that it does not lead for.
+    until_it_keeps(&slow).await;
+    slow.hold_up(|call| call.contains("/leases/") || is_output(call));
     let calm = Proxy::start(town.client.clone(), Plan::calm()).await.unwrap();
     let second = controller(&town, &calm, "lease");
     let ended = |runs: usize| {
@@ -104,8 +108,7 @@ async fn what_was_kept_of_one_that_was_deleted_is_no_run_of_another_that_was_mad
     slow.made();
     slow.hold_up(is_output);
     user.create("once", false).await;
-    let is_kept = || async { slow.made().iter().any(|call| is_output(call)).then_some(()) };
-    until("to be kept", is_kept).await;
+    until_it_keeps(&slow).await;
     let background = DeleteParams::background();
     sure(|| async { user.resources().delete(&user.name, &background).await.map(drop) }).await;
     let resources = user.resources();
@@ -135,6 +138,12 @@ async fn holder(town: &Town) -> Option<String> {
     let all = ListParams::default();
     let lease = sure(|| leases.list(&all)).await.items.pop()?;
     lease.spec?.holder_identity
+}
+
+/// Waits for the call that keeps what a run has left.
+async fn until_it_keeps(proxy: &Proxy) {
+    let keeps = || async { proxy.made().iter().any(|call| is_output(call)).then_some(()) };
+    until("to be kept", keeps).await;
 }
 
 /// Each pod ends at once.
