@@ -12,6 +12,8 @@
 mod attempts;
 #[path = "../support/deaths.rs"]
 mod deaths_at;
+#[path = "../support/outage.rs"]
+mod outage;
 #[path = "../support/seeds.rs"]
 mod seeds;
 #[path = "../support/skewed.rs"]

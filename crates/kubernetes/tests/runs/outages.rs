@@ -6,6 +6,7 @@ use testkit::plane::ControlPlane;
 use tokio::runtime::Builder;
 
 use crate::chaos::schedule;
+use crate::outage::until_one_goes_on;
 use crate::seeds::number;
 use crate::town::Place;
 
@@ -24,6 +25,7 @@ fn survives(outage: impl FnOnce(&mut ControlPlane)) {
     let begin = |seed| runtime.spawn(schedule(place.clone(), seed, true));
     let running: Vec<_> = [1, 2, 3, 9, 12].map(begin).into();
     std::thread::sleep(MIDDLE);
+    until_one_goes_on(&plane, &running);
     outage(&mut plane);
     for schedule in running {
         let tally = runtime.block_on(schedule).unwrap();

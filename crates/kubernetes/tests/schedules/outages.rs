@@ -11,10 +11,10 @@ use kubernetes::Lead;
 use serde_json::json;
 use testkit::plane::{self, ControlPlane};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
+use crate::outage::until_one_goes_on;
 use crate::replica::{Character, Replica};
 use crate::seeds::{self, number};
 use crate::world::{BROKER, Place, World, well};
@@ -30,18 +30,6 @@ fn plane() -> ControlPlane {
     ControlPlane::start(&kubernetes::resources::definitions()).unwrap()
 }
 
-/// Whether some run has a pod that has not ended.
-fn goes_on(plane: &ControlPlane) -> bool {
-    let going = "--field-selector=status.phase!=Succeeded,status.phase!=Failed";
-    !plane
-        .kubectl()
-        .args(["get", "pods", "-A", going, "-o", "name"])
-        .output()
-        .unwrap()
-        .stdout
-        .is_empty()
-}
-
 /// Three schedules in which nothing goes wrong but this.
 fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
     seeds::log();
@@ -51,10 +39,7 @@ fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
     let running: Vec<_> =
         (1..4).map(|seed| runtime.spawn(schedule(place.clone(), seed, manner(seed)))).collect();
     std::thread::sleep(MIDDLE);
-    while !goes_on(&plane) {
-        assert!(!running.iter().all(JoinHandle::is_finished), "all was over before");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until_one_goes_on(&plane, &running);
     outage(&mut plane);
     for schedule in running {
         let tally = runtime.block_on(schedule).unwrap();
