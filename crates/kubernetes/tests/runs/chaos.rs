@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::outage::Outage;
 use crate::shape::output_of;
 use crate::thief::thief;
 use crate::town::{Place, Town, controller_whose_clock_is};
@@ -56,7 +57,7 @@ fn script(seed: u64) -> JobScript {
     })
 }
 
-pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
+pub(crate) async fn schedule(place: Place, seed: u64, outage: Option<Arc<Outage>>) -> Tally {
     let random = Random::new(seed);
     let town = Town::new(&place, &format!("runs-{seed}"), script(seed)).await;
     let town = Arc::new(match random.part(9).below(2) {
@@ -112,7 +113,8 @@ pub(crate) async fn schedule(place: Place, seed: u64, outage: bool) -> Tally {
     stage.send_replace(Stage::Calm);
     let mut tally = Tally::default();
     tally.stolen = stolen.load(Ordering::Relaxed);
-    check(&town, &ended, Conditions { outage, two_lead }, &mut tally).await;
+    let conditions = Conditions { outage: outage.as_deref(), two_lead };
+    check(&town, &ended, conditions, &mut tally).await;
     stage.send_replace(Stage::Over);
     while let Some(slot) = slots.join_next().await {
         let (deaths, calls) = slot.unwrap();

@@ -1,12 +1,13 @@
 //! The API server, or its etcd, is away while runs go on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use testkit::plane::ControlPlane;
 use tokio::runtime::Builder;
 
 use crate::chaos::schedule;
-use crate::outage::until_one_goes_on;
+use crate::outage::{Outage, until_one_goes_on};
 use crate::seeds::number;
 use crate::town::Place;
 
@@ -17,16 +18,17 @@ const AWAY: Duration = Duration::from_secs(3);
 /// Schedules in which controllers do not die (1, 2, 9) and in which they do (3, 12), and this happens to all of
 /// them at once. In the second something is deleted and made anew: what that had left Kubernetes' collector may leave
 /// where it is.
-fn survives(outage: impl FnOnce(&mut ControlPlane)) {
+fn survives(away: impl FnOnce(&mut ControlPlane)) {
     crate::seeds::log();
     let mut plane = ControlPlane::start(&kubernetes::resources::definitions()).unwrap();
     let place = Place::of(&plane);
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
-    let begin = |seed| runtime.spawn(schedule(place.clone(), seed, true));
+    let outage: Arc<Outage> = Arc::default();
+    let begin = |seed| runtime.spawn(schedule(place.clone(), seed, Some(Arc::clone(&outage))));
     let running: Vec<_> = [1, 2, 3, 9, 12].map(begin).into();
     std::thread::sleep(MIDDLE);
     until_one_goes_on(&plane, &running);
-    outage(&mut plane);
+    outage.during(|| away(&mut plane));
     for schedule in running {
         let tally = runtime.block_on(schedule).unwrap();
         assert!(tally.runs > 0, "{tally:?}");

@@ -7,7 +7,7 @@ use engine::trigger::REPLACED;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use kubernetes::quarks::Dialect;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::kept::{all_outputs, jobs_that_stay, orphans, outputs};
 use crate::objects::{at, history, open, resources, sure};
+use crate::outage::Outage;
 use crate::seeds::Sum;
 use crate::shape::{Kept, Policy};
 use crate::town::Town;
@@ -126,15 +127,20 @@ impl Tally {
 
 /// What a schedule was like, as far as the truth depends on it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Conditions {
-    /// Nobody had answers for a while.
-    pub(crate) outage: bool,
+pub(crate) struct Conditions<'o> {
+    /// When nobody had answers.
+    pub(crate) outage: Option<&'o Outage>,
     /// Two led all the time, each with a Lease of its own.
     pub(crate) two_lead: bool,
 }
 
 /// All ended as was triggered, and nothing is left behind.
-pub(crate) async fn check(town: &Town, users: &[User], conditions: Conditions, tally: &mut Tally) {
+pub(crate) async fn check(
+    town: &Town,
+    users: &[User],
+    conditions: Conditions<'_>,
+    tally: &mut Tally,
+) {
     // The last run of all has its outcome; then nothing may follow.
     let begun = Instant::now();
     loop {
@@ -162,7 +168,7 @@ pub(crate) async fn check(town: &Town, users: &[User], conditions: Conditions, t
         let triggers = triggers(users, user, &history).await;
         let expected: Vec<u64> = (1..=triggers).collect();
         assert_eq!(ids, expected, "{}: {triggers} triggers, {object:#?}", user.name);
-        pods(town, user, &history, conditions);
+        pods(town, user, &object, &history, conditions);
         times(user, &history);
         jobs(town, user, &history).await;
         let last = history.first().map(|run| run["succeeded"] == true).unwrap_or_default();
@@ -178,17 +184,30 @@ pub(crate) async fn check(town: &Town, users: &[User], conditions: Conditions, t
 
 /// Whether each run had one Job, by its uid. Of two that lead at once one may make the Job of a run that the other has
 /// replaced meanwhile, as one does whose call was held up for longer than it led: no API server ties that call to the
-/// run, and it is promised that such a Job goes with its pods, and that nothing of it is kept, which is asked of all.
-async fn one_job_each(town: &Town, users: &[User], conditions: Conditions) {
+/// run, and it is promised that such a Job goes with its pods, and that nothing of it is kept, which is asked of all. Of
+/// one that was deleted the Jobs go by other hands, and one that is taken while no controller runs is made again: this
+/// is asked of those of the last that was made anew.
+async fn one_job_each(town: &Town, users: &[User], conditions: Conditions<'_>) {
     let mut late: Vec<String> = Vec::new();
     for user in users.iter().filter(|_| conditions.two_lead) {
         let history = history(&user.get().await).into_iter();
         let replaced = history.filter(|run| run["reason"] == REPLACED);
         late.extend(replaced.map(|run| run["job"].as_str().unwrap().to_owned()));
     }
-    let is_robbed =
-        |job: &str| users.iter().any(|user| user.is_robbed() && job.starts_with(&user.name));
-    town.attempts.assert_one_job_each(|job| !is_robbed(job) && !late.iter().any(|it| it == job));
+    let mut taken: Vec<(&str, BTreeSet<String>)> = Vec::new();
+    for user in users {
+        match user.manner {
+            Manner::Robbed => taken.push((user.name.as_str(), BTreeSet::new())),
+            Manner::Deleted => {
+                let uid = user.get().await.metadata.uid.unwrap_or_default();
+                taken.push((user.name.as_str(), town.attempts.owned_by(&uid)));
+            }
+            _ => {}
+        }
+    }
+    let is_taken =
+        |job: &str| taken.iter().any(|(name, but)| job.starts_with(*name) && !but.contains(job));
+    town.attempts.assert_one_job_each(|job| !is_taken(job) && !late.iter().any(|it| it == job));
 }
 
 /// How many runs there have to be.
@@ -231,8 +250,15 @@ async fn is_behind(users: &[User], user: &User) -> bool {
 
 /// Whether each run has one Job with one pod, and there is none beside these. A run that was replaced may have come
 /// to none. Of one that is robbed, one that was taken while no controller ran is begun again, and one that was taken at
-/// once has none. Whoever makes pods of Jobs makes another, if an `outage` kept the answer to the first.
-fn pods(town: &Town, user: &User, history: &[Value], conditions: Conditions) {
+/// once has none. Whoever makes pods of Jobs makes another, if an outage kept the answer to the first. Of one that was
+/// deleted this is asked of the last that was made anew.
+fn pods(
+    town: &Town,
+    user: &User,
+    object: &DynamicObject,
+    history: &[Value],
+    conditions: Conditions<'_>,
+) {
     let Conditions { outage, two_lead } = conditions;
     let ledger = town.ledger();
     let of_user = |job: &str| job.starts_with(&format!("{}-", user.name));
@@ -243,22 +269,28 @@ fn pods(town: &Town, user: &User, history: &[Value], conditions: Conditions) {
         let job = run["job"].as_str().unwrap();
         known.insert(job);
         let pods = entries.get(job).map_or(0, |entry| entry.begun.len());
+        let is_around =
+            outage.zip(entries.get(job)).is_some_and(|(outage, entry)| outage.is_around(entry));
         let may_be = match () {
             () if user.is_robbed() => true,
-            () if run["reason"] == REPLACED => pods <= 1 || outage || two_lead,
-            () if outage => pods >= 1,
+            () if run["reason"] == REPLACED => pods <= 1 || is_around || two_lead,
+            () if is_around => pods >= 1,
             () => pods == 1,
         };
         assert!(may_be, "{}: {pods} pods of {run:#}", user.name);
     }
-    let stray: Vec<_> = entries.keys().filter(|job| !known.contains(*job)).collect();
+    let its = town.attempts.owned_by(object.metadata.uid.as_deref().unwrap_or_default());
+    let is_its = |job: &str| user.manner != Manner::Deleted || its.contains(job);
+    let stray: Vec<_> = entries.keys().filter(|job| !known.contains(*job) && is_its(job)).collect();
     assert!(stray.is_empty() || user.is_robbed(), "{}: pods of no run, {stray:?}", user.name);
     let early: Vec<_> = entries.iter().filter(|(_, entry)| entry.told_early).collect();
     assert!(early.is_empty(), "sidecars were told while others went on: {early:?}");
-    if user.is_robbed() || outage || !matches!(user.shape.policy, Policy::Forbid | Policy::Queue) {
+    if user.is_robbed() || !matches!(user.shape.policy, Policy::Forbid | Policy::Queue) {
         return;
     }
-    let mut spans: Vec<(Instant, Instant)> = entries.values().filter_map(|it| it.ran).collect();
+    // The second pod of one may go on after its run.
+    let in_turn = entries.iter().filter(|(job, it)| known.contains(*job) && it.begun.len() == 1);
+    let mut spans: Vec<(Instant, Instant)> = in_turn.filter_map(|(_, it)| it.ran).collect();
     spans.sort();
     let is_apart = spans.windows(2).all(|two| two[0].1 <= two[1].0);
     assert!(is_apart, "{}: two at once under {:?}, {spans:?}", user.name, user.shape.policy);

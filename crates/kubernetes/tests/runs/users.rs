@@ -360,9 +360,10 @@ impl User {
         }
     }
 
-    /// Whether Jobs of it go that nobody says the end of.
+    /// Whether Jobs of it go that nobody says the end of. Those of one that is deleted go with it; of the one that was
+    /// made anew last none does.
     pub(crate) fn is_robbed(&self) -> bool {
-        matches!(self.manner, Manner::Robbed | Manner::Deleted)
+        self.manner == Manner::Robbed
     }
 
     async fn deleted(&mut self) {

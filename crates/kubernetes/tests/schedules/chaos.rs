@@ -14,7 +14,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kubernetes::names;
 use kubernetes::resources::Kind;
 use osb::InstanceId;
-use testkit::kubelet::End;
+use testkit::kubelet::{End, Entry};
 use testkit::proxy::{Faults, Plan};
 use testkit::random::Random;
 use tokio::sync::watch;
@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::brokers;
 use crate::kept;
+use crate::outage::Outage;
 use crate::pauses;
 use crate::platform::{Fleet, User};
 use crate::replica::{BEGIN, BEGIN_LATE, Character, Replica, Unopened, delivery};
@@ -124,8 +125,8 @@ pub(crate) struct Manner {
     keep_failed: Duration,
     /// Longer than any call is late, where a second may lead.
     linger: Duration,
-    /// Nobody has answers for a while, whoever makes pods of Jobs among them.
-    outage: bool,
+    /// When nobody has answers, whoever makes pods of Jobs among them.
+    outage: Option<Arc<Outage>>,
     sells: Sells,
     /// How long a run may take.
     timeout: Duration,
@@ -133,15 +134,16 @@ pub(crate) struct Manner {
 
 impl Manner {
     /// Nothing goes wrong but that nobody has answers for a while; of every third seed replicas die, too.
-    pub(crate) fn outage(seed: u64) -> Self {
+    pub(crate) fn outage(outage: &Arc<Outage>, seed: u64) -> Self {
         let sells = Sells { extended: true, progress: true, ..Sells::default() };
         let deaths = seed.is_multiple_of(3);
-        Self { outage: true, deaths, sells, timeout: TIMEOUT, ..Self::default() }
+        let outage = Some(Arc::clone(outage));
+        Self { outage, deaths, sells, timeout: TIMEOUT, ..Self::default() }
     }
 
     /// The same for longer than a run may take; of every other seed there are several brokers.
-    pub(crate) fn long_outage(seed: u64) -> Self {
-        let usual = Self::outage(seed);
+    pub(crate) fn long_outage(outage: &Arc<Outage>, seed: u64) -> Self {
+        let usual = Self::outage(outage, seed);
         let sells = Sells { several: seed.is_multiple_of(2), ..usual.sells };
         Self { sells, timeout: Duration::from_secs(15), ..usual }
     }
@@ -170,7 +172,7 @@ impl Manner {
             by_hand: seed % 4 == 1,
             by_config_map: (seed / 10).is_multiple_of(2),
             keep_failed: Duration::from_secs(u64::from(seed % 7 == 2)),
-            outage: false,
+            outage: None,
             sells: Sells {
                 extended: (seed / 2) % 3 == 1,
                 progress: seed % 5 < 3,
@@ -218,7 +220,7 @@ pub(crate) async fn schedule(place: Place, seed: u64, manner: Manner) -> Tally {
             character: Character {
                 skew,
                 policy: policy.clone(),
-                start_timeout: if manner.outage { BEGIN_LATE } else { BEGIN },
+                start_timeout: if manner.outage.is_some() { BEGIN_LATE } else { BEGIN },
                 delivery: delivery(manner.by_config_map),
                 keep_failed: manner.keep_failed,
                 linger: manner.linger,
@@ -305,10 +307,12 @@ fn users(world: &Arc<World>, fleet: &Fleet, random: &Random, by_hand: bool) -> J
 fn check_runs(world: &World, manner: &Manner, tally: &mut Tally) {
     let (ledger, taken) = (world.kubelet.ledger(), world.taken());
     tally.runs = ledger.len();
+    let is_around =
+        |run: &Entry| manner.outage.as_ref().is_some_and(|outage| outage.is_around(run));
     for (run, entry) in &ledger {
         // A pod that is taken while no replica looks is followed by another before Kubernetes 1.29, and so is one
         // whose maker had no answer: a Job promises no less than one.
-        if !taken.contains(run) && !manner.outage {
+        if !taken.contains(run) && !is_around(entry) {
             assert!(entry.begun.len() <= 1, "{run} ran twice: {entry:?}");
         }
         if let Some(given) = &entry.given {

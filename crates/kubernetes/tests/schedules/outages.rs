@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::chaos::{Manner, schedule};
-use crate::outage::until_one_goes_on;
+use crate::outage::{Outage, until_one_goes_on};
 use crate::replica::{Character, Replica};
 use crate::seeds::{self, number};
 use crate::world::{BROKER, Place, World, well};
@@ -31,16 +31,17 @@ fn plane() -> ControlPlane {
 }
 
 /// Three schedules in which nothing goes wrong but this.
-fn survives(manner: fn(u64) -> Manner, outage: impl FnOnce(&mut ControlPlane)) {
+fn survives(manner: fn(&Arc<Outage>, u64) -> Manner, away: impl FnOnce(&mut ControlPlane)) {
     seeds::log();
     let mut plane = plane();
     let place = Place::of(&plane);
     let runtime = runtime();
-    let running: Vec<_> =
-        (1..4).map(|seed| runtime.spawn(schedule(place.clone(), seed, manner(seed)))).collect();
+    let outage: Arc<Outage> = Arc::default();
+    let begin = |seed| runtime.spawn(schedule(place.clone(), seed, manner(&outage, seed)));
+    let running: Vec<_> = (1..4).map(begin).collect();
     std::thread::sleep(MIDDLE);
     until_one_goes_on(&plane, &running);
-    outage(&mut plane);
+    outage.during(|| away(&mut plane));
     for schedule in running {
         let tally = runtime.block_on(schedule).unwrap();
         println!("{tally:?}");

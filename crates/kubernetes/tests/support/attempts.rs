@@ -11,21 +11,24 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinSet;
 
-/// The uids of the Jobs that were seen, by their names.
 type Seen = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 /// Watches until it is dropped.
 pub(crate) struct Attempts {
+    /// The uids of the Jobs that were seen, by their names.
     seen: Seen,
+    /// Their names, by the uids of what they belong to.
+    owned: Seen,
     _tasks: JoinSet<()>,
 }
 
 impl Attempts {
     pub(crate) fn watch(client: &Client, namespace: &str) -> Self {
-        let seen = Seen::default();
+        let (seen, owned) = (Seen::default(), Seen::default());
+        let api = Api::namespaced(client.clone(), namespace);
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(Api::namespaced(client.clone(), namespace), Arc::clone(&seen)));
-        Self { seen, _tasks: tasks }
+        tasks.spawn(follow(api, Arc::clone(&seen), Arc::clone(&owned)));
+        Self { seen, owned, _tasks: tasks }
     }
 
     /// Fails if one of these had a Job after its Job.
@@ -41,18 +44,27 @@ impl Attempts {
         self.seen.lock().unwrap().values().map(BTreeSet::len).max().unwrap_or_default()
     }
 
+    /// The names of those that belong to what has this uid.
+    pub(crate) fn owned_by(&self, uid: &str) -> BTreeSet<String> {
+        self.owned.lock().unwrap().get(uid).cloned().unwrap_or_default()
+    }
+
     /// The names of all.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         self.seen.lock().unwrap().keys().cloned().collect()
     }
 }
 
-async fn follow(api: Api<Job>, seen: Seen) {
+async fn follow(api: Api<Job>, seen: Seen, owned: Seen) {
     let events = watcher(api, watcher::Config::default());
     pin_mut!(events);
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => {
+                for owner in job.owner_references() {
+                    let mut owned = owned.lock().unwrap();
+                    owned.entry(owner.uid.clone()).or_default().insert(job.name_any());
+                }
                 let uid = job.metadata.uid.clone().unwrap_or_default();
                 seen.lock().unwrap().entry(job.name_any()).or_default().insert(uid);
             }
