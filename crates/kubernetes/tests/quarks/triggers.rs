@@ -9,6 +9,9 @@ use tokio::time::sleep;
 
 use super::harness::{LOOK, PATIENCE, Town, pod, spec};
 
+/// How late a Job may be on a busy machine, in whole seconds; the original's comes after ten.
+const LATE: i64 = 7;
+
 fn is_completed(object: &Value) -> bool {
     object["status"]["completed"] == true
 }
@@ -30,6 +33,20 @@ async fn one_that_is_to_run_once_runs_at_once_and_is_done() {
     let pods = town.pods().await;
     assert_eq!(pods.len(), 1, "it stays, for its log");
     assert_eq!(pods[0].metadata.labels.as_ref().unwrap()["quarks.cloudfoundry.org/qjob-name"], "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_has_its_job_at_once() {
+    let town = Town::new("at-once").await;
+    let mut spec = spec("once", &pod("true"));
+    // It stays, and says when it was made.
+    spec["successfulJobsHistoryLimit"] = json!(1);
+    town.create("a", spec).await;
+    town.until("a", "completed", is_completed).await;
+    let job = town.batch_jobs().await.pop().unwrap().metadata.creation_timestamp.unwrap();
+    let resource = town.jobs().get("a").await.unwrap().metadata.creation_timestamp.unwrap();
+    let seconds = job.0.as_second() - resource.0.as_second();
+    assert!(seconds <= LATE, "it began after {seconds} s");
 }
 
 #[tokio::test(flavor = "multi_thread")]
