@@ -14,15 +14,15 @@ const RULES: [(&str, char); 3] = [
     ("docs/conformance-quarks-jobs.md", 'Q'),
     ("docs/conformance-jobs-mode.md", 'J'),
 ];
-/// Where the files are that its tests are named by.
 const CRATES: &str = "crates";
+/// Where the files are that tests of rules are named by; in `tools` is what looks at programs as they are built.
+const FOLDERS: [&str; 2] = [CRATES, "tools"];
 
 /// Compares the pages with the tests of the workspace.
 pub(crate) fn check() -> anyhow::Result<()> {
     items()?;
     for (path, letter) in RULES {
-        let source = |file: &str| std::fs::read_to_string(Path::new(CRATES).join(file)).ok();
-        let faults = faults(&read(path)?, letter, source);
+        let faults = faults(&read(path)?, letter, |file| source(Path::new("."), file));
         ensure!(faults.is_empty(), "{path}:\n{}", faults.join("\n"));
     }
     Ok(())
@@ -30,6 +30,12 @@ pub(crate) fn check() -> anyhow::Result<()> {
 
 fn read(page: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(page).with_context(|| format!("{page} cannot be read"))
+}
+
+/// A file that a test is named by.
+fn source(root: &Path, file: &str) -> Option<String> {
+    let read = |folder: &str| std::fs::read_to_string(root.join(folder).join(file)).ok();
+    FOLDERS.into_iter().find_map(read)
 }
 
 fn items() -> anyhow::Result<()> {
@@ -117,7 +123,7 @@ fn faults(page: &str, letter: char, source: impl Fn(&str) -> Option<String>) -> 
 mod tests {
     use std::path::Path;
 
-    use super::{CRATES, RULES, faults};
+    use super::{RULES, faults, source};
 
     fn of(page: &str) -> Vec<String> {
         faults(page, 'T', |file| (file == "a/src/b.rs").then(|| "fn is_there() {}".to_owned()))
@@ -128,8 +134,7 @@ mod tests {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         for (path, letter) in RULES {
             let page = std::fs::read_to_string(root.join(path)).unwrap();
-            let source = |file: &str| std::fs::read_to_string(root.join(CRATES).join(file)).ok();
-            assert_eq!(faults(&page, letter, source), [""; 0], "{path}");
+            assert_eq!(faults(&page, letter, |file| source(root, file)), [""; 0], "{path}");
         }
     }
 
