@@ -31,12 +31,10 @@ impl Shared {
     ) -> Result<(), StartError> {
         let Manifest { mut job, given } = manifest;
         if namespace != self.namespaces[0] {
-            let home = json!({names::HOME: self.namespaces[0]});
             for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
-                let labels = job.pointer_mut(labels).and_then(Value::as_object_mut);
-                labels.into_iter().for_each(|labels| {
-                    labels.extend(home.as_object().cloned().into_iter().flatten())
-                });
+                if let Some(labels) = job.pointer_mut(labels).and_then(Value::as_object_mut) {
+                    labels.insert(names::HOME.to_owned(), json!(self.namespaces[0]));
+                }
             }
         }
         let job: Job = serde_json::from_value(job)
