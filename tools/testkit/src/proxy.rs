@@ -8,7 +8,8 @@
 //! The last is what `kill -9` looks like from outside, for whoever ends the replica when [`Proxy::died`]
 //! says so.
 
-use std::collections::BTreeMap;
+mod faults;
+
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,32 +32,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+pub use self::faults::Faults;
 use crate::kubelet::Logs;
 use crate::plane;
 use crate::random::Random;
-
-/// What a plan of everything has go wrong beside deaths, by the names that it is counted by. A custom resource that is
-/// not served yet is beside these: it takes the place of some of the 500s.
-const ALL: [&str; 10] =
-    ["refused", "429", "500", "503", "twice", "lost", "late", "behind", "cut", "410"];
-
-/// How often each thing went wrong.
-#[derive(Debug, Clone, Default)]
-pub struct Faults(BTreeMap<String, u64>);
-
-impl Faults {
-    /// Adds those of somebody else.
-    pub fn add(&mut self, other: &Self) {
-        for (fault, times) in &other.0 {
-            *self.0.entry(fault.clone()).or_default() += times;
-        }
-    }
-
-    /// Whether there was at least one of each kind.
-    pub fn are_of_all_kinds(&self) -> bool {
-        ALL.iter().all(|fault| self.0.contains_key(*fault))
-    }
-}
 
 /// What goes wrong, and how often.
 #[derive(Debug, Clone)]
@@ -239,8 +218,7 @@ impl Gate {
 
     /// Something went wrong.
     fn note(&self, fault: &str) {
-        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        *faults.0.entry(fault.to_owned()).or_default() += 1;
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).note(fault);
     }
 
     /// What becomes of the next call, and how long it waits before.

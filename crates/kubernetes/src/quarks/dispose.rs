@@ -1,5 +1,8 @@
 //! What becomes of the Job of a run that is over: it goes, or is told how long it may stay, or what goes on in it ends.
 
+use std::time::Instant;
+
+use engine::trigger::Action;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
@@ -11,6 +14,24 @@ use super::{Controller, manifest};
 use crate::calls::{CallError, call};
 
 impl Controller {
+    /// When this has its turn among what there is to do. First the Jobs that have ended go: they may be what keeps the next
+    /// from beginning, as under a quota. Last those whose removal was not answered before, for each takes long.
+    pub(super) fn turn(&self, key: &Key, action: &Action) -> (u8, Option<Instant>) {
+        let Action::Remove(run) = *action else { return (1, None) };
+        let unanswered = self.table().unanswered(key, run);
+        match unanswered {
+            Some(_) => (2, unanswered),
+            None => (u8::from(!self.has_ended(key, run)), None),
+        }
+    }
+
+    /// Whether nothing goes on any more in the Job of a run.
+    pub(super) fn has_ended(&self, key: &Key, run: u64) -> bool {
+        let table = self.table();
+        let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
+        job.is_some_and(SeenJob::has_ended)
+    }
+
     /// Its Job goes, or at least what goes on in it.
     pub(super) async fn remove(&self, key: &Key, run: u64) -> Result<(), CallError> {
         let job = self.table().get(key).and_then(|entry| entry.jobs.get(&run).cloned());

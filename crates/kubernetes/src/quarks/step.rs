@@ -78,17 +78,7 @@ impl Controller {
         undone: &mut Vec<(Action, Undone)>,
     ) -> Result<bool, CallError> {
         let mut acted = false;
-        // First the Jobs that have ended: they may be what keeps the next from beginning, as under a quota.
-        // Last those whose removal was not answered before, for each takes long.
-        let place = |action: &Action| {
-            let Action::Remove(run) = *action else { return (1, None) };
-            let unanswered = self.table().unanswered(key, run);
-            match unanswered {
-                Some(_) => (2, unanswered),
-                None => (u8::from(!self.has_ended(key, run)), None),
-            }
-        };
-        actions.sort_by_cached_key(place);
+        actions.sort_by_cached_key(|action| self.turn(key, action));
         for action in actions {
             if !self.leads() {
                 return Ok(true);
@@ -134,13 +124,6 @@ impl Controller {
             Action::Remove(run) => self.has_ended(key, *run),
             _ => false,
         }
-    }
-
-    /// Whether nothing goes on any more in the Job of a run.
-    fn has_ended(&self, key: &Key, run: u64) -> bool {
-        let table = self.table();
-        let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
-        job.is_some_and(SeenJob::has_ended)
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
