@@ -5,6 +5,7 @@
 
 use data_encoding::BASE32_NOPAD;
 use engine::record::Key;
+use kube::api::ObjectMeta;
 use ring::digest::{Context, SHA256};
 
 /// The group of our resources, and the prefix of our labels and annotations.
@@ -13,8 +14,8 @@ pub const GROUP: &str = "manciple.dev";
 pub const VERSION: &str = "v1alpha1";
 /// The broker that a resource belongs to: a label.
 pub const BROKER: &str = "manciple.dev/broker";
-/// The home namespace of whose a Job, a pod or a Secret in another namespace is, in which others of the broker's name may
-/// have theirs, too: a label.
+/// The home namespace of whose a Job, a pod or its Secret is, for others of the broker's name may have theirs in the same
+/// namespace: a label.
 pub const HOME: &str = "manciple.dev/home";
 /// The instance that a resource is of, by the name of its resource: a label.
 pub const INSTANCE: &str = "manciple.dev/instance";
@@ -53,12 +54,10 @@ pub fn broker_label(broker: &str) -> String {
     hash([broker])
 }
 
-/// Selects, in this namespace, what is of the broker with this label whose home is `home`.
-pub(crate) fn selector(label: &str, home: &str, namespace: &str) -> String {
-    match home == namespace {
-        true => format!("{BROKER}={label}"),
-        false => format!("{BROKER}={label},{HOME}={home}"),
-    }
+/// Whether a Job or a pod with the label of a broker is of the one whose home is this. Earlier releases did not say.
+pub(crate) fn is_at_home(metadata: &ObjectMeta, home: &str) -> bool {
+    let said = metadata.labels.as_ref().and_then(|labels| labels.get(HOME));
+    said.is_none_or(|said| said == home)
 }
 
 /// The name of the ConfigMap of an agent: `agent-` and 26 characters of base32(SHA-256(content)).

@@ -166,8 +166,8 @@ pub async fn forget(
     let mut result = Ok(());
     // What cannot be removed, as in a namespace that is gone, is no reason to leave the rest.
     for place in further.iter().map(String::as_str).chain([namespace]) {
-        let selector = names::selector(&label, namespace, place);
-        let removed = remove_jobs(&Api::namespaced(client.clone(), place), &selector).await;
+        let jobs = Api::namespaced(client.clone(), place);
+        let removed = remove_jobs(&jobs, &label, namespace).await;
         result = result.and(removed.map_err(|error| failed("its Jobs", place, error)));
     }
     let params = DeleteParams::default();
@@ -178,9 +178,11 @@ pub async fn forget(
 }
 
 /// Nobody watches them any more, and so nobody would.
-async fn remove_jobs(jobs: &Api<Job>, selector: &str) -> Result<(), CallError> {
-    let found = call(jobs.list_metadata(&ListParams::default().labels(selector))).await?;
-    for name in found.items.into_iter().filter_map(|job| job.metadata.name) {
+async fn remove_jobs(jobs: &Api<Job>, label: &str, home: &str) -> Result<(), CallError> {
+    let selector = format!("{}={label}", names::BROKER);
+    let found = call(jobs.list_metadata(&ListParams::default().labels(&selector))).await?;
+    let ours = found.items.into_iter().filter(|job| names::is_at_home(&job.metadata, home));
+    for name in ours.filter_map(|job| job.metadata.name) {
         find(jobs.delete(&name, &DeleteParams::background())).await?;
     }
     Ok(())

@@ -134,7 +134,6 @@ impl Shared {
         match self.patch(&job, &patch).await {
             Ok(patched) => patched.into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::NotFound | CallError::Conflict) => {}
-            Err(error) if self.goes_with_it(&job.namespace, &error) => return Ok(()),
             Err(error) => return Err(error),
         }
         // Of a Job that is being deleted, its controller takes no more notice.
@@ -227,7 +226,13 @@ impl Shared {
         }
         self.followed.end(name);
         if matches!(self.standing(&seen), Standing::Going { .. } | Standing::ToEnd(_)) {
-            self.fence(name, &Ended::Cancelled).await?;
+            match self.fence(name, &Ended::Cancelled).await {
+                // Nothing would be heard of its end.
+                Err(error) if self.goes_with_it(&job.namespace, &error) => {
+                    return self.let_go(job).await;
+                }
+                fenced => fenced?,
+            }
             self.until_over(name).await?;
         }
         let kept = match self.standing(&seen) {
@@ -249,7 +254,7 @@ impl Shared {
         match self.patch(job, &patch).await {
             Ok(job) => job.into_iter().for_each(|job| self.known.learn(job)),
             Err(CallError::NotFound) => {}
-            Err(error) if self.goes_with_it(&job.namespace, &error) => self.forget(&job.run),
+            Err(error) if self.goes_with_it(&job.namespace, &error) => self.until(&job.run, until),
             Err(error) => return Err(error),
         }
         if job.given { self.take_back(&job.namespace, &job.run).await } else { Ok(()) }
@@ -266,12 +271,17 @@ impl Shared {
         }
         let linger = i64::try_from(self.linger.as_secs()).unwrap_or(i64::MAX);
         let until = self.now().saturating_add(linger);
-        self.known.change(&job.run, |seen| {
+        self.until(&job.run, until);
+        Ok(())
+    }
+
+    /// The Job of a run stays until then, whatever it says itself.
+    fn until(&self, run: &RunName, until: i64) {
+        self.known.change(run, |seen| {
             if let Some(job) = &mut seen.job {
                 job.released = Some(until);
             }
         });
-        Ok(())
     }
 
     /// Waits for the end of a run that was fenced off.
@@ -307,33 +317,26 @@ impl Shared {
         };
         match call(self.jobs(&job.namespace).delete(job.run.as_str(), &params)).await {
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
-            Err(error) if self.goes_with_it(&job.namespace, &error) => {
-                self.forget(&job.run);
-                return Ok(());
-            }
+            // It is tried again: rights may come back.
+            Err(error) if self.goes_with_it(&job.namespace, &error) => return Ok(()),
             Err(error) => return Err(error),
         }
         if job.deleted {
             self.end_orphans(&job.run, &Ended::Cancelled).await?;
         }
         // Its pods take a moment to follow, and are not to be taken for somebody else's.
-        self.forget(&job.run);
-        Ok(())
-    }
-
-    /// Nothing more is done about the Job of a run.
-    fn forget(&self, run: &RunName) {
-        self.known.change(run, |seen| {
+        self.known.change(&job.run, |seen| {
             if let Some(job) = &mut seen.job {
                 job.released = Some(0);
                 job.deleted = true;
             }
         });
+        Ok(())
     }
 
-    /// Whether that is forbidden since a namespace is lost: what is in it is not ours any more.
+    /// Whether that is forbidden since a namespace is lost, as those say who look into it: a webhook forbids as well.
     fn goes_with_it(&self, namespace: &str, error: &CallError) -> bool {
-        matches!(error, CallError::Forbidden(why) if self.is_lost(namespace, Right::Jobs, why))
+        matches!(error, CallError::Forbidden(_)) && self.places.is_known_to_be_lost(namespace)
     }
 
     /// Removes what was given to a run. What is in a namespace that is lost is not ours any more.

@@ -30,11 +30,9 @@ impl Shared {
         lead: Option<&Arc<Lead>>,
     ) -> Result<(), StartError> {
         let Manifest { mut job, given } = manifest;
-        if namespace != self.namespaces[0] {
-            for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
-                if let Some(labels) = job.pointer_mut(labels).and_then(Value::as_object_mut) {
-                    labels.insert(names::HOME.to_owned(), json!(self.namespaces[0]));
-                }
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            if let Some(labels) = job.pointer_mut(labels).and_then(Value::as_object_mut) {
+                labels.insert(names::HOME.to_owned(), json!(self.namespaces[0]));
             }
         }
         let job: Job = serde_json::from_value(job)

@@ -370,19 +370,14 @@ impl Shared {
         }
     }
 
-    /// Selects what is of this broker in a namespace.
-    fn selector(&self, namespace: &str) -> String {
-        names::selector(&self.label, &self.namespaces[0], namespace)
-    }
-
     fn kept(&self, job: Option<&SeenJob>) -> Kept {
         job.and_then(|job| job.kept).unwrap_or(self.kept)
     }
 
     fn watch(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+        let selector = format!("{}={},{}", names::BROKER, self.label, manifest::RUN);
+        let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
-            let selector = format!("{},{}", self.selector(namespace), manifest::RUN);
-            let config = watching().labels(&selector).page_size(PAGE);
             let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
             let jobs = watcher(self.jobs(namespace), config.clone()).backoff(Again::default());
             let shared = Arc::downgrade(self);
@@ -405,9 +400,12 @@ impl Shared {
                 }
             };
             let also = refused.clone();
-            tasks.spawn(watch::follow(known(), space(), jobs, SeenJob::of, |_| {}, again, also));
+            let home = || self.namespaces[0].clone();
+            let read = watch::at_home(home(), SeenJob::of);
+            tasks.spawn(watch::follow(known(), space(), jobs, read, |_| {}, again, also));
             let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
-            tasks.spawn(watch::follow(known(), space(), pods, SeenPod::of, guard, after, refused));
+            let read = watch::at_home(home(), SeenPod::of);
+            tasks.spawn(watch::follow(known(), space(), pods, read, guard, after, refused));
         }
     }
 

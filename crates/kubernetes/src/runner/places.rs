@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 /// Rights may be away for a moment while they are changed: for so long it is not known what there is.
 const MOMENT: Duration = Duration::from_secs(60);
-/// What was forbidden so long ago, and not since, may be another time. The watches ask each few seconds.
-const ANOTHER_TIME: Duration = Duration::from_secs(2 * 60);
+/// What was forbidden so long ago, and not since, may be another time. The watches ask each five seconds at least.
+const ANOTHER_TIME: Duration = Duration::from_secs(15);
 /// So many runs are remembered. Those of a replica that does not lead any more are another's to release.
 const MOST: usize = 10_000;
 
@@ -70,10 +70,12 @@ impl Places {
         known.last = now;
         known.is_told |= !is_told;
         // Rights go with their namespace: what the watches ask for says so of those that are seldom needed, too.
-        [right, Right::Jobs].iter().any(|right| {
-            let known = forbidden.get(&(namespace.to_owned(), *right));
-            known.is_some_and(|known| known.since.elapsed() >= MOMENT)
-        })
+        [right, Right::Jobs].iter().any(|right| is_lost(&forbidden, namespace, *right))
+    }
+
+    /// Whether it could not be looked for Jobs there for longer than a moment, and still cannot.
+    pub(super) fn is_known_to_be_lost(&self, namespace: &str) -> bool {
+        is_lost(&lock(&self.forbidden), namespace, Right::Jobs)
     }
 
     /// It is not, any more.
@@ -121,6 +123,11 @@ impl Places {
     }
 }
 
+fn is_lost(forbidden: &HashMap<(String, Right), Forbidden>, namespace: &str, right: Right) -> bool {
+    let known = forbidden.get(&(namespace.to_owned(), right));
+    known.is_some_and(|it| it.last.elapsed() < ANOTHER_TIME && it.since.elapsed() >= MOMENT)
+}
+
 /// An empty one; nothing more of any, when there are too many.
 fn remember<'m, T: Default>(all: &'m mut HashMap<RunName, T>, run: &RunName) -> &'m mut T {
     if all.len() >= MOST && !all.contains_key(run) {
@@ -138,20 +145,27 @@ mod tests {
         let places = Places::default();
         let is_lost = || places.is_lost("jobs", Right::Jobs, "no");
         let wait = tokio::time::advance;
+        // As watches ask.
+        let asks = async || {
+            for _ in 0..12 {
+                is_lost();
+                wait(MOMENT / 12).await;
+            }
+        };
         assert!(!is_lost(), "it may be a moment");
-        wait(MOMENT / 2).await;
         places.is_there("jobs", Right::Secrets);
-        assert!(!is_lost());
-        wait(MOMENT / 2).await;
-        assert!(is_lost());
+        wait(MOMENT / 12).await;
+        assert!(!is_lost() && !places.is_known_to_be_lost("jobs"));
+        asks().await;
+        assert!(is_lost() && places.is_known_to_be_lost("jobs"));
         assert!(!places.is_lost("others", Right::Jobs, "no"), "it is another");
         assert!(places.is_lost("jobs", Right::Secrets, "no"), "it goes with the right to look");
         places.is_there("jobs", Right::Jobs);
         assert!(!is_lost(), "it was there");
-        wait(MOMENT).await;
-        assert!(places.is_lost("jobs", Right::Secrets, "no"), "it was away all the time");
-        places.is_there("jobs", Right::Jobs);
-        assert!(!is_lost(), "that is another right");
+        asks().await;
+        wait(MOMENT / 2).await;
+        assert!(!places.is_known_to_be_lost("jobs"), "nobody has said so for a while");
+        assert!(!is_lost(), "this is another time");
         wait(MOMENT * 60).await;
         assert!(!is_lost(), "what was an hour ago is not now");
     }

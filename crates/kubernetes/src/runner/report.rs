@@ -14,6 +14,7 @@ use super::standing::{Standing, taken_away};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
 use crate::calls::{self, CallError, find, there};
+use crate::names;
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
@@ -162,18 +163,19 @@ impl Shared {
         let mut seen = self.known.get(name);
         if seen.pods.is_empty() {
             // Of this broker alone: whoever asks may have no right to another's.
+            let run = super::manifest::RUN;
+            let selector = format!("{run}={name},{}={}", names::BROKER, self.label);
             for namespace in &self.namespaces {
                 let pods = self.pods(namespace);
-                let selector =
-                    format!("{},{}={name}", self.selector(namespace), super::manifest::RUN);
                 let of = kube::api::ListParams::default().labels(&selector);
                 let found = match find(pods.list(&of)).await {
                     // There is none that could be read.
                     Err(CallError::Forbidden(_)) if *namespace != self.namespaces[0] => None,
                     found => found?,
                 };
-                let found = found.into_iter().flatten();
-                seen.pods.extend(found.filter_map(|pod| super::seen::SeenPod::of(&pod)));
+                let read =
+                    super::watch::at_home(self.namespaces[0].clone(), super::seen::SeenPod::of);
+                seen.pods.extend(found.into_iter().flatten().filter_map(|pod| read(&pod)));
             }
         }
         let Some(log) = there(self.whole_log(&seen).await)?.flatten() else { return Ok(None) };

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use engine::names::RunName;
 use futures_util::{Stream, StreamExt, pin_mut};
+use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
 
 use super::seen::{SeenJob, SeenPod, Warning};
 use super::stage::Stage;
 use crate::calls::is_forbidden;
+use crate::names;
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -315,6 +317,14 @@ impl Table {
             self.runs.remove(&oldest);
         }
     }
+}
+
+/// Reads what is of those whose home this is: others of the same name may have theirs beside it.
+pub(super) fn at_home<K: Resource, W>(
+    home: String,
+    read: impl Fn(&K) -> Option<W>,
+) -> impl Fn(&K) -> Option<W> {
+    move |object| names::is_at_home(object.meta(), &home).then(|| read(object)).flatten()
 }
 
 /// Follows one kind in a namespace for ever; `then` is told what has changed, `after` what a list may have missed, and
