@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ echo "token $TOKEN" >&2
 [ "$1" = unbind ] && { echo "removed planted-removed-8c1d" >&2; echo planted-removed-8c1d; exit 3; }
 echo "made planted-made-5b0e, for https://u:planted-made-5b0e@db.example/" >&2
 echo '{"left": "planted-left-1f7a"}' >"$OSB_STATE_OUT_FILE"
-sleep 1
+sleep 5
 echo '{"credentials": {"password": "planted-made-5b0e"}}'
 "#;
 
@@ -57,10 +58,14 @@ async fn no_secret_is_in_anything_but_a_secret() {
     secrets.create(&PostParams::default(), &secret).await.unwrap();
     let runner = jobs.open().await;
     let runs = [bind("bind-1"), unbind("unbind-1")];
+    // Whether there was any progress in which something could have been shown.
+    let told = Cell::new(false);
     for run in &runs {
         runner.start(run).await.unwrap();
         let over = |state: &RunState| {
-            assert_shown(&format!("{} says", run.name), &progress(state));
+            let said = progress(state);
+            assert_shown(&format!("{} says", run.name), &said);
+            told.set(told.get() || said.contains("[redacted]"));
             !matches!(state, RunState::Running { .. })
         };
         let state = until(&*runner, &run.name, over).await;
@@ -76,8 +81,11 @@ async fn no_secret_is_in_anything_but_a_secret() {
             }
             (_, state) => panic!("{state:?}"),
         }
-        assert_shown("the log", &runner.log(&run.name).await.unwrap().unwrap());
+        let log = runner.log(&run.name).await.unwrap().unwrap();
+        assert!(log.contains("token [redacted]"), "{log}");
+        assert_shown("the log", &log);
     }
+    assert!(told.get(), "no progress was told");
     for released in [false, true] {
         assert_nothing_is_shown(&jobs).await;
         let given = secrets.list(&ListParams::default()).await.unwrap();

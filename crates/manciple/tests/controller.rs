@@ -61,6 +61,7 @@ impl Town {
 
     fn kubectl(&self, arguments: &[&str]) -> String {
         let output = cluster::kubectl().args(["-n", &self.name]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -125,7 +126,10 @@ fn it_runs_is_killed_goes_on_and_ends_when_it_is_told_to() {
         assert!(found.is_some() && (value.is_none() || found == value), "{metric}: {metrics}");
     }
     town.create("b", &spec("once", &format!("sleep 3; {script}"), "second"));
-    let begun = || (!town.kubectl(&["get", "jobs", "-o", "name"]).is_empty()).then_some(());
+    let begun = || {
+        let jobs = town.kubectl(&["get", "jobs", "-o", "name"]);
+        jobs.lines().any(|job| job.starts_with("job.batch/b-")).then_some(())
+    };
     assert!(within(30, begun).is_some());
     served.kill();
     assert!(!served.log().contains(PLANTED));
@@ -135,6 +139,7 @@ fn it_runs_is_killed_goes_on_and_ends_when_it_is_told_to() {
     assert!(columns.contains("COMPLETED") && columns.contains("Completed"), "{columns}");
     let everything = town.kubectl(&["get", "qjob,jobs,pods,events", "-o", "yaml"]);
     let said: Vec<&str> = everything.lines().filter(|line| line.contains(PLANTED)).collect();
+    assert!(!said.is_empty(), "its script is not there");
     assert!(said.iter().all(|line| line.contains("echo")), "but its script: {said:?}");
     again.signal(Signal::TERM);
     assert!(again.wait().unwrap().success(), "{}", again.log());

@@ -245,8 +245,11 @@ fn the_configuration_wins_over_the_catalog_of_a_file_as_over_that_of_the_broker(
             }
             let server = site.serve();
             order::ready(&server);
-            order::provisioned(&server, "i", &order::body("p"));
-            let given = site.read("provision.environment").contains("OSB_REQUEST_FILE=");
+            let ended = order::provisioned(&server, "i", &order::body("p"));
+            assert_eq!(ended["state"], "succeeded", "{ended}");
+            let environment = site.read("provision.environment");
+            assert!(environment.contains("OSB_"), "it has not run: {environment}");
+            let given = environment.contains("OSB_REQUEST_FILE=");
             assert_eq!(given, in_force, "file: {in_file}, {declared}, {configured:?}");
         }
     }

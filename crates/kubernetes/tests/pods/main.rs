@@ -141,17 +141,24 @@ async fn assert_stays(jobs: &Jobs, runner: &dyn Runner, run: &RunName) {
 
 #[tokio::test]
 async fn a_pod_that_is_deleted_is_lost_and_not_followed_by_another() {
-    for grace in [None, Some(0)] {
-        let jobs = jobs().await;
-        let (runner, run) = begun(&jobs, "sleeps").await;
-        let how = DeleteParams { grace_period_seconds: grace, ..DeleteParams::default() };
-        jobs.delete_pods_of(&run.name, &how).await;
-        until_lost(&*runner, &run.name, "its pod was deleted").await;
-        assert_stays(&jobs, &*runner, &run.name).await;
-        assert_eq!(jobs.effects(&run.work.instance_id), 1);
-        runner.release(&run.name).await.unwrap();
-        assert_eq!(runner.observe(&run.name).await.unwrap(), RunState::Absent);
-    }
+    is_followed_by_none(None).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_is_deleted_by_force_is_lost_and_not_followed_by_another() {
+    is_followed_by_none(Some(0)).await;
+}
+
+async fn is_followed_by_none(grace: Option<u32>) {
+    let jobs = jobs().await;
+    let (runner, run) = begun(&jobs, "sleeps").await;
+    let how = DeleteParams { grace_period_seconds: grace, ..DeleteParams::default() };
+    jobs.delete_pods_of(&run.name, &how).await;
+    until_lost(&*runner, &run.name, "its pod was deleted").await;
+    assert_stays(&jobs, &*runner, &run.name).await;
+    assert_eq!(jobs.effects(&run.work.instance_id), 1);
+    runner.release(&run.name).await.unwrap();
+    assert_eq!(runner.observe(&run.name).await.unwrap(), RunState::Absent);
 }
 
 #[tokio::test]

@@ -34,27 +34,30 @@ struct Pause {
     stands: watch::Sender<bool>,
     goes_on: Mutex<bool>,
     told: Condvar,
+    /// What came of that write then; 0: nobody answered.
+    answered: watch::Sender<Option<u16>>,
 }
 
 impl Pause {
-    /// Before a call is sent.
-    fn pass(&self, request: &http::Request<Body>) {
+    /// Before a call is sent. Whether it stood still.
+    fn pass(&self, request: &http::Request<Body>) -> bool {
         let path = request.uri().path();
         let is_write = request.method() != http::Method::GET;
         let is_dry = request.uri().query().is_some_and(|query| query.contains("dryRun"));
         if !is_write || is_dry || path.contains("/leases") || path.contains("accessreviews") {
-            return;
+            return false;
         }
         // The last is zero again: it stands still once.
         let left = |left: usize| left.checked_sub(1);
         if self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left) != Ok(1) {
-            return;
+            return false;
         }
         self.stands.send_replace(true);
         let mut goes_on = self.goes_on.lock().unwrap();
         while !*goes_on {
             goes_on = self.told.wait(goes_on).unwrap();
         }
+        true
     }
 
     fn go_on(&self) {
@@ -92,6 +95,14 @@ impl Process {
         assert!(stood.is_ok(), "it writes less often");
     }
 
+    /// Lets it go on: what came of the write at which it stood still.
+    async fn goes_on(&self) -> u16 {
+        let mut answered = self.pause.answered.subscribe();
+        self.pause.go_on();
+        let told = tokio::time::timeout(PATIENCE, answered.wait_for(Option::is_some)).await;
+        told.expect("it was never sent").unwrap().unwrap()
+    }
+
     /// Waits until it leads, or does not any more.
     async fn until(&mut self, leads: bool) {
         let told = tokio::time::timeout(PATIENCE, self.leads.wait_for(|it| *it == leads)).await;
@@ -122,8 +133,17 @@ async fn run(
         move |request: http::Request<Body>| {
             let (base, pause) = (base.clone(), Arc::clone(&pause));
             async move {
-                pause.pass(&request);
-                base.send(request).await
+                if !pause.pass(&request) {
+                    return base.send(request).await;
+                }
+                // It was on its way already: whoever made it may have given it up by now.
+                let sent = tokio::spawn(async move {
+                    let answer = base.send(request).await;
+                    let code = answer.as_ref().map_or(0, |it| it.status().as_u16());
+                    pause.answered.send_replace(Some(code));
+                    answer
+                });
+                sent.await.unwrap()
             }
         }
     });
@@ -211,7 +231,7 @@ async fn a_leader_that_was_paused_makes_nothing_twice() {
     for at in 1..=6 {
         all.spawn(async move {
             let (town, mut first, _second) = taken_over(&format!("paused-make-{at}"), at).await;
-            first.pause.go_on();
+            assert_ne!(first.goes_on().await, 0, "nobody answered");
             first.until(false).await;
             is_whole(&town).await;
             town.delete("i").await;
@@ -234,7 +254,7 @@ async fn what_a_paused_leader_makes_after_its_instance_is_gone_goes() {
             let (town, mut first, _second) = taken_over(&format!("paused-gone-{at}"), at).await;
             town.delete("i").await;
             town.gone("i").await;
-            first.pause.go_on();
+            assert_ne!(first.goes_on().await, 0, "nobody answered");
             first.until(false).await;
             nothing_is_left(&town, "sample").await;
             no_record_is_left(&town).await;
@@ -263,7 +283,7 @@ async fn what_nothing_owns_and_a_paused_leader_makes_too_late_goes() {
     town.ready("i").await;
     town.delete("i").await;
     town.gone("i").await;
-    first.pause.go_on();
+    assert_eq!(first.goes_on().await, 201, "it makes it");
     first.until(false).await;
     it_goes(&town, &role).await;
     town.remove().await;
@@ -302,7 +322,7 @@ async fn what_nothing_owns_and_a_paused_leader_repairs_too_late_goes() {
     second.until(true).await;
     town.delete("i").await;
     town.gone("i").await;
-    first.pause.go_on();
+    assert_eq!(first.goes_on().await, 201, "it makes it");
     first.until(false).await;
     it_goes(&town, &role).await;
     town.remove().await;

@@ -78,9 +78,13 @@ async fn what_nothing_owns_is_made_and_removed_too() {
     town.gone("i").await;
     let namespaces: Api<Namespace> = Api::all(town.cluster.client.clone());
     assert!(namespaces.get_opt(&elsewhere).await.unwrap().is_none(), "it is waited for");
-    let shown = testkit::cluster::kubectl().args(["get", "clusterrole", &role]).output().unwrap();
-    assert!(!shown.status.success(), "it stays");
+    assert!(!is_there(&town, &role).await, "it stays");
     town.remove().await;
+}
+
+async fn is_there(town: &Town, role: &str) -> bool {
+    let roles = Api::<ClusterRole>::all(town.cluster.client.clone());
+    roles.get_opt(role).await.unwrap().is_some()
 }
 
 /// An API server may delete an instance that is being held in the same moment, and whoever makes its objects may die then:
@@ -229,8 +233,7 @@ async fn a_namespace_that_goes_takes_half_made_instances_with_it() {
         assert!(begin.elapsed() < PATIENCE, "the namespace stays");
         sleep(Duration::from_millis(200)).await;
     }
-    let shown = testkit::cluster::kubectl().args(["get", "clusterrole", &role]).output().unwrap();
-    assert!(!shown.status.success(), "what is of the whole cluster stays");
+    assert!(!is_there(&town, &role).await, "what is of the whole cluster stays");
     town.kill();
     home.remove().await;
 }
@@ -368,7 +371,10 @@ async fn values_are_in_secrets_and_nowhere_else() {
         .args(["-n", &town.cluster.namespace, "get", "events", "-o", "json"])
         .output()
         .unwrap();
-    assert!(!String::from_utf8(events.stdout).unwrap().contains(PLANTED));
+    assert!(events.status.success(), "{events:?}");
+    let events = String::from_utf8(events.stdout).unwrap();
+    assert!(events.contains("\"reason\": \"Failed\""), "{events}");
+    assert!(!events.contains(PLANTED), "{events}");
     town.remove().await;
 }
 
