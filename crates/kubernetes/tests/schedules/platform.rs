@@ -359,8 +359,8 @@ impl User {
             let ledger = self.world.kubelet.ledger();
             if last.state != OperationState::InProgress {
                 self.show_if_unknown(binding, &token).await;
-                let (taken, withdrawn) = (self.world.taken(), self.service == "goes");
-                truth::check(&ledger, &taken, withdrawn, &token, action, &last);
+                let (taken, unsold) = (self.world.taken(), truth::unsold(self.service));
+                truth::check(&ledger, &taken, unsold, &token, action, &last);
                 let well = last.state == OperationState::Succeeded;
                 well.then(|| self.world.ended_well(&token));
                 let asked = self.acknowledged.iter_mut().rfind(|it| it.token == token);
@@ -396,7 +396,8 @@ impl User {
                 Some(said) => assert_eq!(last, said, "{token} says something else now"),
                 None => {
                     let (ledger, taken) = (self.world.kubelet.ledger(), self.world.taken());
-                    truth::check(&ledger, &taken, self.service == "goes", &token, action, &last);
+                    let unsold = truth::unsold(self.service);
+                    truth::check(&ledger, &taken, unsold, &token, action, &last);
                 }
             }
         }

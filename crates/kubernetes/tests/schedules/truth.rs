@@ -10,15 +10,26 @@ use crate::script::question;
 /// What an operation says that made room for another.
 const GIVES_WAY: [&str; 4] =
     ["halted by a later", "is being deprovisioned", "is being made or removed", "has bindings"];
-/// What one says whose `Broker` was deleted, or is there again and has not answered for as long as is waited.
-const WITHDRAWN: [&str; 2] = ["create the Broker again", "there is no catalog yet of"];
+/// What one says whose `Broker` was deleted.
+const DELETED: &str = "create the Broker again";
+/// What one says whose `Broker` is another than who leads knows of, and has not answered for as long as is waited.
+const UNANSWERED: &str = "there is no catalog yet of";
+
+/// What an operation of a service may say of its `Broker`.
+pub(crate) fn unsold(service: &str) -> &'static [&'static str] {
+    match service {
+        "goes" => &[DELETED, UNANSWERED],
+        "changes" => &[UNANSWERED],
+        _ => &[],
+    }
+}
 
 /// Fails if an operation says that it ended in a way in which it did not; `taken`: the runs whose pods
-/// somebody took away; `withdrawn`: its `Broker` was deleted now and then.
+/// somebody took away; `unsold`: what it may say of its `Broker`, which somebody changed or deleted now and then.
 pub(crate) fn check(
     ledger: &Ledger,
     taken: &BTreeSet<String>,
-    withdrawn: bool,
+    unsold: &[&str],
     operation: &str,
     action: Action,
     last: &LastOperation,
@@ -43,7 +54,7 @@ pub(crate) fn check(
             };
             runs.iter().any(of_run)
                 || GIVES_WAY.iter().any(|words| said.contains(words))
-                || (withdrawn && WITHDRAWN.iter().any(|words| said.contains(words)))
+                || unsold.iter().any(|words| said.contains(words))
         }
     };
     assert!(is_true, "{operation} says {:?}: {said:?}, but: {runs:?}", last.state);
