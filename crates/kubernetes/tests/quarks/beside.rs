@@ -1,6 +1,6 @@
 //! What stands beside a command: the agent, its sidecar, and what others put into a pod.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::harness::Town;
 use super::named::limit;
@@ -27,18 +27,23 @@ async fn an_image_that_begins_by_itself_has_a_sidecar() {
     }
 }
 
+/// One whose pod has a container that never ends. A mesh puts it there after the Job was made: here the pod is made to have it
+/// from the beginning.
+fn beside_a_mesh() -> Value {
+    let mut spec = makes(WELL, json!({"name": "made"}));
+    let template = &mut spec["template"]["spec"]["template"];
+    let containers = template["spec"]["containers"].as_array_mut().unwrap();
+    let mut mesh = containers[0].clone();
+    (mesh["name"], mesh["args"]) = (json!("mesh"), json!(["-c", "sleep 600"]));
+    containers.push(mesh);
+    template["metadata"] = json!({"annotations": {"manciple.dev/containers": "c"}});
+    spec
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_put_into_a_pod_and_never_ends_hangs_nothing() {
     let town = Town::new("mesh").await;
-    // As a mesh does, after the Job was made: here the pod is made to have it from the beginning.
-    let mut spec = makes(WELL, json!({"name": "made"}));
-    let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
-    let mut mesh = containers[0].clone();
-    (mesh["name"], mesh["args"]) = (json!("mesh"), json!(["-c", "sleep 600"]));
-    containers.as_array_mut().unwrap().push(mesh);
-    spec["template"]["spec"]["template"]["metadata"] =
-        json!({"annotations": {"manciple.dev/containers": "c"}});
-    town.create("a", spec).await;
+    town.create("a", beside_a_mesh()).await;
     assert_eq!(town.ended("a", 1).await["succeeded"], true);
     assert_eq!(town.data("made").await["bar"], "baz");
     town.no_jobs().await;
@@ -48,15 +53,9 @@ async fn what_is_put_into_a_pod_and_never_ends_hangs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_never_ends_gives_its_place_to_the_next_of_several_completions() {
     let town = Town::new("several").await;
-    let mut spec = makes(WELL, json!({"name": "made"}));
+    let mut spec = beside_a_mesh();
     (spec["template"]["spec"]["completions"], spec["template"]["spec"]["parallelism"]) =
         (json!(3), json!(1));
-    let template = &mut spec["template"]["spec"]["template"];
-    let containers = template["spec"]["containers"].as_array_mut().unwrap();
-    let mut mesh = containers[0].clone();
-    (mesh["name"], mesh["args"]) = (json!("mesh"), json!(["-c", "sleep 600"]));
-    containers.push(mesh);
-    template["metadata"] = json!({"annotations": {"manciple.dev/containers": "c"}});
     town.create("a", spec).await;
     let run = town.ended("a", 1).await;
     assert_eq!(run["succeeded"], true, "{run}");
