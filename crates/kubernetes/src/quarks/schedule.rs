@@ -1,8 +1,8 @@
 //! Times at which something runs by itself: five fields of cron, in a time zone.
 
-use cronexpr::{FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
-use jiff::Timestamp;
+use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 /// What CronJobs take instead of five fields.
@@ -21,6 +21,8 @@ const LONGEST: usize = 1024;
 const FIVE: &str = "five are expected: minute, hour, day of the month, month, day of the week";
 /// The least of `startingDeadlineSeconds`: with less, a time could be over before anybody looks.
 const LEAST_LATE: i64 = 10;
+/// How far ahead a time is looked for: a leap year is one of these.
+const MOST_AHEAD: SignedDuration = SignedDuration::from_hours(24 * 366 * 4);
 
 /// When one runs, as its spec has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,14 +63,27 @@ impl Times {
         let mut options = ParseOptions::default();
         options.fallback_timezone_option = FallbackTimezoneOption::UTC;
         let at = "spec.trigger.schedule: ";
-        let parsed = parse_crontab_with(&self.expanded()?, options)
+        let fields = self.expanded()?;
+        let zone = self.zone()?;
+        let parsed = parse_crontab_with(&fields, options)
             .map_err(|error| format!("{at}{}", sentence(&error.to_string())))?;
-        let next = parsed.find_next(MakeTimestamp(since));
-        let never = |_| format!("{at}{:?} is no time of the next four years", &*self.schedule);
-        Ok(next.map_err(never)?.timestamp())
+        let never = || format!("{at}{:?} is no time of the next four years", &*self.schedule);
+        shown(&parsed, &zone, since).ok_or_else(never)
     }
 
-    /// With five fields, and a zone that there is.
+    /// That there is.
+    fn zone(&self) -> Result<TimeZone, String> {
+        let zone = &*self.zone;
+        match TimeZone::get(zone) {
+            _ if zone.is_empty() => Ok(TimeZone::UTC),
+            Ok(found) if !zone.contains(char::is_whitespace) => Ok(found),
+            _ => Err(format!(
+                "spec.trigger.timeZone: {zone} is no zone of the IANA time zone database, as Europe/Vienna is"
+            )),
+        }
+    }
+
+    /// Five fields, in the words of the library.
     fn expanded(&self) -> Result<String, String> {
         let mut fields: Vec<&str> = self.schedule.split_whitespace().collect();
         if let &[word] = fields.as_slice()
@@ -85,17 +100,31 @@ impl Times {
             let found = fields.len();
             return Err(format!("spec.trigger.schedule: has {found} fields; {FIVE}"));
         }
-        let zone = &*self.zone;
-        let is_zone = !zone.contains(char::is_whitespace) && TimeZone::get(zone).is_ok();
-        if !zone.is_empty() && !is_zone {
-            return Err(format!(
-                "spec.trigger.timeZone: {zone} is no zone of the IANA time zone database, as Europe/Vienna is"
-            ));
-        }
         let fields: Vec<String> =
             fields.into_iter().enumerate().map(as_a_cron_job).collect::<Result<_, _>>()?;
-        Ok(format!("{} {zone}", fields.join(" ")).trim_end().to_owned())
+        Ok(fields.join(" "))
     }
+}
+
+/// When clocks of a zone show, after `since`, a time that is meant; `None`: in none of the next four years.
+///
+/// The library counts in UTC, which only goes on: in zones whose clocks are put by half an hour, as that of Lord Howe, it
+/// would step back to where it was, for ever. Between two changes of a zone its clocks go on as those of UTC do.
+fn shown(parsed: &Crontab, zone: &TimeZone, since: Timestamp) -> Option<Timestamp> {
+    let end = since.checked_add(MOST_AHEAD).ok()?;
+    let (mut from, mut least) = (since, 1);
+    while from <= end {
+        let ahead = i64::from(zone.to_offset(from).seconds());
+        let clock = Timestamp::from_second(from.as_second() + ahead + least - 1).ok()?;
+        let found = parsed.find_next(MakeTimestamp(clock)).ok()?.timestamp();
+        let found = Timestamp::from_second(found.as_second() - ahead).ok()?;
+        match zone.following(from).next() {
+            // Clocks are put before they show it. What they show just then is the first that counts.
+            Some(change) if change.timestamp() <= found => (from, least) = (change.timestamp(), 0),
+            _ => return Some(found),
+        }
+    }
+    None
 }
 
 /// A field, by its place, as a CronJob has it, in the words of the library. Of the days that a month and a week say, either
@@ -207,6 +236,37 @@ mod tests {
             ("2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"),
         ] {
             assert_eq!(next(&vienna, since, since).as_deref(), Ok(expected), "after {since}");
+        }
+    }
+
+    /// There the library never came to an end.
+    #[test]
+    fn clocks_that_are_put_by_half_an_hour_or_at_midnight_show_the_next_time_too() {
+        let table = [
+            // Put back from two to half past one.
+            ("0 3 * 4 SUN", "Australia/Lord_Howe", "2027-01-01T00:00:00Z", "2027-04-03T16:30:00Z"),
+            ("0 3 * * *", "Australia/Lord_Howe", "2027-04-02T20:00:00Z", "2027-04-03T16:30:00Z"),
+            ("45 1 * * *", "Australia/Lord_Howe", "2027-04-03T10:00:00Z", "2027-04-03T14:45:00Z"),
+            ("45 1 * * *", "Australia/Lord_Howe", "2027-04-03T14:45:00Z", "2027-04-03T15:15:00Z"),
+            ("30 1 * * *", "Australia/Lord_Howe", "2027-04-03T14:30:00Z", "2027-04-03T15:00:00Z"),
+            ("0 2 * * *", "Australia/Lord_Howe", "2027-04-03T14:00:00Z", "2027-04-03T15:30:00Z"),
+            // Put on from two to half past two.
+            ("15 2 * * *", "Australia/Lord_Howe", "2027-10-02T12:00:00Z", "2027-10-03T15:15:00Z"),
+            // Put on from midnight to one.
+            ("0 0 * * *", "Asia/Beirut", "2027-03-27T12:00:00Z", "2027-03-28T21:00:00Z"),
+            ("0 1 * * *", "Asia/Beirut", "2027-03-27T12:00:00Z", "2027-03-27T22:00:00Z"),
+            // Put back from midnight to eleven.
+            ("30 23 * * *", "Asia/Beirut", "2027-10-30T20:30:00Z", "2027-10-30T21:30:00Z"),
+            ("45 2 * * *", "Pacific/Chatham", "2027-04-03T13:00:00Z", "2027-04-03T14:00:00Z"),
+            ("0 0 29 2 *", "Antarctica/Troll", "2025-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
+        ];
+        for (schedule, zone, since, expected) in table {
+            let trigger = json!({"schedule": schedule, "timeZone": zone});
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || tell.send(next(&trigger, since, since)));
+            let found = told.recv_timeout(std::time::Duration::from_secs(20));
+            let found = found.unwrap_or_else(|_| panic!("{schedule} {zone}: for ever"));
+            assert_eq!(found.as_deref(), Ok(expected), "{schedule} {zone} after {since}");
         }
     }
 
