@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use engine::ports::StoreError;
+use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use kube::core::Status;
@@ -125,18 +126,22 @@ pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallErro
     }
 }
 
-/// What a container has written; nothing, if its node is no more, and its log with it. That the log is not found otherwise
-/// is the word of a kubelet, which says so of any pod when it has just begun, or that the pod is gone.
+/// What a container has written, which may be no text, or end within a letter; nothing, if its node is no more, and its log
+/// with it. That the log is not found otherwise is the word of a kubelet, which says so of any pod when it has just begun,
+/// or that the pod is gone.
 pub(crate) async fn log(
     pods: &Api<Pod>,
     pod: &str,
     params: &LogParams,
-) -> Result<Option<String>, CallError> {
+) -> Result<Option<Vec<u8>>, CallError> {
     let read = call(async {
-        match pods.logs(pod, params).await {
-            Err(kube::Error::Api(status)) if is_of_its_node(&status, pod) => Ok(None),
-            read => read.map(Some),
-        }
+        let mut log = match pods.log_stream(pod, params).await {
+            Err(kube::Error::Api(status)) if is_of_its_node(&status, pod) => return Ok(None),
+            begun => Box::pin(begun?),
+        };
+        let mut written = Vec::new();
+        log.read_to_end(&mut written).await.map_err(kube::Error::ReadEvents)?;
+        Ok(Some(written))
     });
     read.await
 }

@@ -186,7 +186,7 @@ impl Controller {
         }
         // Kubernetes takes pods away whose containers it has started again too often.
         let table = self.table();
-        let tried = |pod: &&SeenPod| !pod.succeeded;
+        let tried = |pod: &&SeenPod| !pod.did_its_work();
         let left = report::left(listed.iter().filter(tried));
         Ok(left.or_else(|| report::left(table.pods(job).filter(tried))).cloned())
     }
@@ -252,7 +252,7 @@ impl Controller {
         pod: &SeenPod,
         container: &str,
         limits: LogParams,
-    ) -> Result<String, CallError> {
+    ) -> Result<Vec<u8>, CallError> {
         let params = LogParams { container: Some(container.to_owned()), ..limits };
         let pods = self.api::<Pod>(&pod.namespace);
         let error = match calls::log(&pods, &pod.name, &params).await {
@@ -265,7 +265,7 @@ impl Controller {
                     there.metadata.uid.as_deref() == Some(&*pod.uid)
                 };
                 if !there.iter().any(is_it) {
-                    return Ok(String::new());
+                    return Ok(Vec::new());
                 }
                 CallError::NoAnswer(undone::NOT_YET.to_owned())
             }
@@ -273,7 +273,7 @@ impl Controller {
                 CallError::NoAnswer(why)
             }
             // The container's log went with it.
-            Err(CallError::Invalid(_)) => return Ok(String::new()),
+            Err(CallError::Invalid(_)) => return Ok(Vec::new()),
             Err(error) => error,
             Ok(log) => {
                 self.logs.came(pod.node.as_ref(), Instant::now());

@@ -38,7 +38,7 @@ impl Table {
         let known = pods.get(&pod.uid);
         if known.is_none_or(|known| known.version <= pod.version) {
             // What had done its work before it was told to go has done it.
-            let was_done = known.is_some_and(|known| known.succeeded && known.going.is_none());
+            let was_done = known.is_some_and(SeenPod::did_its_work);
             let going = pod.going.filter(|_| !was_done);
             pods.insert(Arc::clone(&pod.uid), SeenPod { going, ..pod });
         }

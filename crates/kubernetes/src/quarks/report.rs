@@ -26,13 +26,15 @@ pub(super) enum Found {
 }
 
 /// The pod whose output counts: the last of those that ended as the run did, by itself if one did. What was left by a
-/// try that failed is no output of a run that succeeded, however late the pod that did is heard of.
+/// try that failed is no output of a run that succeeded, however late the pod that did is heard of. One that was told to
+/// end, and did so with 0, has not done its work.
 pub(super) fn chosen<'p>(
     pods: impl Iterator<Item = &'p SeenPod>,
     failed: bool,
 ) -> Option<&'p SeenPod> {
-    let ended_so = |pod: &&SeenPod| pod.over && pod.succeeded != failed;
-    let by_itself = |pod: &SeenPod| pod.succeeded || pod.going.is_none();
+    let ended_so =
+        |pod: &&SeenPod| pod.over && if failed { !pod.did_its_work() } else { pod.succeeded };
+    let by_itself = |pod: &SeenPod| !failed || pod.going.is_none();
     pods.filter(ended_so).max_by_key(|pod| (by_itself(pod), pod.ended, pod.uid.clone()))
 }
 
@@ -84,24 +86,29 @@ pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
 /// What is in a report that was found, with a log for one that is there.
 pub(super) fn open(
     found: &Found,
-    log: Option<&str>,
+    log: Option<&[u8]>,
     keys: &KeySet,
     run: &str,
 ) -> Result<Gathered, Error> {
     match found {
         Found::Here(sealed) => sealed.gathered(keys, run),
-        Found::InLog { logged, .. } => logged.gathered(log.unwrap_or_default(), keys, run),
+        // Its own lines are text, whatever stands around them.
+        Found::InLog { logged, .. } => {
+            logged.gathered(&String::from_utf8_lossy(log.unwrap_or_default()), keys, run)
+        }
         Found::Printed(container) => Ok(printed(container, log.unwrap_or_default())),
         Found::Not(_) => Err(Error::NotOurs),
     }
 }
 
-fn printed(container: &str, log: &str) -> Gathered {
-    let content = match log.trim() {
+fn printed(container: &str, log: &[u8]) -> Gathered {
+    let content = match std::str::from_utf8(log).map(str::trim) {
+        // It may have been cut within a letter.
         _ if log.len() >= PRINTED_BYTES => Content::TooLarge(log.len() as u64),
-        "" => Content::Missing,
-        text if text.len() > MAX_SECRET_BYTES => Content::TooLarge(text.len() as u64),
-        text => Content::Text(text.to_owned()),
+        Err(_) => Content::NotText,
+        Ok("") => Content::Missing,
+        Ok(text) if text.len() > MAX_SECRET_BYTES => Content::TooLarge(text.len() as u64),
+        Ok(text) => Content::Text(text.to_owned()),
     };
     let files = BTreeMap::from([(PRINTED.to_owned(), content)]);
     Gathered { run: String::new(), outputs: BTreeMap::from([(container.to_owned(), files)]) }
@@ -156,6 +163,7 @@ mod tests {
         let well = of("well", Some(0), 2, None);
         let later = of("later", Some(0), 3, None);
         let told = of("told", Some(1), 9, Some(9));
+        let told_well = of("told-well", Some(0), 9, Some(9));
         // What counts where the run succeeded, and where it failed.
         for (name, pods, of_success, of_failure) in [
             ("it was tried again, and that is not heard yet", vec![&failed], None, Some("failed")),
@@ -164,6 +172,18 @@ mod tests {
             ("several succeeded", vec![&later, &well], Some("later"), None),
             ("one was told to end", vec![&told, &failed], None, Some("failed")),
             ("all were", vec![&told, &goes_on], None, Some("told")),
+            (
+                "all were, and it ended with 0",
+                vec![&told_well],
+                Some("told-well"),
+                Some("told-well"),
+            ),
+            (
+                "one was, and the other failed",
+                vec![&told_well, &failed],
+                Some("told-well"),
+                Some("failed"),
+            ),
             ("none has ended", vec![&goes_on], None, None),
         ] {
             let counts = |failed| chosen(pods.iter().copied(), failed).map(|pod| &*pod.uid);
@@ -188,12 +208,22 @@ mod tests {
 
     #[test]
     fn what_is_printed_without_end_is_too_large() {
-        let of = |log: &str| printed("c", log).outputs["c"][PRINTED].clone();
+        let of = |log: &str| printed("c", log.as_bytes()).outputs["c"][PRINTED].clone();
         assert_eq!(of("{}\n"), Content::Text("{}".to_owned()));
         assert_eq!(of(" \n"), Content::Missing);
         let all = PRINTED_BYTES as u64;
         for log in ["x".repeat(PRINTED_BYTES), " ".repeat(PRINTED_BYTES)] {
             assert_eq!(of(&log), Content::TooLarge(all), "the rest of it was not read");
         }
+    }
+
+    #[test]
+    fn what_is_printed_and_is_no_text_is_told_from_what_was_cut_within_a_letter() {
+        let of = |log: &[u8]| printed("c", log).outputs["c"][PRINTED].clone();
+        assert_eq!(of(b"{\"k\": \"\xff\"}\n"), Content::NotText);
+        let letters = "\u{fc}".repeat(PRINTED_BYTES);
+        let cut = [b"x", &letters.as_bytes()[..PRINTED_BYTES - 1]].concat();
+        assert!(std::str::from_utf8(&cut).is_err());
+        assert_eq!(of(&cut), Content::TooLarge(PRINTED_BYTES as u64));
     }
 }

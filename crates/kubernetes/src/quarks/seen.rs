@@ -309,6 +309,11 @@ impl SeenJob {
 }
 
 impl SeenPod {
+    /// Whether it ended well by itself. What ends with 0 when it is told to has not done all of its work.
+    pub(super) fn did_its_work(&self) -> bool {
+        self.succeeded && self.going.is_none()
+    }
+
     /// Whether it may go on after the run of its Job. While it is not heard that the Job has ended: a watch may be late.
     fn outlasts(&self) -> bool {
         !(self.over || self.gone || self.going.is_some())

@@ -68,7 +68,7 @@ impl Wants {
             all += u32::from(pod.over || !pod.gone);
             over += u32::from(pod.over);
             // What ends well because it was told to end has done nothing; Kubernetes says it where it counts that.
-            well += u32::from(pod.succeeded && pod.going.is_none());
+            well += u32::from(pod.did_its_work());
             // Kubernetes would wait for it, and try no other.
             hangs |= pod.lingers && !pod.succeeded;
         }

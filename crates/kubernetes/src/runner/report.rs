@@ -187,7 +187,8 @@ impl Shared {
         let Some(pod) = seen.pods.first() else { return Ok(None) };
         let (container, limit_bytes) = (Some(BROKER_CONTAINER.to_owned()), Some(LOG_BYTES));
         let params = LogParams { container, limit_bytes, ..LogParams::default() };
-        calls::log(&self.pods(&pod.namespace), &pod.name, &params).await
+        let log = calls::log(&self.pods(&pod.namespace), &pod.name, &params).await?;
+        Ok(log.map(|log| String::from_utf8_lossy(&log).into_owned()))
     }
 }
 
