@@ -252,8 +252,9 @@ impl Table {
     /// Until when a run that failed is waited for, of which something is kept that is not there yet.
     fn awaited(&self, resource: &Resource, job: &SeenJob, now: Timestamp) -> Option<Timestamp> {
         let failed = matches!(job.end, Some(JobEnd::Failed(..)));
-        if !failed || !resource.keeps_failures || !resource.is_open(job.run) || job.noted.inherited
-        {
+        // As it was begun, whatever the spec says by now.
+        let keeps = job.noted.keeps_failures.unwrap_or(resource.keeps_failures);
+        if !failed || !keeps || !resource.is_open(job.run) || job.noted.inherited {
             return None;
         }
         let until = ending::awaited(job.failed_at, self.pods(job))?;

@@ -47,6 +47,8 @@ pub(super) struct Noted {
     pub(super) inherited: bool,
     /// In seconds, after its end.
     pub(super) stays: Option<u64>,
+    /// Whether what it leaves is kept though it fails. `None`: that is not said.
+    pub(super) keeps_failures: Option<bool>,
     digest: Option<Arc<str>>,
     found: Option<Arc<str>>,
 }
@@ -68,6 +70,10 @@ impl Noted {
             at: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
             inherited: note(INHERITED).is_some(),
             stays: note(STAYS).and_then(|seconds| seconds.parse().ok()).map(longest),
+            keeps_failures: note(OUTPUT).and_then(|output| {
+                let output: Value = serde_json::from_str(output).ok()?;
+                Some(output["writeOnFailure"] == true)
+            }),
             digest: note(SPEC).map(|digest| digest.as_str().into()),
             found: note(FOUND).map(|found| found.as_str().into()),
         }

@@ -7,8 +7,10 @@ use crate::quarks::Dialect;
 use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
 use crate::quarks::reference::Kind;
 use crate::quarks::resource::Resource;
+use crate::quarks::seen::{SeenJob, SeenPod};
 use crate::quarks::table::Table;
 use agent::Content;
+use engine::trigger::Work;
 
 fn spec(options: &Value) -> Value {
     let containers = json!([
@@ -412,5 +414,66 @@ fn what_is_followed_under_the_prefix_of_what_fans_out_is_followed_though_it_goes
         let look = table.look(&key, Duration::ZERO, jiff::Timestamp::UNIX_EPOCH).unwrap();
         let found = look.state.references.contains_key("secret/all-else");
         assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_run_that_failed_is_waited_for_as_it_was_begun() {
+    let object = |keeps: bool| {
+        let open = json!({"id": 1, "trigger": "now", "at": "1970-01-01T00:00:00Z"});
+        let object = serde_json::from_value(json!({
+            "metadata": {
+                "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                "annotations": {"manciple.dev/runs": json!({"last": 1, "open": [open]}).to_string()},
+            },
+            "spec": {
+                "output": {
+                    "writeOnFailure": keeps,
+                    "outputMap": {"c": {"o.json": {"name": "one"}}},
+                },
+                "template": {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}},
+            },
+        }));
+        Resource::of(Dialect::QuarksJob, &object.unwrap()).unwrap()
+    };
+    for (begun, now, expected) in [
+        (Some(true), false, Work::Going),
+        (Some(false), true, Work::Ended),
+        (None, true, Work::Going),
+        (None, false, Work::Ended),
+    ] {
+        let mut table = Table::new(2, b"key");
+        let resource = object(now);
+        let key = resource.key();
+        table.learn(resource);
+        let mut job = super::job("u", "j");
+        if let Some(begun) = begun {
+            let output = json!({"writeOnFailure": begun}).to_string();
+            job["metadata"]["annotations"]["manciple.dev/output"] = output.into();
+        }
+        job["status"] = json!({"conditions": [{
+            "type": "Failed", "status": "True", "reason": "DeadlineExceeded",
+            "lastTransitionTime": "1970-01-01T00:01:00Z",
+        }]});
+        table.learn_job(SeenJob::of(&serde_json::from_value(job).unwrap()).unwrap());
+        // It is told to end, and does not yet.
+        let pod = json!({
+            "metadata": {
+                "name": "p", "namespace": "n", "uid": "p", "resourceVersion": "1",
+                "deletionTimestamp": "1970-01-01T00:01:30Z", "deletionGracePeriodSeconds": 30,
+                "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": "a-1", "uid": "j", "controller": true},
+                ],
+            },
+            "spec": {"containers": [{"name": "c"}]},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": {"running": {}},
+            }]},
+        });
+        drop(table.learn_pod(SeenPod::of(&serde_json::from_value(pod).unwrap()).unwrap()));
+        let at = "1970-01-01T00:01:10Z".parse().unwrap();
+        let look = table.look(&key, Duration::ZERO, at).unwrap();
+        assert_eq!(look.state.runs.get(&1), Some(&expected), "begun with {begun:?}, now {now}");
     }
 }
