@@ -16,6 +16,9 @@ use kube::{Client, Config};
 /// A server that is there accepts within this time; one that is frozen is not waited for.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// How long may be silent what was asked: watches end after a minute, and no other answer takes as long.
+const SILENT: Duration = Duration::from_secs(90);
+
 /// Why there is no connection. In words of ours where the client's own would show what is secret: the lines around
 /// a mistake in a kubeconfig, what the command prints that makes credentials.
 #[derive(Debug, thiserror::Error)]
@@ -95,16 +98,17 @@ pub fn of_credentials(error: &(dyn Error + 'static)) -> Option<String> {
 /// of the pod that this runs in. Nothing is sent yet.
 ///
 /// It tries nothing again by itself: after a timeout a write may have taken effect, and only who wrote
-/// knows how to tell.
+/// knows how to tell. What is not answered for 90 s never is: the API server may be gone without a word, and a list or a
+/// watch that begins just then would wait for ever. A log that is followed breaks off then, too.
 ///
 /// # Errors
 /// If nothing is configured, or what is configured cannot be used.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
-    client_of(kubeconfig, None).await
+    built(kubeconfig, None, Some(SILENT)).await
 }
 
 /// The same for a context of the kubeconfig, if one is named: its current one otherwise. Whoever names one does not mean
-/// the cluster of a pod.
+/// the cluster of a pod. For people, who follow logs: however long it is silent.
 ///
 /// # Errors
 /// As [`client`], and if the kubeconfig has no such context.
@@ -112,8 +116,19 @@ pub async fn client_of(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
 ) -> Result<Client, ClientError> {
+    built(kubeconfig, context, None).await
+}
+
+async fn built(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    silent: Option<Duration>,
+) -> Result<Client, ClientError> {
     let mut config = configured(kubeconfig, context).await?;
     config.connect_timeout = Some(CONNECT);
+    config.read_timeout = silent;
+    // From when something was asked, not from when something was answered.
+    config.reset_reader_on_write = true;
     config.default_retry = false;
     // Who wrote what, in audit logs and in metadata.managedFields.
     let agent = HeaderValue::from_static(concat!("manciple/", env!("CARGO_PKG_VERSION")));
@@ -164,7 +179,34 @@ fn listed(files: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use kube::runtime::watcher::watcher;
+
     use super::*;
+
+    /// As where a machine is gone, and nobody says so.
+    #[tokio::test]
+    async fn what_begins_to_list_hears_in_the_end_that_nobody_answers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let config = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c}}}}],\n\
+             clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]}}",
+            listener.local_addr().unwrap()
+        );
+        std::fs::write(&file, config).unwrap();
+        let client = built(Some(&file), None, Some(Duration::from_millis(300))).await.unwrap();
+        let maps = watcher(Api::<ConfigMap>::all(client), crate::calls::watching());
+        futures_util::pin_mut!(maps);
+        let heard = async {
+            // That it begins is an event too.
+            while maps.next().await.unwrap().is_ok() {}
+        };
+        tokio::time::timeout(Duration::from_secs(30), heard).await.expect("an error");
+    }
 
     /// A kubeconfig of a user like this.
     async fn refused(user: &str) -> String {
