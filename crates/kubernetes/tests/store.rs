@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use engine::ports::{Store, StoreError};
 use engine::record::{Lifecycle, Phase};
 use engine::testing::store_contract::{self, Place, sample};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
 };
@@ -247,5 +247,42 @@ async fn labels_that_were_taken_away_while_nobody_watched_are_put_back() {
     })
     .await;
     assert!(resources.get("a-copy").await.unwrap().metadata.labels.is_none());
+    cluster.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_of_dashboard_clients_are_in_the_secret_of_the_catalog_alone() {
+    let cluster = Cluster::new("store-catalog").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
+    let (store, other) = (open().await.unwrap(), open().await.unwrap());
+    let with = |client: Value| json!({"services": [{"id": "s", "dashboard_client": client}]});
+    let of_secret = |secret: &str| with(json!({"id": "c", "secret": secret}));
+    let shown = async || {
+        let all = cluster.api::<ConfigMap>().list(&ListParams::default()).await.unwrap();
+        serde_json::to_string(&all).unwrap()
+    };
+    let secrets = cluster.api::<Secret>();
+    let all = ListParams::default().labels("manciple.dev/keeps=catalog");
+
+    store.save_catalog(&of_secret("planted-one")).await.unwrap();
+    assert!(!shown().await.contains("planted"), "{}", shown().await);
+    assert_eq!(other.catalog().await.unwrap(), Some(of_secret("planted-one")));
+    // Whoever has read it is told of the next, though nothing else is new.
+    store.save_catalog(&of_secret("planted-two")).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), other.catalog_changed()).await.unwrap();
+    assert_eq!(other.catalog().await.unwrap(), Some(of_secret("planted-two")));
+
+    // Taken away, it takes nothing else along, and comes back with the next answer of the broker.
+    secrets.delete_collection(&DeleteParams::default(), &all).await.unwrap();
+    assert_eq!(other.catalog().await.unwrap(), Some(with(json!({"id": "c"}))));
+    other.save_catalog(&of_secret("planted-two")).await.unwrap();
+    assert_eq!(store.catalog().await.unwrap(), Some(of_secret("planted-two")));
+
+    // Nothing is left of what nobody has any more.
+    let open_one = with(json!({"id": "c"}));
+    store.save_catalog(&open_one).await.unwrap();
+    assert_eq!(other.catalog().await.unwrap(), Some(open_one));
+    assert!(secrets.list(&all).await.unwrap().items.is_empty());
     cluster.remove().await;
 }

@@ -14,14 +14,17 @@ const CONTEXT: &str = "planted-context";
 const IDENTITY: &str = "planted-identity";
 const STATE: &str = "planted-state";
 const CREDENTIAL: &str = "planted-credential";
-const PLANTED: [&str; 6] = [BROKER_SECRET, PARAMETER, CONTEXT, IDENTITY, STATE, CREDENTIAL];
+const DASHBOARD: &str = "planted-dashboard";
+const PLANTED: [&str; 7] =
+    [BROKER_SECRET, PARAMETER, CONTEXT, IDENTITY, STATE, CREDENTIAL, DASHBOARD];
 
 /// Says aloud whatever it knows: on stderr, as progress, in errors. Its own words are broken by quotes that the shell
 /// takes away, for the ConfigMap that it is in is looked through, too.
 const BROKER: &str = r#"#!/bin/sh
 if [ "$1" = catalog ]; then
     echo '{"jobs":{"version":2,"capabilities":["request-file","update","progress","state","structured-errors"]},
-        "services":[{"id":"s","name":"db","description":"d","bindable":true,"plan_updateable":true,"plans":[
+        "services":[{"id":"s","name":"db","description":"d","bindable":true,"plan_updateable":true,
+        "dashboard_client":{"id":"c","secret":"plan''ted-dashboard","redirect_uri":"https://d"},"plans":[
         {"id":"p","name":"small","description":"d"}]}]}'
     exit
 fi
@@ -137,6 +140,7 @@ fn nothing_is_shown(town: &Town, server: &Served) {
 fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
     let town = town();
     let server = town.serve();
+    assert_eq!(sold(&server), DASHBOARD);
     ordered(&server, "i", "wait");
     let progress = || {
         let last = order::last_operation(&server, "i");
@@ -178,7 +182,7 @@ fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
     // They are in Secrets: what is looked for can be found.
     let secrets: Value = town.get("secrets");
     let kept = found(&decoded(&secrets));
-    for planted in [BROKER_SECRET, PARAMETER, CONTEXT, STATE, CREDENTIAL] {
+    for planted in [BROKER_SECRET, PARAMETER, CONTEXT, STATE, CREDENTIAL, DASHBOARD] {
         assert!(kept.contains(&planted), "{planted} is kept nowhere");
     }
 
@@ -199,6 +203,17 @@ fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
     let buried = || (town.kubectl(&tombstones).lines().count() == 4).then_some(());
     assert!(within(60, buried).is_some(), "{}", town.kubectl(&tombstones));
     nothing_is_shown(&town, &server);
+    drop(server);
+    assert_eq!(sold(&town.serve()), DASHBOARD, "as it was saved");
+}
+
+/// What dashboards are told to say who they are.
+fn sold(server: &Served) -> String {
+    let client = || {
+        let catalog = http::get(&server.address, "/v2/catalog")?.body;
+        Some(catalog["services"][0]["dashboard_client"]["secret"].as_str()?.to_owned())
+    };
+    within(60, client).unwrap_or_else(|| panic!("{}", server.log()))
 }
 
 /// Whether it has something of a record, and belongs to none.
@@ -207,7 +222,7 @@ fn not_owned(secret: &&Value) -> bool {
     let owners = secret["metadata"]["ownerReferences"].as_array();
     let mut owners = owners.into_iter().flatten().map(|owner| &owner["kind"]);
     let is_owned = owners.any(|kind| kind == "ServiceInstance" || kind == "ServiceBinding");
-    kept.iter().any(|planted| *planted != BROKER_SECRET) && !is_owned
+    kept.iter().any(|planted| ![BROKER_SECRET, DASHBOARD].contains(planted)) && !is_owned
 }
 
 /// The contents of all Secrets, as text.

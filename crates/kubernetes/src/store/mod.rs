@@ -4,6 +4,7 @@
 //! from a watch, to which this process's own writes are added at once.
 
 mod burial;
+mod catalog;
 mod damage;
 mod entry;
 mod known;
@@ -15,27 +16,25 @@ mod watch;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use engine::ports::{Query, Scanned, Store, StoreError, Stored, Unreadable, Version};
 use engine::record::{Key, Record};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
 use osb::{PlanId, ServiceId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use self::catalog::Kept;
 use self::entry::Entry;
 use self::known::{Known, Source, Watched};
 use self::secrets::Secrets;
-use crate::calls::{call, find};
+use crate::calls::call;
 use crate::names;
 use crate::resources::Kind;
-
-/// The largest catalog that is kept, as JSON: a ConfigMap holds no more than 1 MiB.
-const MAX_CATALOG_BYTES: usize = 1024 * 1024 - 4096;
-const CATALOG_KEY: &str = "catalog.json";
 
 /// Where a store keeps its records.
 #[derive(Debug, Clone)]
@@ -52,6 +51,8 @@ pub struct Settings {
 pub struct KubernetesStore {
     place: Arc<Place>,
     known: Arc<Known>,
+    /// Whether the catalog that was read or saved last has a Secret.
+    has_secret_catalog: AtomicBool,
     /// Ends the watches with the store.
     _watches: tokio::task::JoinSet<()>,
 }
@@ -121,7 +122,7 @@ impl KubernetesStore {
             watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watched));
         }
         known.complete().await?;
-        Ok(Self { place, known, _watches: watches })
+        Ok(Self { place, known, has_secret_catalog: AtomicBool::new(false), _watches: watches })
     }
 
     /// What there is, and what the watch brings from now on; to be taken once, and then from again and again,
@@ -169,6 +170,11 @@ impl KubernetesStore {
 
     fn page(&self, query: &Query) -> Vec<Arc<Entry>> {
         self.known.page(query)
+    }
+
+    fn has_catalog<T>(&self, kept: &Kept<T>) {
+        self.has_secret_catalog.store(kept.has_secret, Ordering::Relaxed);
+        self.known.has_catalog(kept.version);
     }
 }
 
@@ -263,51 +269,19 @@ impl Store for KubernetesStore {
     }
 
     async fn catalog(&self) -> Result<Option<Value>, StoreError> {
-        let name = self.place.catalog_name();
-        let Some(kept) = find(self.place.config_maps().get(&name)).await? else { return Ok(None) };
-        self.known.has_catalog(entry::version_of(kept.metadata.resource_version.as_deref()));
-        let text = kept.data.and_then(|mut data| data.remove(CATALOG_KEY)).unwrap_or_default();
-        let unreadable = |why: serde_json::Error| StoreError::Unreadable {
-            key: format!("the catalog in ConfigMap {name}"),
-            why: why.to_string(),
-        };
-        serde_json::from_str(&text).map(Some).map_err(unreadable)
+        let Some(kept) = self.place.read_catalog().await? else { return Ok(None) };
+        self.has_catalog(&kept);
+        Ok(Some(kept.catalog))
     }
 
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
-        let text = catalog.to_string();
-        if text.len() > MAX_CATALOG_BYTES {
-            let (length, most) = (text.len(), MAX_CATALOG_BYTES);
-            let why = format!("the catalog is {length} bytes long; a ConfigMap holds {most}");
-            return Err(StoreError::Unavailable(why));
-        }
-        let name = self.place.catalog_name();
-        let labels = json!({
-            names::MANAGED_BY.0: names::MANAGED_BY.1,
-            names::BROKER: self.place.broker,
-            names::KEEPS: names::KEEPS_CATALOG,
-        });
-        let annotations = json!({names::BROKER_NAME: self.place.settings.broker});
-        let config_map = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": name, "labels": labels, "annotations": annotations},
-            "data": {CATALOG_KEY: text},
-        });
-        let apply = PatchParams::apply(names::MANAGED_BY.1).force();
-        let config_maps = self.place.config_maps();
-        let saved = call(config_maps.patch(&name, &apply, &Patch::Apply(config_map))).await?;
-        self.known.has_catalog(entry::version_of(saved.metadata.resource_version.as_deref()));
+        let had_secret = self.has_secret_catalog.load(Ordering::Relaxed);
+        let kept = self.place.write_catalog(catalog, had_secret).await?;
+        self.has_catalog(&kept);
         Ok(())
     }
 
     async fn catalog_changed(&self) {
         self.known.catalog_changed().await;
-    }
-}
-
-impl Place {
-    fn catalog_name(&self) -> String {
-        format!("catalog-{}", self.broker)
     }
 }

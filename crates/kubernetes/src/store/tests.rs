@@ -37,7 +37,12 @@ fn behind(record: &Record) -> KubernetesStore {
         broker: names::broker_label("b"),
         secrets: Secrets::default(),
     };
-    KubernetesStore { place: place.into(), known: Arc::default(), _watches: Default::default() }
+    KubernetesStore {
+        place: place.into(),
+        known: Arc::default(),
+        has_secret_catalog: Default::default(),
+        _watches: Default::default(),
+    }
 }
 
 #[tokio::test]

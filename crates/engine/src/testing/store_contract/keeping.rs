@@ -67,7 +67,11 @@ pub(super) async fn the_catalog_is_the_last_saved(place: Box<dyn Place>) {
     let store = place.open().await;
     let first = json!({"services": [], "x": [1.5, null, "\u{1F980}"]});
     let second = json!({"services": [{"id": "y".repeat(100_000)}]});
-    for catalog in [&first, &second, &first] {
+    let with = |secret: &str| {
+        let client = json!({"id": "c", "secret": secret, "redirect_uri": "https://d"});
+        json!({"services": [{"id": "s", "dashboard_client": client}]})
+    };
+    for catalog in [&first, &second, &with("a"), &with("b"), &first] {
         store.save_catalog(catalog).await.unwrap();
         assert_eq!(store.catalog().await.unwrap().as_ref(), Some(catalog));
     }
