@@ -56,12 +56,12 @@ struct Saved {
 
 impl Engine {
     /// Takes up the catalog that was saved last, so that a start does not wait for the broker.
-    /// `false` if there is none, or it is not good any more.
+    /// `false` if there is none, or it is damaged or not good any more: the broker is asked, and its answer saved over it.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn load_catalog(&self) -> Result<bool, StoreError> {
-        let Some(saved) = self.shared.store.catalog().await? else { return Ok(false) };
+        let Some(saved) = self.saved().await? else { return Ok(false) };
         let Ok(saved) = serde_json::from_value::<Saved>(saved) else { return Ok(false) };
         match compile(&saved.catalog) {
             Ok(catalog) => {
@@ -129,13 +129,23 @@ impl Engine {
         };
         let saved = Saved { catalog: offer.catalog, capabilities, of_service, withdrawn, former };
         let saved = serde_json::to_value(saved).unwrap_or_default();
-        if self.shared.store.catalog().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved)
-        {
+        if self.saved().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved) {
             self.shared.store.save_catalog(&saved).await.map_err(CatalogError::Store)?;
         }
         self.tell_withdrawn(&offering.withdrawn);
         self.offer(offering);
         Ok(catalog)
+    }
+
+    /// What was saved last, if that can be read.
+    async fn saved(&self) -> Result<Option<Value>, StoreError> {
+        match self.shared.store.catalog().await {
+            Err(error @ StoreError::Unreadable { .. }) => {
+                tracing::warn!(%error, "the saved catalog is damaged: the next answer of the broker is saved over it");
+                Ok(None)
+            }
+            read => read,
+        }
     }
 
     /// The offer in force, without what is in it only for the instances that have it; `None`: there is none.
