@@ -36,19 +36,24 @@ const LOOK: Duration = Duration::from_secs(3);
 /// What is known of the ConfigMap.
 #[derive(Default)]
 pub(super) struct Agents {
-    /// When it was last seen to be there, by namespace. Held while it is made: where that takes long, it keeps nobody
-    /// waiting in another.
-    there: std::sync::Mutex<HashMap<String, There>>,
+    /// By namespace. Held while it is made: where that takes long, it keeps nobody waiting in another.
+    of: std::sync::Mutex<HashMap<String, Arc<Mutex<Known>>>>,
     /// When others are looked for; never, before ours is there, or when there are none.
     tidy: Mutex<Option<Instant>>,
 }
 
-type There = Arc<Mutex<Option<Instant>>>;
+/// What is known of the one of a namespace.
+#[derive(Default)]
+struct Known {
+    is_there: bool,
+    /// When it was looked for, or made.
+    looked: Option<Instant>,
+}
 
 impl Agents {
-    fn there(&self, namespace: &str) -> There {
-        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(there.entry(namespace.to_owned()).or_default())
+    fn of(&self, namespace: &str) -> Arc<Mutex<Known>> {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(of.entry(namespace.to_owned()).or_default())
     }
 }
 
@@ -56,13 +61,13 @@ impl Shared {
     /// Makes the ConfigMap, if the agent comes from one and it is not known to be there.
     pub(super) async fn bring_agent(&self, namespace: &str) -> Result<(), CallError> {
         // Whoever comes meanwhile waits for this one.
-        let there = self.agents.there(namespace);
-        let mut there = there.lock().await;
-        if there.is_none() {
+        let known = self.agents.of(namespace);
+        let mut known = known.lock().await;
+        if !known.is_there {
             if let Some(agent) = self.delivery.config_map() {
                 self.make_agent(namespace, agent).await?;
             }
-            *there = Some(Instant::now());
+            *known = Known { is_there: true, looked: Some(Instant::now()) };
             *self.agents.tidy.lock().await = Some(Instant::now());
         }
         Ok(())
@@ -72,7 +77,8 @@ impl Shared {
         make(&self.config_maps(namespace), agent).await
     }
 
-    /// Makes the ConfigMap again if this run's pod waits for it in vain.
+    /// Makes the ConfigMap again if this run's pod waits for it in vain. One that cannot be made is tried again after a
+    /// pause; the run is told of, and ended, as any whose pod does not begin.
     pub(super) async fn mend_agent(&self, seen: &Seen) -> Result<(), CallError> {
         let Some(agent) = self.delivery.config_map() else { return Ok(()) };
         let (Some(pod), Some(job)) = (seen.pods.first(), &seen.job) else { return Ok(()) };
@@ -82,17 +88,17 @@ impl Shared {
         if !waits || pod.gone || pod.stage != Stage::Waiting(None) {
             return Ok(());
         }
-        let there = self.agents.there(&job.namespace);
-        let mut there = there.lock().await;
-        if there.is_some_and(|when| when.elapsed() < LOOK) {
+        let known = self.agents.of(&job.namespace);
+        let mut known = known.lock().await;
+        if known.looked.is_some_and(|when| when.elapsed() < LOOK) {
             return Ok(());
         }
-        *there = None;
+        *known = Known { is_there: false, looked: Some(Instant::now()) };
         if find(self.config_maps(&job.namespace).get_metadata(agent.name())).await?.is_none() {
             tracing::warn!(config_map = agent.name(), "the agent's ConfigMap was removed");
             self.make_agent(&job.namespace, agent).await?;
         }
-        *there = Some(Instant::now());
+        known.is_there = true;
         Ok(())
     }
 

@@ -126,8 +126,12 @@ impl Shared {
             self.known.warn(warning);
             seen = self.known.get(name);
         }
-        self.mend_agent(&seen).await.map_err(unavailable)?;
-        self.remind(&seen).await.map_err(unavailable)?;
+        // Neither keeps from saying how it stands, nor from ending it.
+        for done in [self.mend_agent(&seen).await, self.remind(&seen).await] {
+            done.unwrap_or_else(
+                |error| tracing::warn!(run = %name, %error, "its pod cannot be helped"),
+            );
+        }
         let failed = |reason, why: &str| {
             let failure = Failure::failed(why);
             RunState::Finished(Err(RunFailure::new(reason, failure)))
