@@ -137,6 +137,10 @@ impl Keeper {
                 state.turns.insert(name.clone(), turn);
             }
         }
+        if let Some(offer) = self.engine.offered().filter(|_| !state.leads) {
+            // The catalog may have been heard of before the statuses that say what of it is whose.
+            self.brokers.seed(&offer, false);
+        }
         if gone {
             // What they had may be had by others now.
             state.publish = true;
@@ -197,7 +201,7 @@ impl Keeper {
             tracing::warn!(%error, "the saved catalog cannot be read");
         }
         if let Some(offer) = self.engine.offered() {
-            self.brokers.seed(&offer);
+            self.brokers.seed(&offer, state.leads || self.engine.drives());
         }
     }
 

@@ -40,7 +40,7 @@ pub struct Brokers {
 pub(crate) enum Nobody {
     /// With the remedy.
     Has(String),
-    /// The catalogs are still being read.
+    /// Catalogs are still being read, and one of them may have it.
     Unread(String),
 }
 
@@ -124,22 +124,28 @@ impl Brokers {
     /// Why nobody has a service: it may be one that nobody has heard of yet.
     fn without_owner(&self, table: &BTreeMap<String, Entry>, service: &ServiceId) -> Nobody {
         let unheard = |entry: &&Entry| !entry.is_known() && self.spec(entry).is_ok();
-        let names: Vec<&str> =
-            table.values().filter(unheard).map(|it| it.resource.name.as_str()).collect();
-        match names.as_slice() {
-            [] if self.is_merged.load(Ordering::Relaxed) => Nobody::Has(format!(
-                "no Broker has the service {service} any more: create the Broker again that had it, \
-                 then retry"
-            )),
-            [] => {
-                let why = "it is not known yet which Broker has the service";
-                Nobody::Unread(format!("{why} {service}"))
-            }
-            names => Nobody::Has(format!(
+        let (asked, answered): (Vec<&Entry>, Vec<&Entry>) =
+            table.values().filter(unheard).partition(|entry| entry.answer.is_none());
+        let names = |entries: &[&Entry]| {
+            let names: Vec<_> = entries.iter().map(|it| it.resource.name.as_str()).collect();
+            names.join(", ")
+        };
+        let unread = format!("it is not known yet which Broker has the service {service}");
+        if !asked.is_empty() {
+            Nobody::Unread(format!("{unread}: the catalog of {} is being read", names(&asked)))
+        } else if !answered.is_empty() {
+            Nobody::Has(format!(
                 "no Broker is known to have the service {service}, and there is no catalog yet of {}: \
                  its status says why; mend that, then retry",
-                names.join(", ")
-            )),
+                names(&answered)
+            ))
+        } else if self.is_merged.load(Ordering::Relaxed) {
+            Nobody::Has(format!(
+                "no Broker has the service {service} any more: create the Broker again that had it, \
+                 then retry"
+            ))
+        } else {
+            Nobody::Unread(unread)
         }
     }
 
@@ -224,10 +230,11 @@ impl Brokers {
         merged && self.lock().values().all(known)
     }
 
-    /// Takes the catalogs of those who were not asked yet from what is in force.
-    pub(super) fn seed(&self, offer: &Offer) {
+    /// Takes catalogs from what is in force. Who `leads`, of those alone who were not asked yet; for any other what they
+    /// answered on demand may be older than what has been put in force since.
+    pub(super) fn seed(&self, offer: &Offer, leads: bool) {
         let Ok(catalog) = parse(&offer.catalog) else { return };
-        for entry in self.lock().values_mut().filter(|entry| entry.answer.is_none()) {
+        for entry in self.lock().values_mut().filter(|entry| !leads || entry.answer.is_none()) {
             let sold = |id: &ServiceId| entry.services.iter().any(|has| has.sold && has.id == *id);
             let services: Vec<_> =
                 catalog.services.iter().filter(|service| sold(&service.id)).cloned().collect();

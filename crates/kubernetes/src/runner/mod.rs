@@ -332,10 +332,16 @@ impl Runner for JobRunner {
             Source::Many(brokers) => {
                 let asked = brokers.all().into_iter().map(|(name, edition, settings)| async move {
                     let answer = self.ask(&settings, |_| true).await;
+                    let failed = answer.as_ref().err().cloned();
                     brokers.answered(&name, &edition, answer);
+                    failed.map_or(Ok(()), Err)
                 });
-                futures_util::future::join_all(asked).await;
-                Ok(brokers.merged())
+                let asked = futures_util::future::join_all(asked).await;
+                // Where nobody has said anything nothing is new, and whoever asks has to know.
+                match asked.iter().all(Result::is_err).then(|| asked.into_iter().next()).flatten() {
+                    Some(Err(failure)) => Err(failure),
+                    _ => Ok(brokers.merged()),
+                }
             }
         }
     }

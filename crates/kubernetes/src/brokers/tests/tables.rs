@@ -155,7 +155,7 @@ fn a_restart_knows_whose_services_are_whose() {
     assert_eq!([image(&fresh, "s"), image(&fresh, "old")], ["a:1", "a:1"]);
     // The part of one that does not answer is what is in force of it.
     assert!(!fresh.is_ready());
-    fresh.seed(&offer("s:s p, old:old q").unwrap());
+    fresh.seed(&offer("s:s p, old:old q").unwrap(), true);
     assert!(fresh.is_ready());
     assert_eq!(fresh.merged().catalog, offer("s:s p").unwrap().catalog);
 }
@@ -196,7 +196,10 @@ fn nobody_is_said_to_have_a_service_before_it_is_known_who_has_what() {
     let brokers = brokers();
     brokers.learn(&all(&[plain("a")]), true);
     assert!(!brokers.are_known(), "nobody was asked");
-    assert!(image(&brokers, "s").contains("no catalog yet of a: its status says why"));
+    assert!(is_unread(&brokers, "s"), "{}", image(&brokers, "s"));
+    let _ = brokers.merged();
+    assert!(is_unread(&brokers, "s"), "catalogs of others tell nothing of its own");
+    assert!(image(&brokers, "s").contains("the catalog of a is being read"));
     answered(&brokers, "a", failed());
     let _ = brokers.merged();
     assert!(!brokers.are_known(), "it did not answer, and no status says what it has");
@@ -313,4 +316,35 @@ fn what_nobody_sells_any_more_need_not_wait_for_one_that_never_sold() {
     brokers.learn(&all(&[plain("b")]), true);
     answered(&brokers, "b", failed());
     assert!(!brokers.is_deserted());
+}
+
+/// Whoever does not lead is asked to read the catalogs anew, too, and what it puts in force holds for all.
+#[test]
+fn what_a_broker_has_that_does_not_answer_is_what_was_put_in_force_last() {
+    let status =
+        |id: &str| json!({"services": [{"id": id, "name": id, "sold": true}], "observedGeneration": 1});
+    let told = |id: &str| resource("a", 1, &json!({"image": "a:1"}), &status(id));
+    let ids = |brokers: &Brokers| {
+        let catalog = osb::catalog::parse(&brokers.merged().catalog).unwrap();
+        let ids = catalog.services.iter().map(|service| service.id.as_str().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    // The catalog is heard of before the status that says whose it is.
+    let brokers = self::brokers();
+    brokers.learn(&all(&[plain("a")]), false);
+    brokers.seed(&offer("s:s p").unwrap(), false);
+    brokers.learn(&all(&[told("s")]), false);
+    brokers.seed(&offer("s:s p").unwrap(), false);
+    answered(&brokers, "a", failed());
+    assert_eq!(ids(&brokers), ["s"]);
+    // What it answered here is older than what whoever leads has put in force since.
+    answered(&brokers, "a", offer("s:s p"));
+    brokers.learn(&all(&[told("t")]), false);
+    brokers.seed(&offer("t:t p").unwrap(), false);
+    answered(&brokers, "a", failed());
+    assert_eq!(ids(&brokers), ["t"]);
+    // Who leads knows better than what it has put in force.
+    answered(&brokers, "a", offer("u:u p"));
+    brokers.seed(&offer("t:t p").unwrap(), true);
+    assert_eq!(ids(&brokers), ["u"]);
 }
