@@ -25,7 +25,7 @@ use support::{
 use tokio::sync::watch;
 
 /// How many schedules run when nobody says otherwise.
-const SCHEDULES: u64 = 500;
+const SCHEDULES: u64 = 200;
 
 /// What somebody was told to be carried out: what was asked for, and the operation.
 type Done = (&'static str, String);

@@ -44,7 +44,7 @@ fn schedules(part: u64, parts: u64) {
     let seeds: Vec<u64> = match number("MANCIPLE_SEED") {
         Some(seed) if part == 0 => vec![seed],
         Some(_) => return,
-        None => (1..=number("MANCIPLE_SCHEDULES").unwrap_or(500)).collect(),
+        None => (1..=number("MANCIPLE_SCHEDULES").unwrap_or(200)).collect(),
     };
     let mut deaths: BTreeMap<&str, u32> = BTreeMap::new();
     let mut credentials = 0;

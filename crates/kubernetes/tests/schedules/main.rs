@@ -40,7 +40,7 @@ use seeds::{Usual, run};
 use testkit::plane::ControlPlane;
 use world::Place;
 
-const USUAL: Usual = Usual { schedules: 60, at_once: 16 };
+const USUAL: Usual = Usual { schedules: 24, at_once: 12 };
 
 #[test]
 fn no_schedule_of_failures_loses_repeats_or_strands_an_operation() {

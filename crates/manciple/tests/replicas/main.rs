@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use k8s_openapi::api::batch::v1::Job;
@@ -36,8 +37,9 @@ use testkit::proxy::{Plan, Proxy};
 use testkit::random::Random;
 use tokio::runtime::Runtime;
 
-/// How many schedules run when nobody says otherwise.
+/// How many schedules run when nobody says otherwise, and how many at once: they wait most of the time.
 const SCHEDULES: u64 = 8;
+const AT_ONCE: u64 = 4;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -218,12 +220,21 @@ fn plane() -> ControlPlane {
 fn every_schedule_of_kills_at_calls_to_the_api_server_ends_well() {
     let seeds = seeds(SCHEDULES);
     let (plane, runtime) = (plane(), runtime());
-    let mut deaths = 0;
-    for seed in seeds.clone() {
+    let of_seed = |seed: u64| {
         println!("seed {seed}");
         let town = Town::new(&plane, &runtime, &format!("kills-{seed}"), Duration::from_millis(50));
-        deaths += schedule(&town, seed);
-    }
+        schedule(&town, seed)
+    };
+    let next = AtomicU64::new(seeds.start);
+    let one_by_one = || {
+        let taken =
+            || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| seeds.contains(seed));
+        std::iter::from_fn(taken).map(of_seed).sum::<u32>()
+    };
+    let deaths: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(one_by_one)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
     println!("{} schedules, {deaths} deaths", seeds.end - seeds.start);
     assert!(deaths > 0, "no server died: the schedules test nothing");
 }

@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A folder with a broker in it.
 pub(crate) struct Site {
@@ -209,23 +210,29 @@ impl Drop for Served {
 /// How many times as long as on an idle machine something may take: others keep it busy.
 const BUSY: u64 = 3;
 
+/// How soon what is waited for is looked at again, at first and in the end.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const SELDOM: Duration = Duration::from_millis(500);
+
 /// Asks again and again until there is something, for what takes no more than so many seconds on an idle machine: three
 /// times as long.
 pub(crate) fn within<T>(seconds: u64, look: impl FnMut() -> Option<T>) -> Option<T> {
     for_seconds(BUSY * seconds, look)
 }
 
-/// Asks again and again, for so many seconds, until there is something: for what may come, or is not to.
+/// Asks again and again, for so many seconds, until there is something: for what may come, or is not to. The longer it
+/// lasts the seldomer: who asks takes time from who is waited for.
 pub(crate) fn for_seconds<T>(seconds: u64, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return Some(found);
         }
-        if std::time::Instant::now() > until {
+        let elapsed = begun.elapsed();
+        if elapsed > Duration::from_secs(seconds) {
             return None;
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep((elapsed / 10).clamp(LOOK_AGAIN, SELDOM));
     }
 }
 
