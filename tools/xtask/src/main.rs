@@ -129,6 +129,7 @@ fn line(command: &Command) -> String {
 }
 
 fn test() -> anyhow::Result<()> {
+    cluster::can_be_had()?;
     packages::install_for_tests()?;
     lint()?;
     let (kubeconfig, ours) = cluster::for_tests()?;
@@ -232,6 +233,7 @@ fn dependencies() -> anyhow::Result<()> {
 
 fn schedules(count: &str) -> anyhow::Result<()> {
     let count: u32 = count.parse().context("give a number of schedules")?;
+    packages::install_nextest()?;
     cluster::programs_for_tests()?;
     let count = count.to_string();
     run(cargo()

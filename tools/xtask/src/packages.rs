@@ -11,7 +11,7 @@ const NEEDED: [(&str, &str); 4] =
 
 /// Installs what the tests need and is missing, and says what it installs.
 pub(crate) fn install_for_tests() -> anyhow::Result<()> {
-    nextest()?;
+    install_nextest()?;
     if !postgres_server() {
         return install("the tests", &[NEEDED.as_slice(), &[("initdb", "postgresql")]].concat());
     }
@@ -53,7 +53,8 @@ fn plural(who: &str) -> &'static str {
     if who.ends_with('s') { "" } else { "s" }
 }
 
-fn nextest() -> anyhow::Result<()> {
+/// Installs what runs the tests, if it is missing, and says so.
+pub(crate) fn install_nextest() -> anyhow::Result<()> {
     let there = crate::cargo().args(["nextest", "--version"]).output();
     if there.is_ok_and(|output| output.status.success()) {
         return Ok(());

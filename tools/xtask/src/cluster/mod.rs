@@ -21,6 +21,7 @@ mod left;
 mod network;
 mod processes;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -87,10 +88,7 @@ pub(crate) fn up() -> anyhow::Result<PathBuf> {
         eprintln!("the cluster is up: export KUBECONFIG={}", place.kubeconfig().display());
         return Ok(place.kubeconfig());
     }
-    ensure!(
-        packages::is_root(),
-        "a cluster has to be brought up by root; or set KUBECONFIG to one that you have"
-    );
+    ensure_root()?;
     packages::install("the test cluster", &NEEDED)?;
     build::programs(&place)?;
     stop(&place)?;
@@ -124,7 +122,7 @@ pub(crate) fn down() -> anyhow::Result<()> {
 /// The cluster that tests are to use, and whether it was brought up for them: the one that `KUBECONFIG`
 /// names, the one that is up, or a new one.
 pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
-    if let Some(path) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
+    if let Some(path) = named() {
         eprintln!(
             "the tests use the cluster of KUBECONFIG: of one node, this machine, since pods write where tests \
              read; its runtime needs the images of target/images, which `cargo xtask images dev` makes"
@@ -132,8 +130,30 @@ pub(crate) fn for_tests() -> anyhow::Result<(PathBuf, bool)> {
         programs_for_tests()?;
         return Ok((path.into(), false));
     }
-    let was_up = Place::of_this_machine().is_ok_and(|place| ready(&place));
+    let was_up = is_up();
     Ok((up()?, !was_up))
+}
+
+/// Fails as `for_tests` would where it has no cluster and may not bring one up: for whoever has much to do before.
+pub(crate) fn can_be_had() -> anyhow::Result<()> {
+    if named().is_some() || is_up() { Ok(()) } else { ensure_root() }
+}
+
+/// The kubeconfig of a cluster that somebody has.
+fn named() -> Option<OsString> {
+    std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty())
+}
+
+fn is_up() -> bool {
+    Place::of_this_machine().is_ok_and(|place| ready(&place))
+}
+
+fn ensure_root() -> anyhow::Result<()> {
+    ensure!(
+        packages::is_root(),
+        "a cluster has to be brought up by root; or set KUBECONFIG to one that you have"
+    );
+    Ok(())
 }
 
 /// Makes the programs, unless they are there: tests that kill an API server have control planes of their own.
