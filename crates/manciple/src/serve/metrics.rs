@@ -1,5 +1,5 @@
-//! What is counted. No id, no name and no secret is ever a label: the number of series is fixed by
-//! the program, and where `Broker` resources are served, by their number.
+//! What is counted. No id and no secret is ever a label, and no name but that of a `Broker` resource: the number of
+//! series is fixed by the program, and where `Broker`s are served, by their number.
 
 use std::fmt::Write;
 use std::sync::Arc;
