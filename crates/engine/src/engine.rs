@@ -244,7 +244,7 @@ impl Engine {
                 match self.shared.store.remove(&stored.record.key, &stored.version).await {
                     Ok(()) => removed += 1,
                     Err(StoreError::Conflict) => {}
-                    // One that stays keeps none of those behind it.
+                    // One that cannot be removed does not stop the others.
                     Err(error) => failed = Err(error),
                 }
             }

@@ -49,7 +49,7 @@ pub(crate) fn create(
     intent: Intent,
     now: Timestamp,
 ) -> Record {
-    // Not from one: a tombstone may be gone by now, or not be known of, and names are not to come back.
+    // Not from 1: a tombstone may be gone by now, or not be known of, and names are not to come back.
     let sequence = following(tombstone, now);
     Record {
         key: key.clone(),

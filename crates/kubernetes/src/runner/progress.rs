@@ -73,7 +73,8 @@ impl Shared {
     }
 }
 
-/// Follows the log of a pod until it is told to end, or the pod is over: who leads no longer hears that from nobody else.
+/// Follows the log of a pod until it is told to end, or the pod is over: a replica that no longer leads has no other way to
+/// learn that.
 async fn follow(
     shared: Weak<Shared>,
     run: RunName,
