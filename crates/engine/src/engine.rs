@@ -1,8 +1,8 @@
 //! The engine: what is recorded, seen and done, behind one handle.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use osb::jobs::contract::Capability;
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::decide::{NOT_YET, UNASKED};
 use crate::driver;
 use crate::names::{self, RunName};
-use crate::permits::Permits;
+use crate::permits::{Apart, Permits};
 use crate::policy::Policy;
 use crate::ports::{
     Clock, Filter, Kind, Observer, Query, Runner, Scanned, Store, StoreError, Stored,
@@ -39,8 +39,8 @@ pub(crate) struct Shared {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: Tasks,
     pub(crate) permits: Arc<Permits>,
-    /// Of services whose broker is one of several: none waits for another's.
-    apart: Mutex<HashMap<ServiceId, Arc<Permits>>>,
+    /// In the place of `permits` where the broker of a service is one of several.
+    pub(crate) apart: Apart,
     /// Whether this process carries operations out.
     drives: AtomicBool,
     /// That has changed: for whoever keeps the catalog.
@@ -122,10 +122,7 @@ impl Shared {
         if !offer.as_ref().is_some_and(|offering| offering.of_service.contains_key(service)) {
             return Arc::clone(&self.permits);
         }
-        let mut apart = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(
-            apart.entry(service.clone()).or_insert_with(|| Permits::new(self.policy.max_runs)),
-        )
+        self.apart.of(service, self.policy.max_runs)
     }
 
     /// Whether all runs need the same permits.
@@ -166,7 +163,7 @@ impl Engine {
                 observer: ports.observer,
                 tasks: Tasks::default(),
                 permits,
-                apart: Mutex::default(),
+                apart: Apart::default(),
                 drives: AtomicBool::new(true),
                 turned: Notify::new(),
                 offer: RwLock::new(None),

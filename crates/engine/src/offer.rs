@@ -260,7 +260,10 @@ impl Engine {
             offering.capabilities.clone_from(capabilities);
             offering.of_service.clear();
         }
-        *self.shared.offer.write().unwrap_or_else(PoisonError::into_inner) = Some(offering);
+        let mut current = self.shared.offer.write().unwrap_or_else(PoisonError::into_inner);
+        // While nobody can ask for those of the offer before.
+        self.shared.apart.keep(|service| offering.of_service.contains_key(service));
+        *current = Some(offering);
     }
 }
 
@@ -294,4 +297,49 @@ fn serve_what_we_keep(catalog: &mut Catalog) {
 /// An empty object, for requests without parameters.
 pub(crate) fn object(value: Option<&osb::Sensitive<Object>>) -> osb::Sensitive<Object> {
     value.cloned().unwrap_or_default()
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{MemoryStore, ScriptedRunner, TestClock};
+    use crate::{Policy, Ports};
+
+    /// Of several brokers, each with one service.
+    fn of(names: &[&str]) -> Offer {
+        let services = names.iter().map(|name| {
+            json!({
+                "id": name, "name": name, "description": "d", "bindable": true,
+                "plans": [{"id": format!("{name}-plan"), "name": "plan", "description": "d"}],
+            })
+        });
+        let catalog = json!({ "services": services.collect::<Vec<_>>() });
+        let of_service =
+            names.iter().map(|name| (ServiceId::new(*name).unwrap(), Vec::new())).collect();
+        Offer { catalog, of_service, ..Offer::default() }
+    }
+
+    /// What is remembered of a service that left is kept for its time, and its permits with it.
+    #[tokio::test(start_paused = true)]
+    async fn the_permits_of_a_service_go_with_it() {
+        let engine = Engine::new(
+            Policy::default(),
+            Ports {
+                store: Arc::new(MemoryStore::default()),
+                runner: Arc::new(ScriptedRunner::default()),
+                clock: Arc::new(TestClock::default()),
+                observer: Arc::new(()),
+            },
+        );
+        let left = ServiceId::new("left").unwrap();
+        engine.set_offer(of(&["left", "stays"])).await.unwrap();
+        let before = Arc::downgrade(&engine.shared.permits(&left));
+        for (hours, is_there) in [(0, true), (2, false)] {
+            tokio::time::sleep(Duration::from_secs(hours * 3600)).await;
+            engine.set_offer(of(&["stays"])).await.unwrap();
+            assert_eq!(before.upgrade().is_some(), is_there, "after {hours} h");
+        }
+    }
 }

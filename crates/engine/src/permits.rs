@@ -1,9 +1,11 @@
 //! How many runs may be alive at once, and who waits for a place.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use osb::ServiceId;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::ports::Clock;
@@ -42,6 +44,11 @@ impl Permits {
         self.most
     }
 
+    /// Whether somebody has a place, or waits for one.
+    fn is_in_use(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || self.places.available_permits() < self.most
+    }
+
     /// A place, if one is free.
     pub(crate) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
@@ -73,5 +80,56 @@ impl Permits {
                 }
             }
         }
+    }
+}
+
+/// The places of services whose broker is one of several: none waits for another's.
+#[derive(Default)]
+pub(crate) struct Apart(Mutex<HashMap<ServiceId, Arc<Permits>>>);
+
+impl Apart {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServiceId, Arc<Permits>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of a service; `most`: how many there are, if it had none before.
+    pub(crate) fn of(&self, service: &ServiceId, most: usize) -> Arc<Permits> {
+        let mut table = self.lock();
+        Arc::clone(table.entry(service.clone()).or_insert_with(|| Permits::new(most)))
+    }
+
+    /// Forgets those of services that are not offered, unless they are in use: services come and go for as long as the
+    /// process lives.
+    pub(crate) fn keep(&self, is_offered: impl Fn(&ServiceId) -> bool) {
+        self.lock().retain(|service, permits| is_offered(service) || permits.is_in_use());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> ServiceId {
+        ServiceId::new(text).unwrap()
+    }
+
+    #[test]
+    fn places_of_services_that_are_not_offered_any_more_go_unless_they_are_in_use() {
+        let apart = Apart::default();
+        for name in ["offered", "waited-for", "held", "idle"] {
+            apart.of(&id(name), 1);
+        }
+        let waits = apart.of(&id("waited-for"), 1);
+        let place = apart.of(&id("held"), 1).try_acquire();
+        let kept = |offered: &[&str]| {
+            apart.keep(|service| offered.contains(&service.as_str()));
+            let mut names: Vec<_> = apart.lock().keys().map(ToString::to_string).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(kept(&["offered"]), ["held", "offered", "waited-for"]);
+        assert!(apart.of(&id("held"), 1).try_acquire().is_none(), "it is as it was");
+        drop((waits, place));
+        assert_eq!(kept(&["offered"]), ["offered"]);
     }
 }

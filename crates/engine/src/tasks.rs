@@ -69,7 +69,11 @@ impl Tasks {
     /// Resolves when the record's task has ended. To be asked for before the kick.
     pub(crate) fn ended(&self, key: &Key) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        self.lock().entry(key.clone()).or_default().waiting.push(sender);
+        let mut table = self.lock();
+        let waiting = &mut table.entry(key.clone()).or_default().waiting;
+        // An operation may outlast many that gave up.
+        waiting.retain(|sender| !sender.is_closed());
+        waiting.push(sender);
         receiver
     }
 
@@ -113,5 +117,24 @@ impl Tasks {
             let _ = waiting.send(());
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_gave_up_waiting_is_forgotten_and_the_others_are_told() {
+        let tasks = Tasks::default();
+        let key = Key::Instance(osb::InstanceId::new("i").unwrap());
+        let waits = tasks.ended(&key);
+        for _ in 0..100 {
+            drop(tasks.ended(&key));
+        }
+        let also = tasks.ended(&key);
+        assert_eq!(tasks.lock()[&key].waiting.len(), 2);
+        assert!(tasks.retire(&key));
+        assert_eq!((waits.await, also.await), (Ok(()), Ok(())));
     }
 }
