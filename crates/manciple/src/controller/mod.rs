@@ -92,15 +92,15 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
         tasks.shutdown().await;
         lead.give_back().await;
-        ensure!(!lead.is_undone(), UNDONE);
         if let Some(webhook) = webhook {
-            // In a pod: without an answer what people order is refused.
-            if cluster.kubeconfig.is_none() {
+            // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
+            if cluster.kubeconfig.is_none() && !lead.is_undone() {
                 tokio::time::sleep(LINGER).await;
             }
             webhook.end().await;
         }
-        anyhow::Ok(())
+        ensure!(!lead.is_undone(), UNDONE);
+        Ok(())
     })
 }
 
