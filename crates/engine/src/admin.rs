@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use osb::{Action, Backend, Call, DeprovisionRequest, Error, ErrorKind, InstanceId, UnbindRequest};
+use osb::{Backend, Call, DeprovisionRequest, Error, ErrorKind, InstanceId, UnbindRequest};
 
 use crate::backend::store_error;
 use crate::driver;
@@ -121,8 +121,8 @@ impl Engine {
             halted.chain([transition::current_run(&record.operation)]).collect::<Vec<_>>()
         });
         let now = self.shared.clock.now();
-        let action = if key.binding().is_some() { Action::Unbind } else { Action::Deprovision };
-        let begun = transition::begin(&self.shared.policy, record, Intent::new(action), now);
+        let intent = Intent::new(key.removal());
+        let begun = transition::begin(&self.shared.policy, record, intent, now);
         let mut next = transition::buried(&begun, Phase::Succeeded, now);
         next.operation.progress = Some("purged by an operator; the broker was not asked".into());
         match self.shared.store.write(Arc::new(next), Some(&stored.version)).await {

@@ -28,12 +28,7 @@ impl Engine {
         let record = match made {
             Ok(made) => Record { made, ..transition::succeeded(&begun, &Output::default(), now) },
             Err(description) => {
-                let failure = OperationFailure {
-                    reason: Reason::Reported,
-                    description,
-                    instance_usable: None,
-                    update_repeatable: None,
-                };
+                let failure = OperationFailure::new(Reason::Reported, description);
                 transition::failed(&begun, failure, false, now)
             }
         };

@@ -9,7 +9,7 @@ use osb::jobs::contract::Capability;
 use osb::{
     Action, Backend, BindRequest, BindingBody, BindingId, BindingView, Call, DeprovisionRequest,
     Error, ErrorKind, InstanceId, InstanceView, LastOperation, LastOperationQuery,
-    ProvisionRequest, ProvisionedBody, Reply, UnbindRequest, UpdateRequest,
+    ProvisionRequest, ProvisionedBody, Reply, ServiceId, UnbindRequest, UpdateRequest,
 };
 
 use crate::admit::{self, Admission};
@@ -121,42 +121,11 @@ impl Backend for Engine {
         instance: &InstanceId,
         request: DeprovisionRequest,
     ) -> Result<Reply<()>, Error> {
-        let key = Key::Instance(instance.clone());
-        for _ in 0..ROUNDS {
-            let stored = self.read(&key).await?;
-            let existing = stored.as_ref().map(|stored| &*stored.record);
-            belongs(existing, &request.service_id)?;
-            let bound = self.shared.policy.bound == OnBound::Refuse
-                && existing.is_some_and(|record| record.is_live() && !record.is_busy())
-                && self.any_live_binding(instance).await?;
-            let next = match admit::deprovision(existing, bound) {
-                Admission::Refuse(error) => return Err(error),
-                Admission::Already => return Ok(Reply::Done(())),
-                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
-                Admission::Begin => {
-                    let Some(record) = existing else { continue };
-                    let next = Arc::new(self.begin(record, by(call, Action::Deprovision)));
-                    if !self.commit(&next, stored.as_ref()).await? {
-                        continue;
-                    }
-                    Some(next)
-                }
-            };
-            let Some(record) = next else { continue };
-            return self.conclude(call, record, |_| (), Reply::Done).await;
-        }
-        Err(contended())
+        self.remove(call, &Key::Instance(instance.clone()), &request.service_id).await
     }
 
     async fn instance(&self, _: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
-        let key = Key::Instance(instance.clone());
-        let known = self.look(&key, View::Known).await?;
-        let answer = answer::instance(known.as_ref().map(|stored| &*stored.record));
-        if answer.is_ok() || !self.shared.store.lags() {
-            return answer;
-        }
-        let stored = self.read(&key).await?;
-        answer::instance(stored.as_ref().map(|stored| &*stored.record))
+        self.fetch(&Key::Instance(instance.clone()), answer::instance).await
     }
 
     async fn instance_last_operation(
@@ -193,29 +162,7 @@ impl Backend for Engine {
         request: UnbindRequest,
     ) -> Result<Reply<()>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        for _ in 0..ROUNDS {
-            let stored = self.read(&key).await?;
-            let existing = stored.as_ref().map(|stored| &*stored.record);
-            belongs(existing, &request.service_id)?;
-            let parent = self.read(&Key::Instance(instance.clone())).await?;
-            let next = match admit::unbind(existing, parent.as_ref().map(|stored| &*stored.record))
-            {
-                Admission::Refuse(error) => return Err(error),
-                Admission::Already => return Ok(Reply::Done(())),
-                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
-                Admission::Begin => {
-                    let Some(record) = existing else { continue };
-                    let next = Arc::new(self.begin(record, by(call, Action::Unbind)));
-                    if !self.commit(&next, stored.as_ref()).await? {
-                        continue;
-                    }
-                    Some(next)
-                }
-            };
-            let Some(record) = next else { continue };
-            return self.conclude(call, record, |_| (), Reply::Done).await;
-        }
-        Err(contended())
+        self.remove(call, &key, &request.service_id).await
     }
 
     async fn binding(
@@ -224,14 +171,7 @@ impl Backend for Engine {
         instance: &InstanceId,
         binding: &BindingId,
     ) -> Result<BindingView, Error> {
-        let key = Key::Binding(instance.clone(), binding.clone());
-        let known = self.look(&key, View::Known).await?;
-        let answer = answer::binding(known.as_ref().map(|stored| &*stored.record));
-        if answer.is_ok() || !self.shared.store.lags() {
-            return answer;
-        }
-        let stored = self.read(&key).await?;
-        answer::binding(stored.as_ref().map(|stored| &*stored.record))
+        self.fetch(&Key::Binding(instance.clone(), binding.clone()), answer::binding).await
     }
 
     async fn binding_last_operation(
@@ -366,6 +306,67 @@ impl Engine {
         })
     }
 
+    /// Deprovisions, or unbinds.
+    async fn remove(
+        &self,
+        call: &Call,
+        key: &Key,
+        service: &ServiceId,
+    ) -> Result<Reply<()>, Error> {
+        for _ in 0..ROUNDS {
+            let stored = self.read(key).await?;
+            let existing = stored.as_ref().map(|stored| &*stored.record);
+            check_service(existing, service)?;
+            let next = match self.admit_removal(key, existing).await? {
+                Admission::Refuse(error) => return Err(error),
+                Admission::Already => return Ok(Reply::Done(())),
+                Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
+                Admission::Begin => {
+                    let Some(record) = existing else { continue };
+                    let next = Arc::new(self.begin(record, by(call, key.removal())));
+                    if !self.commit(&next, stored.as_ref()).await? {
+                        continue;
+                    }
+                    Some(next)
+                }
+            };
+            let Some(record) = next else { continue };
+            return self.conclude(call, record, |_| (), Reply::Done).await;
+        }
+        Err(contended())
+    }
+
+    async fn admit_removal(
+        &self,
+        key: &Key,
+        existing: Option<&Record>,
+    ) -> Result<Admission, Error> {
+        let instance = key.instance();
+        if key.binding().is_some() {
+            let parent = self.read(&Key::Instance(instance.clone())).await?;
+            return Ok(admit::unbind(existing, parent.as_ref().map(|stored| &*stored.record)));
+        }
+        let bound = self.shared.policy.bound == OnBound::Refuse
+            && existing.is_some_and(|record| record.is_live() && !record.is_busy())
+            && self.any_live_binding(instance).await?;
+        Ok(admit::deprovision(existing, bound))
+    }
+
+    /// Answers by what is known; by the record as it is, where that says no and may be old.
+    async fn fetch<T>(
+        &self,
+        key: &Key,
+        answer: fn(Option<&Record>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let known = self.look(key, View::Known).await?;
+        let answered = answer(known.as_ref().map(|stored| &*stored.record));
+        if answered.is_ok() || !self.shared.store.lags() {
+            return answered;
+        }
+        let stored = self.read(key).await?;
+        answer(stored.as_ref().map(|stored| &*stored.record))
+    }
+
     pub(crate) async fn read(&self, key: &Key) -> Result<Option<Stored>, Error> {
         self.shared.store.read(key).await.map_err(store_error)
     }
@@ -430,7 +431,7 @@ pub(crate) fn by(call: &Call, action: Action) -> Intent {
 }
 
 /// Whether a delete names the resource's own service. Its plan may have changed meanwhile.
-fn belongs(existing: Option<&Record>, service: &osb::ServiceId) -> Result<(), Error> {
+fn check_service(existing: Option<&Record>, service: &ServiceId) -> Result<(), Error> {
     match existing.filter(|record| record.is_live()) {
         Some(record) if record.ordered.service_id != *service => {
             Err(Error::bad_request("service_id: is not the service of what is to be deleted"))

@@ -265,24 +265,22 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
 
 /// The end of a deprovision that was not begun.
 fn unremoved(state: &State<'_>, now: Timestamp) -> Step {
+    let words = "the instance has bindings; unbind them first";
     let failure = OperationFailure {
-        reason: Reason::Refused,
-        description: "the instance has bindings; unbind them first".to_owned(),
         instance_usable: Some(true),
-        update_repeatable: None,
+        ..OperationFailure::new(Reason::Refused, words)
     };
     write(transition::failed(state.record, failure, true, now), ended_runs(state))
 }
 
 /// The end of an update that was not begun.
 fn unchanged(state: &State<'_>, now: Timestamp) -> Step {
+    let words =
+        "a service binding of the instance is being made or removed; ask again when that has ended";
     let failure = OperationFailure {
-        reason: Reason::Busy,
-        description: "a service binding of the instance is being made or removed; ask again when \
-                      that has ended"
-            .to_owned(),
         instance_usable: Some(true),
         update_repeatable: Some(true),
+        ..OperationFailure::new(Reason::Busy, words)
     };
     write(transition::failed(state.record, failure, false, now), ended_runs(state))
 }
@@ -377,12 +375,7 @@ fn fail(
     nothing_made: bool,
     now: Timestamp,
 ) -> Step {
-    let failure = OperationFailure {
-        reason,
-        description: description.to_owned(),
-        instance_usable: None,
-        update_repeatable: None,
-    };
+    let failure = OperationFailure::new(reason, description);
     write(transition::failed(state.record, failure, nothing_made, now), ended_runs(state))
 }
 

@@ -361,12 +361,8 @@ fn smaller(before: &Record, next: &Record, why: &str) -> Record {
 
 /// The outcome of an operation whose result the store does not keep.
 fn too_large(before: &Record, why: &str, now: Timestamp) -> Record {
-    let failure = OperationFailure {
-        reason: Reason::OutputTooLarge,
-        description: format!("what the broker answered is too large to be kept: {why}"),
-        instance_usable: None,
-        update_repeatable: None,
-    };
+    let words = format!("what the broker answered is too large to be kept: {why}");
+    let failure = OperationFailure::new(Reason::OutputTooLarge, words);
     transition::failed(before, failure, false, now)
 }
 
@@ -416,14 +412,8 @@ impl Shared {
             })
             .unwrap_or_default();
         if let Err(why) = osb::catalog::check_binding(&body, &requires) {
-            let failure = OperationFailure {
-                reason: Reason::WrongShape,
-                description: format!(
-                    "the broker answered a binding that may not be published: {why}"
-                ),
-                instance_usable: None,
-                update_repeatable: None,
-            };
+            let words = format!("the broker answered a binding that may not be published: {why}");
+            let failure = OperationFailure::new(Reason::WrongShape, words);
             *next = transition::failed(before, failure, false, next.updated_at);
         }
     }

@@ -63,6 +63,14 @@ impl Key {
             Self::Binding(_, binding) => Some(binding),
         }
     }
+
+    /// What removes it.
+    pub fn removal(&self) -> Action {
+        match self {
+            Self::Instance(_) => Action::Deprovision,
+            Self::Binding(..) => Action::Unbind,
+        }
+    }
 }
 
 impl fmt::Display for Key {
@@ -292,6 +300,14 @@ pub struct OperationFailure {
     /// After an update: whether it may be repeated as it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_repeatable: Option<bool>,
+}
+
+impl OperationFailure {
+    /// One of which nothing is known but why.
+    pub fn new(reason: Reason, description: impl Into<String>) -> Self {
+        let description = description.into();
+        Self { reason, description, instance_usable: None, update_repeatable: None }
+    }
 }
 
 /// The ways in which an operation fails, each its own.

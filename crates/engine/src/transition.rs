@@ -83,15 +83,11 @@ pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Times
         kept: false,
     });
     if record.is_busy() {
-        next.operation.phase = Phase::Failed(OperationFailure {
-            reason: Reason::Halted,
-            description: match &record.operation.progress {
-                Some(told) => format!("halted by a later {}; until then: {told}", intent.action),
-                None => format!("halted by a later {}", intent.action),
-            },
-            instance_usable: None,
-            update_repeatable: None,
-        });
+        let words = match &record.operation.progress {
+            Some(told) => format!("halted by a later {}; until then: {told}", intent.action),
+            None => format!("halted by a later {}", intent.action),
+        };
+        next.operation.phase = Phase::Failed(OperationFailure::new(Reason::Halted, words));
         next.operation.ended_at = Some(now);
         if next.lifecycle == Lifecycle::Creating {
             next.lifecycle = Lifecycle::Broken;

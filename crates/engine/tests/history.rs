@@ -13,12 +13,7 @@ use osb::{Action, ErrorKind};
 use support::{World, id};
 
 fn failure() -> OperationFailure {
-    OperationFailure {
-        reason: Reason::ExitStatus,
-        description: "no".into(),
-        instance_usable: None,
-        update_repeatable: None,
-    }
+    OperationFailure::new(Reason::ExitStatus, "no")
 }
 
 /// A record whose operations stand so, the last one last: `+` well, `-` badly, `.` in progress.

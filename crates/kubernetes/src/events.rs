@@ -191,12 +191,8 @@ mod tests {
         record.operation.progress = Some("another reason".to_owned());
         let other = event(&record, "instance-x", "u", "n").unwrap();
         assert_ne!(waits.metadata.name, other.metadata.name, "both are told");
-        record.operation.phase = Phase::Failed(OperationFailure {
-            reason: Reason::ExitStatus,
-            description: "ü".repeat(2000),
-            instance_usable: None,
-            update_repeatable: None,
-        });
+        let failure = OperationFailure::new(Reason::ExitStatus, "ü".repeat(2000));
+        record.operation.phase = Phase::Failed(failure);
         let event = event(&record, "instance-x", "u", "n").unwrap();
         assert_eq!(event.reason.as_deref(), Some("ProvisionFailed"));
         assert_eq!(event.involved_object.kind.as_deref(), Some("ServiceInstance"));
