@@ -126,7 +126,7 @@ fn in_progress(operation: &Operation, now: Timestamp) -> LastOperation {
     };
     LastOperation {
         state: OperationState::InProgress,
-        description: operation.progress.clone().filter(|text| !text.is_empty()),
+        description: operation.said().filter(|text| !text.is_empty()).map(str::to_owned),
         instance_usable: None,
         update_repeatable: None,
         retry_after: Some(retry_after),

@@ -94,10 +94,10 @@ pub struct RefusedStart {
 /// How many starts in a row may be refused before the operation fails.
 pub const STARTS: u32 = 8;
 
-/// What an operation says whose run is refused for now.
+/// What an operation waits for whose run is refused for now.
 pub(crate) const NOT_YET: &str = "its run cannot be started yet: ";
 
-/// What it says whose work goes on elsewhere, and whose broker cannot be asked how far that is.
+/// The same of one whose work goes on elsewhere, and whose broker cannot be asked how far that is.
 pub(crate) const UNASKED: &str = "its work goes on, and cannot be asked after: ";
 
 /// A run that is over before this is never recorded as started: most are. The runner keeps what it has
@@ -222,10 +222,10 @@ fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> St
 
 /// A start that has to be waited for; why is said first.
 fn start_saying(record: &Record, run: RunName, why: &str, now: Timestamp) -> Step {
-    let said = format!("{NOT_YET}{why}");
-    match record.operation.progress.as_deref() == Some(&*said) {
+    let waits = format!("{NOT_YET}{why}");
+    match record.operation.waits.as_ref() == Some(&waits) {
         true => Step::Start { run, poll: None },
-        false => write(transition::progressed(record, &said, now), vec![]),
+        false => write(transition::waiting(record, waits, now), vec![]),
     }
 }
 
@@ -302,16 +302,14 @@ fn external(
         return Step::WaitUntil(next);
     }
     let run = transition::current_run(&record.operation);
-    let ask_again = |said: Output| {
-        let again = transition::external(policy, record, name.to_owned(), &said, now);
-        write(again, vec![run.clone()])
-    };
+    let later = |said: Output| transition::external(policy, record, name.to_owned(), &said, now);
+    let ask_again = |said: Output| write(later(said), vec![run.clone()]);
     match &state.run {
         RunState::Absent => match &state.refused_start {
             // That nobody is there to ask says nothing of the work.
             Some(refused) if refused.permanent || refused.times >= STARTS => {
-                let description = Some(format!("{UNASKED}{}", refused.why));
-                ask_again(Output { description, ..Output::default() })
+                let waits = format!("{UNASKED}{}", refused.why);
+                write(transition::waiting(&later(Output::default()), waits, now), vec![run])
             }
             _ => Step::Start { run, poll: Some(name.to_owned()) },
         },

@@ -9,7 +9,6 @@ use osb::jobs::contract::Capability;
 use osb::{CompiledCatalog, PlanId, ServiceId};
 use tokio::sync::Notify;
 
-use crate::decide::{NOT_YET, UNASKED};
 use crate::driver;
 use crate::names::{self, RunName};
 use crate::permits::{Apart, Permits};
@@ -107,13 +106,12 @@ impl Shared {
     /// Whether an operation says now why it does not get on. Of a broker that tells how far it is, that is known only
     /// before its run has begun.
     pub(crate) fn is_stuck(&self, before: &Record, next: &Record) -> bool {
-        let said = next.operation.progress.as_ref();
-        let is_news = said.is_some() && said != before.operation.progress.as_ref();
-        let waits = said.is_some_and(|said| said.starts_with(NOT_YET) || said.starts_with(UNASKED));
+        let said = next.operation.said();
+        let is_news = said.is_some() && said != before.operation.said();
         // Work elsewhere says how far it is whenever it is asked after.
         let goes_on = matches!(next.operation.phase, Phase::External { .. })
             || self.can(&next.ordered.service_id, Capability::Progress);
-        is_news && (waits || !goes_on)
+        is_news && (next.operation.waits.is_some() || !goes_on)
     }
 
     /// The permits that runs of a service need.

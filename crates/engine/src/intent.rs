@@ -144,7 +144,7 @@ impl Engine {
         {
             tracing::warn!(record = %record.key, %error, "could not undo");
         }
-        let told = record.operation.progress.as_deref();
+        let told = record.operation.said();
         let told = told.map(|told| format!(" ({told})")).unwrap_or_default();
         Error::new(
             ErrorKind::Timeout,

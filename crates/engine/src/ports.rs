@@ -351,8 +351,8 @@ pub trait Observer: Send + Sync + 'static {
     /// An operation ended; the record holds it.
     fn ended(&self, record: &Record);
 
-    /// An operation does not get on; its progress says why, in other words than before. Not what a broker says of its
-    /// own progress.
+    /// An operation does not get on; what is [said](crate::record::Operation::said) of it tells why, in other words than
+    /// before. Not what a broker says of its own progress.
     fn stuck(&self, record: &Record) {
         let _ = record;
     }

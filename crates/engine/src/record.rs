@@ -212,12 +212,22 @@ pub struct Operation {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// How far it is, for people.
+    /// How far it is, for people: in the words of its broker, or of what runs that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// What it waits for, in words of ours: apart from `progress`, which may say the same and mean something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// Updates whose work goes on elsewhere: what was said of the instance meanwhile.
     #[serde(default, skip_serializing_if = "Shown::is_empty")]
     pub shown: Shown,
+}
+
+impl Operation {
+    /// How it stands, for people: what it waits for, or how far it is.
+    pub fn said(&self) -> Option<&str> {
+        self.waits.as_deref().or(self.progress.as_deref())
+    }
 }
 
 /// What a broker says of an instance for all to see; in force once its update has succeeded.

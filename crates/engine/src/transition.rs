@@ -83,7 +83,7 @@ pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Times
         kept: false,
     });
     if record.is_busy() {
-        let words = match &record.operation.progress {
+        let words = match record.operation.said() {
             Some(told) => format!("halted by a later {}; until then: {told}", intent.action),
             None => format!("halted by a later {}", intent.action),
         };
@@ -123,6 +123,7 @@ fn operation(
         created_at: now,
         ended_at: None,
         progress: None,
+        waits: None,
         shown: Shown::default(),
     }
 }
@@ -161,9 +162,24 @@ pub(crate) fn current_run(operation: &Operation) -> RunName {
 pub(crate) fn started(record: &Record, now: Timestamp) -> Record {
     let mut next = record.clone();
     next.operation.phase = Phase::Started { at: now };
-    next.operation.progress.take_if(|said| said.starts_with(NOT_YET));
+    goes_on(&mut next.operation);
     next.updated_at = now;
     next
+}
+
+/// It does not get on, and waits for this.
+pub(crate) fn waiting(record: &Record, waits: String, now: Timestamp) -> Record {
+    let mut next = record.clone();
+    next.operation.waits = Some(waits);
+    next.updated_at = now;
+    next
+}
+
+/// It waits no more. Builds before this one kept what it waited for as if its broker had said so.
+fn goes_on(operation: &mut Operation) {
+    operation.waits = None;
+    let is_ours = |said: &String| said.starts_with(NOT_YET) || said.starts_with(UNASKED);
+    let _ = operation.progress.take_if(|said| is_ours(said));
 }
 
 /// The run said how far it is, or, with nothing, that what was said before holds no longer.
@@ -192,12 +208,9 @@ pub(crate) fn external(
         Action::Update => show_later(&mut next, output),
         _ => keep_output(&mut next, output),
     }
-    match &output.description {
-        Some(description) => next.operation.progress = Some(description.clone()),
-        // It was.
-        None => {
-            let _ = next.operation.progress.take_if(|said| said.starts_with(UNASKED));
-        }
+    goes_on(&mut next.operation);
+    if output.description.is_some() {
+        next.operation.progress.clone_from(&output.description);
     }
     let pause = asked_for(output.retry_after).max(policy.pause(polls.saturating_add(2)));
     // When its time is up it has failed, however long a pause it asked for.
@@ -328,6 +341,7 @@ fn end(record: &mut Record, phase: Phase, now: Timestamp) {
     record.operation.phase = phase;
     record.operation.halts = None;
     record.operation.progress = None;
+    record.operation.waits = None;
     record.operation.shown = Shown::default();
     record.operation.ended_at = Some(now);
     record.updated_at = now;
@@ -346,6 +360,7 @@ pub(crate) fn retried(
     next.operation.phase = Phase::Pending { not_before: Some(now.plus(pause)) };
     // It is over and let go of: that there is no such run says nothing any more.
     next.operation.halts = None;
+    goes_on(&mut next.operation);
     next.updated_at = now;
     next
 }

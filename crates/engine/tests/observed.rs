@@ -20,7 +20,7 @@ struct Told(Mutex<Vec<String>>);
 
 impl Told {
     fn say(&self, what: &str, record: &Record) {
-        let why = record.operation.progress.as_deref().unwrap_or_default();
+        let why = record.operation.said().unwrap_or_default();
         self.0.lock().unwrap().push(format!("{what}: {why}"));
     }
 }
@@ -43,6 +43,7 @@ async fn why_an_operation_does_not_get_on_is_told_once_and_how_far_one_is_never(
     for (case, capabilities, act, refusals, expected) in [
         ("it goes well", &tells, well(), 0, vec!["ended: "]),
         ("a broker says how far it is", &tells, Act::Say("half way"), 0, vec![]),
+        ("a broker has the words for it that are ours", &tells, Act::Say(refused), 0, vec![]),
         (
             "a runner says what it waits for",
             &keeps_still,

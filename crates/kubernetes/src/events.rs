@@ -103,7 +103,7 @@ fn lacks_right(why: &str) -> bool {
 fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Event> {
     let operation = &record.operation;
     let action = operation.action.as_str();
-    let (what, at, message, which) = match (&operation.phase, &operation.progress) {
+    let (what, at, message, which) = match (&operation.phase, operation.said()) {
         (Phase::Failed(failure), _) => {
             let why = pascal(failure.reason.as_str());
             let message = format!("{why} ({action}): {}", failure.description);
@@ -111,7 +111,7 @@ fn event(record: &Record, name: &str, uid: &str, namespace: &str) -> Option<Even
         }
         (_, Some(said)) if record.is_busy() => {
             let which = format!(".{}", names::hash([said]));
-            ("Waits", record.updated_at, said.clone(), which)
+            ("Waits", record.updated_at, said.to_owned(), which)
         }
         _ => return None,
     };
@@ -188,7 +188,7 @@ mod tests {
         let waits = event(&record, "instance-x", "u", "n").unwrap();
         assert_eq!(waits.reason.as_deref(), Some("ProvisionWaits"));
         assert_eq!(waits.message.as_deref(), Some("halfway"));
-        record.operation.progress = Some("another reason".to_owned());
+        record.operation.waits = Some("another reason".to_owned());
         let other = event(&record, "instance-x", "u", "n").unwrap();
         assert_ne!(waits.metadata.name, other.metadata.name, "both are told");
         let failure = OperationFailure::new(Reason::ExitStatus, "ü".repeat(2000));

@@ -97,7 +97,7 @@ pub(crate) fn status(written: &str, record: &Record, since: Since) -> Value {
     let (state, description) = match &operation.phase {
         Phase::Succeeded => ("Succeeded", None),
         Phase::Failed(failure) => ("Failed", Some(failure.description.as_str())),
-        _ => ("InProgress", operation.progress.as_deref()),
+        _ => ("InProgress", operation.said()),
     };
     json!({
         "record": written,
@@ -184,7 +184,7 @@ fn conditions(record: &Record, Since([ready, failed, progressing]): Since) -> Va
     };
     let said = failure.map_or("", |failure| failure.description.as_str());
     let why = failure.map_or_else(|| "None".to_owned(), |failure| pascal(failure.reason.as_str()));
-    let progress = operation.progress.as_deref().unwrap_or_default();
+    let progress = operation.said().unwrap_or_default();
     let ready_message = if ready.0 { "" } else { said };
     json!([
         condition("Ready", ready, phase(record), ready_message),

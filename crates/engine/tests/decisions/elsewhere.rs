@@ -57,11 +57,15 @@ async fn external_work_that_nobody_can_be_asked_after_says_so_and_goes_on() {
             panic!("it has ended: {again:?}")
         };
         assert!(next > NOW, "it is asked without a pause");
-        let said = again.operation.progress.as_deref().unwrap_or_default();
+        let said = again.operation.said().unwrap_or_default();
         assert!(said.contains("cannot be asked after: no Broker has it"), "{said}");
-        let goes_on = Output { external_operation: Some("task".into()), ..Output::default() };
-        let heard = decide(&policy, &seen(&again, RunState::Finished(Ok(goes_on))), next);
-        assert_eq!(written(heard).operation.progress, None, "it was asked");
+        let mut of_a_build_before = again.clone();
+        of_a_build_before.operation.progress = of_a_build_before.operation.waits.take();
+        for (record, expected) in [(again, Some("half of it")), (of_a_build_before, None)] {
+            let goes_on = Output { external_operation: Some("task".into()), ..Output::default() };
+            let heard = decide(&policy, &seen(&record, RunState::Finished(Ok(goes_on))), next);
+            assert_eq!(written(heard).operation.said(), expected, "it was asked");
+        }
     }
 }
 

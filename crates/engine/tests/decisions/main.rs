@@ -142,6 +142,28 @@ async fn what_is_told_of_a_run_is_told_as_long_as_it_holds() {
     }
 }
 
+/// Builds before kept what an operation waits for as if its broker had said so.
+#[tokio::test(start_paused = true)]
+async fn what_an_operation_waits_for_is_said_before_its_progress_until_it_goes_on() {
+    let policy = Policy::default();
+    let words = "its run cannot be started yet: no node has room";
+    for (case, progress, waits, before, after) in [
+        ("it waits", None, Some(words), Some(words), None),
+        ("it waits for another attempt", Some("half way"), Some(words), Some(words), Some("half way")),
+        ("it waited for a build before", Some(words), None, Some(words), None),
+        ("it has waited for nothing", Some("half way"), None, Some("half way"), Some("half way")),
+    ] {
+        let mut record = creating().await;
+        record.operation.progress = progress.map(str::to_owned);
+        record.operation.waits = waits.map(str::to_owned);
+        assert_eq!(record.operation.said(), before, "{case}");
+        for run in [running(), ended(FailureKind::Transient)] {
+            let next = written(decide(&policy, &seen(&record, run), NOW));
+            assert_eq!(next.operation.said(), after, "{case}: {:?}", next.operation.phase);
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_kind_of_failure_ends_a_creation_in_its_own_way() {
     let policy = Policy { attempts: 1, ..Policy::default() };
@@ -374,7 +396,7 @@ async fn a_run_that_waits_for_its_turn_for_long_says_so_once() {
     };
     assert!(matches!(look(&record, None), Step::Start { .. }));
     let said = written(look(&record, Some(16)));
-    let words = said.operation.progress.as_deref().unwrap();
+    let words = said.operation.said().unwrap();
     assert!(words.contains("at once (16, operations.max_runs)"), "{words}");
     assert!(matches!(look(&said, Some(16)), Step::Start { .. }));
 }

@@ -202,7 +202,7 @@ impl From<&Operation> for OperationView {
             run: RunName::attempt(&operation.id, operation.attempt).to_string(),
             created_at: time(operation.created_at),
             ended_at: operation.ended_at.map(time),
-            progress: operation.progress.clone(),
+            progress: operation.said().map(str::to_owned),
             reason: reason(failure),
             description: failure.map(|failure| failure.description.clone()),
             instance_usable: failure.and_then(|failure| failure.instance_usable),

@@ -52,6 +52,7 @@ fn record(key: Key) -> Record {
             created_at: Timestamp(1),
             ended_at: Some(Timestamp(2)),
             progress: None,
+            waits: None,
             shown: Shown::default(),
         },
         past: Vec::new(),
@@ -150,6 +151,7 @@ pub(super) fn full() -> Record {
             }),
             halts: RunName::parse("provision-x-1").map(|run| Halt { run, first: true, kept: true }),
             progress: Some("half".to_owned()),
+            waits: Some("its turn".to_owned()),
             ..record(key("i")).operation
         },
         past: vec![past; crate::record::PAST_OPERATIONS],
