@@ -20,6 +20,10 @@ pub(crate) const HEADING: &str = "Cluster and output";
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// For how long a cluster may be away while something is waited for.
 const AWAY: Duration = Duration::from_secs(60);
+/// How often that is looked at: a person waits. Later less often, for it may take hours.
+const INTERVAL: Duration = Duration::from_millis(500);
+const LATER: Duration = Duration::from_secs(60);
+const LATER_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest name of an object in a path, and of a namespace.
 const SUBDOMAIN: usize = 253;
 const LABEL: usize = 63;
@@ -182,6 +186,15 @@ impl Away {
     }
 }
 
+/// How long to wait before the next look at what was `waited` for so long; `None`: it is enough.
+pub(crate) fn pause(waited: Duration, patience: Option<Duration>) -> Option<Duration> {
+    let interval = if waited < LATER { INTERVAL } else { LATER_INTERVAL };
+    match patience.map(|patience| patience.saturating_sub(waited)) {
+        Some(Duration::ZERO) => None,
+        left => Some(left.unwrap_or(interval).min(interval)),
+    }
+}
+
 /// What stands in a path is checked here: no name leads elsewhere.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let good =
@@ -222,6 +235,25 @@ mod tests {
             let error = kube::Error::Api(serde_json::from_value(status).unwrap());
             let hint = Failure::cluster("read it", &error, Some(&right)).hint.unwrap_or_default();
             assert!(hint.contains(crds), "{resource}: {hint}");
+        }
+    }
+
+    #[test]
+    fn what_takes_long_is_looked_at_less_often_and_for_the_last_time_when_patience_ends() {
+        for (case, waited, patience, expected) in [
+            ("at first", 0, None, Some(500)),
+            ("for long", 59_999, None, Some(500)),
+            ("for longer", 60_000, None, Some(2_000)),
+            ("for hours", 86_400_000, None, Some(2_000)),
+            ("with patience", 0, Some(90_000), Some(500)),
+            ("with little patience", 0, Some(200), Some(200)),
+            ("at its end", 89_000, Some(90_000), Some(1_000)),
+            ("when it has ended", 90_000, Some(90_000), None),
+            ("after that", 91_000, Some(90_000), None),
+            ("with none", 0, Some(0), None),
+        ] {
+            let millis = Duration::from_millis;
+            assert_eq!(pause(millis(waited), patience.map(millis)), expected.map(millis), "{case}");
         }
     }
 

@@ -11,7 +11,7 @@ use super::args::{Input, RunArgs};
 use super::cluster::Cluster;
 use super::waiting;
 use super::{document, took};
-use crate::cli::cluster::Away;
+use crate::cli::cluster::{Away, pause};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::one_line;
@@ -20,10 +20,6 @@ use crate::cli::times;
 
 /// How often others may write between our reading and our writing.
 const TRIES: usize = 10;
-/// How often it is looked at: a person waits. Later less often, for a run may take hours.
-const INTERVAL: Duration = Duration::from_millis(500);
-const LATER: Duration = Duration::from_secs(60);
-const LATER_INTERVAL: Duration = Duration::from_secs(2);
 /// A controller that is there takes a trigger at once; replicas change places in some 15 s.
 const UNTAKEN: Duration = Duration::from_secs(10);
 
@@ -169,12 +165,9 @@ impl<'c> Waiter<'c> {
                 }
                 Err(failure) => self.trouble(failure)?,
             }
-            let waited = self.started.elapsed();
-            let interval = if waited < LATER { INTERVAL } else { LATER_INTERVAL };
-            let left = self.cluster.patience.map(|patience| patience.saturating_sub(waited));
-            match left {
-                Some(Duration::ZERO) => return Err(self.impatient()),
-                left => tokio::time::sleep(left.unwrap_or(interval).min(interval)).await,
+            match pause(self.started.elapsed(), self.cluster.patience) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(self.impatient()),
             }
         }
     }

@@ -6,17 +6,13 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use crate::cli::cluster::Away;
+use crate::cli::cluster::{Away, pause};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::one_line;
 use crate::cli::progress::Progress;
 use crate::cli::times;
 
-/// How often it is looked at: a person waits. Later less often, for objects may take long to be ready.
-const INTERVAL: Duration = Duration::from_millis(500);
-const LATER: Duration = Duration::from_secs(60);
-const LATER_INTERVAL: Duration = Duration::from_secs(2);
 /// A controller that is there takes a change up at once; replicas change places in some 15 s.
 const UNTAKEN: Duration = Duration::from_secs(20);
 
@@ -108,12 +104,9 @@ impl<'c> Waiter<'c> {
                     self.progress.tell(&self.away.bear(failure, &hint)?);
                 }
             }
-            let waited = self.started.elapsed();
-            let interval = if waited < LATER { INTERVAL } else { LATER_INTERVAL };
-            let left = self.cluster.patience.map(|patience| patience.saturating_sub(waited));
-            match left {
-                Some(Duration::ZERO) => return Err(self.impatient()),
-                left => tokio::time::sleep(left.unwrap_or(interval).min(interval)).await,
+            match pause(self.started.elapsed(), self.cluster.patience) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(self.impatient()),
             }
         }
     }
