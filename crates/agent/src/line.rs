@@ -60,14 +60,6 @@ impl Line {
         let bytes = BASE64.decode(text.as_bytes()).map_err(malformed)?;
         Ok(Self::Report { digest: digest.to_owned(), index, bytes })
     }
-
-    /// The last progress in the text of a log that opens for this run.
-    pub fn last_progress(log: &str, keys: &crate::KeySet, run: &str) -> Option<String> {
-        log.rsplit('\n').find_map(|line| match Self::parse(line)?.ok()? {
-            Self::Progress(sealed) => sealed.progress(keys, run).ok(),
-            Self::Report { .. } => None,
-        })
-    }
 }
 
 impl fmt::Display for Line {

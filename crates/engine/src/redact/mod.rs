@@ -169,13 +169,6 @@ impl Redactor {
         Self { matcher, patterns }
     }
 
-    /// Prepares to remove the leaves of these.
-    pub fn from_values<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
-        let mut secrets = Secrets::default();
-        values.into_iter().for_each(|value| secrets.add_json(value));
-        Self::new(&secrets)
-    }
-
     /// The text without the secrets. A text in pieces is to be given line by line, or by
     /// [`Self::redact_cut`]: a secret that is in no piece as a whole is not found.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {

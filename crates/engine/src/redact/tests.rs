@@ -107,10 +107,12 @@ fn binary_values_are_masked_in_base64_and_where_they_are_text() {
 
 #[test]
 fn leaves_of_objects_are_secrets_and_their_keys_are_not() {
-    let redactor = Redactor::from_values([&json!({
+    let mut secrets = Secrets::default();
+    secrets.add_json(&json!({
         "password": "hunter22", "nested": [{"key": "s3cret-key", "on": true, "port": 5432}],
         "account": 123456789
-    })]);
+    }));
+    let redactor = Redactor::new(&secrets);
     assert_eq!(
         redactor.redact("password=hunter22 key=s3cret-key port=5432 account=123456789 true"),
         "password=[redacted] key=[redacted] port=5432 account=[redacted] true"

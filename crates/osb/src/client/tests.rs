@@ -9,7 +9,7 @@ use super::*;
 use crate::broker::Action;
 use crate::model::{
     BindRequest, BindingId, DeprovisionRequest, InstanceId, LastOperation, LastOperationQuery,
-    OperationState, ProvisionRequest, UnbindRequest, UpdateRequest,
+    Object, OperationState, ProvisionRequest, UnbindRequest, UpdateRequest,
 };
 
 mod orders;
@@ -121,7 +121,13 @@ async fn every_request_bears_the_headers() {
     };
     let client = Client::new(settings).unwrap();
     let generated = client.catalog(None).await.unwrap();
-    let given = client.with_request_identity("mine").unwrap().catalog(None).await.unwrap();
+    let identified = client.clone().with_request_identity("mine").unwrap();
+    let given = identified.catalog(None).await.unwrap();
+    let other = OriginatingIdentity { platform: "other".to_owned(), value: Object::new().into() };
+    for identity in [Some(&other), None] {
+        let client = client.clone().with_originating_identity(identity).unwrap();
+        client.catalog(None).await.unwrap();
+    }
 
     let seen = double.seen();
     for (name, expected) in [
@@ -137,6 +143,9 @@ async fn every_request_bears_the_headers() {
     assert_eq!((sent, sent.len()), (generated.request_identity.as_str(), 36));
     assert_eq!(seen[1].header("x-broker-api-request-identity"), Some("mine"));
     assert_eq!(given.request_identity, "mine");
+    for (seen, expected) in [(&seen[2], Some("other e30=")), (&seen[3], None)] {
+        assert_eq!(seen.header("x-broker-api-originating-identity"), expected);
+    }
 }
 
 #[tokio::test]

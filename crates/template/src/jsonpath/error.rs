@@ -43,11 +43,6 @@ pub enum ParseError {
     /// Escapes make bytes that are no text. client-go prints them.
     #[error("unquote string {0} error invalid UTF-8")]
     NotText(String),
-    /// Of [`relaxed`](super::relaxed).
-    #[error(
-        "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{{name1.name2}}' or '{{.name1.name2}}'"
-    )]
-    Path,
 }
 
 /// Why a template has no result for a document.

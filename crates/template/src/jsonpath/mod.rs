@@ -129,21 +129,3 @@ impl JsonPath {
         results
     }
 }
-
-/// A template of what people write who leave out braces, or the first dot: `a.b`, `.a.b` and `{a.b}` are `{.a.b}`, as
-/// for kubectl's `custom-columns` and `--sort-by`. Nothing stays nothing.
-///
-/// # Errors
-/// [`ParseError::Path`] if there are other braces, or nothing within them.
-pub fn relaxed(text: &str) -> Result<String, ParseError> {
-    if text.is_empty() {
-        return Ok(String::new());
-    }
-    let within = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
-    // A dot alone is the name then.
-    let fields = within.strip_prefix('.').filter(|rest| !rest.is_empty()).unwrap_or(within);
-    if fields.is_empty() || fields.contains(['{', '}']) {
-        return Err(ParseError::Path);
-    }
-    Ok(format!("{{.{fields}}}"))
-}

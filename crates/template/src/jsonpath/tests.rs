@@ -244,31 +244,3 @@ fn filters_may_be_in_quotes_of_filters() {
     let template = JsonPath::parse("{[?(.a\"[?(.b'[?(.c)].d')].e\")]}");
     assert_eq!(template.unwrap().print(&json!([1])).as_deref(), Ok(""));
 }
-
-#[test]
-fn relaxed_templates_get_what_they_lack() {
-    let cases = [
-        ("", Ok("")),
-        ("a.b", Ok("{.a.b}")),
-        (".a.b", Ok("{.a.b}")),
-        ("{a.b}", Ok("{.a.b}")),
-        ("{.a.b}", Ok("{.a.b}")),
-        ("..a", Ok("{..a}")),
-        (".", Ok("{..}")),
-        ("{.}", Ok("{..}")),
-        ("[0]", Ok("{.[0]}")),
-        ("{}", Err(ParseError::Path)),
-        ("{", Err(ParseError::Path)),
-        ("{a", Err(ParseError::Path)),
-        ("a}", Err(ParseError::Path)),
-        ("{a}{b}", Err(ParseError::Path)),
-        ("{{a}}", Err(ParseError::Path)),
-    ];
-    for (text, expected) in cases {
-        assert_eq!(relaxed(text), expected.map(str::to_owned), "{text}");
-    }
-    assert_eq!(
-        ParseError::Path.to_string(),
-        "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'"
-    );
-}
