@@ -3,6 +3,7 @@
 //! Every member has a default but the broker's own. An unknown member is refused, with its line.
 
 mod check;
+mod environment;
 mod fault;
 mod level;
 #[cfg(test)]
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use engine::policy::{DeletedAnswer, OnBound, OnLost, PerAction};
 use osb::jobs::contract::Capability;
 use osb::server::{Limits, MissingVersion};
@@ -377,76 +378,6 @@ impl Config {
         }
     }
 
-    /// Takes over what the seed's environment says (seed "Jobs Mode", "Environment Variables").
-    pub(crate) fn take_seed_environment(
-        &mut self,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<()> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        if let Some(mode) = set("STEWARD_MODE") {
-            ensure!(
-                mode == "jobs",
-                "STEWARD_MODE is {mode:?}: only `jobs` is served; unset it or set it to jobs"
-            );
-            self.jobs_mode = true;
-        }
-        if let Some(image) = set("JOBS_IMAGE") {
-            self.kubernetes.get_or_insert_default().image = Some(image);
-        }
-        if let Some(how) = set("MANCIPLE_BROKERS") {
-            let several = serde_json::from_value(serde_json::Value::String(how.clone()));
-            let several = several.ok().with_context(|| {
-                format!("MANCIPLE_BROKERS is {how:?}: give together or apart, or unset it")
-            })?;
-            self.kubernetes.get_or_insert_default().brokers = Some(several);
-        }
-        if let Some(cluster) = &mut self.kubernetes {
-            if let Some(namespaces) = set("MANCIPLE_JOB_NAMESPACES") {
-                let names = namespaces.split(',').map(|name| name.trim().to_owned());
-                cluster.job_namespaces = names.filter(|name| !name.is_empty()).collect();
-            }
-            for (name, slot) in [
-                ("POD_NAMESPACE", &mut cluster.namespace),
-                ("JOBS_CONFIG_MAP", &mut cluster.config_map),
-                ("JOBS_SECRET", &mut cluster.secret),
-                ("MANCIPLE_IMAGE", &mut cluster.agent_image),
-            ] {
-                *slot = set(name).or(slot.take());
-            }
-        } else {
-            for (name, slot) in [
-                ("JOBS_CONFIG_MAP", &mut self.broker.config_dir),
-                ("JOBS_SECRET", &mut self.broker.secret_dir),
-            ] {
-                if let Some(directory) = set(name) {
-                    ensure!(
-                        Path::new(&directory).is_dir(),
-                        "{name} is {directory:?}, which is not a directory: without JOBS_IMAGE it is \
-                         one of this machine, with a file for each key"
-                    );
-                    *slot = Some(directory.into());
-                }
-            }
-        }
-        if let Some(millis) = set("JOBS_TIMEOUT") {
-            let millis: u64 = millis
-                .parse()
-                .with_context(|| format!("JOBS_TIMEOUT is {millis:?}: give milliseconds"))?;
-            let timeout = Period::new(Duration::from_millis(millis));
-            let timeout = timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?;
-            self.operations.timeout = Some(timeout);
-            // There it was the time of a pod, from its creation on, whatever it was for.
-            self.catalog.timeout.get_or_insert(timeout);
-            if let Some(cluster) = &mut self.kubernetes {
-                cluster.start_timeout.get_or_insert(timeout);
-            }
-        }
-        if let Some(level) = set("LOG_LEVEL").filter(|_| self.jobs_mode) {
-            self.log.level = Some(of_steward(level));
-        }
-        Ok(())
-    }
-
     /// The rules of the engine.
     pub(crate) fn policy(&self) -> anyhow::Result<engine::Policy> {
         let base = engine::Policy::default();
@@ -476,16 +407,4 @@ impl Config {
             ..base
         })
     }
-}
-
-/// A level as Steward has it, in our words: it takes what it does not know for `info`. A list of targets is ours.
-fn of_steward(level: String) -> String {
-    match level.to_lowercase().as_str() {
-        "warning" => "warn",
-        "critical" => "error",
-        known @ ("off" | "error" | "warn" | "info" | "debug" | "trace") => known,
-        _ if level.contains(['=', ',']) => return level,
-        _ => "info",
-    }
-    .to_owned()
 }

@@ -92,7 +92,7 @@ impl ServeArgs {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
-        config.take_seed_environment(|name| std::env::var(name).ok())?;
+        config.take_environment(|name| std::env::var(name).ok())?;
         let overlay = |slot: &mut Option<PathBuf>, given: Option<PathBuf>| {
             if given.is_some() {
                 *slot = given;

@@ -1,6 +1,7 @@
 //! What a configuration may say.
 
 use super::super::cluster::Several;
+use super::environment::of_steward;
 use super::*;
 
 fn parse(yaml: &str) -> Result<Config, String> {
@@ -137,7 +138,7 @@ fn seed_variables_are_understood() {
         let pairs: std::collections::HashMap<String, String> =
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let mut config = Config::default();
-        config.take_seed_environment(|name| pairs.get(name).cloned()).map(|()| config)
+        config.take_environment(|name| pairs.get(name).cloned()).map(|()| config)
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
@@ -181,7 +182,7 @@ fn variables_of_jobs_mode_are_taken() {
     };
     let read = |yaml: &str, jobs: bool| {
         let mut config = parse(yaml).unwrap();
-        config.take_seed_environment(given(jobs)).unwrap();
+        config.take_environment(given(jobs)).unwrap();
         let seconds = |period: Option<Period>| period.map(|it| it.0.as_secs());
         let start = config.kubernetes.as_ref().unwrap().start_timeout;
         let cluster = config.kubernetes.as_ref().unwrap();
@@ -221,7 +222,7 @@ fn an_image_makes_a_cluster_the_place() {
         "JOBS_SECRET" => Some("secrets".to_owned()),
         _ => None,
     };
-    config.take_seed_environment(given).unwrap();
+    config.take_environment(given).unwrap();
     let cluster = config.kubernetes.unwrap();
     assert_eq!(cluster.namespace.as_deref(), Some("steward"));
     assert_eq!(cluster.image.as_deref(), Some("registry.example/broker:1"));
@@ -239,7 +240,7 @@ fn jobs_mode_without_an_image_is_refused_unless_it_is_said_what_is_served_instea
             "JOBS_IMAGE" => image.map(str::to_owned),
             _ => None,
         };
-        config.take_seed_environment(given).unwrap();
+        config.take_environment(given).unwrap();
         change(&mut config);
         config.check().map_err(|error| error.to_string())
     };
@@ -268,7 +269,7 @@ fn a_variable_has_brokers_served_from_their_resources() {
             "MANCIPLE_JOB_NAMESPACES" => Some("a, b,".to_owned()),
             _ => None,
         };
-        config.take_seed_environment(given).map(|()| config.kubernetes)
+        config.take_environment(given).map(|()| config.kubernetes)
     };
     for (how, expected) in [("together", Several::Together), ("apart", Several::Apart)] {
         let cluster = take(how).unwrap().unwrap();
@@ -276,6 +277,47 @@ fn a_variable_has_brokers_served_from_their_resources() {
         assert_eq!(cluster.job_namespaces, ["a", "b"]);
     }
     assert!(take("both").unwrap_err().to_string().contains("together or apart"));
+}
+
+#[test]
+fn a_variable_that_nobody_would_heed_is_refused_with_what_has_to_be_said_too() {
+    let (namespaces, image) = ("MANCIPLE_JOB_NAMESPACES", "MANCIPLE_IMAGE");
+    let together = ["set MANCIPLE_BROKERS too", "kubernetes.brokers in the file", "unset it"];
+    let either = ["set JOBS_IMAGE or MANCIPLE_BROKERS too", "kubernetes in the file", "unset it"];
+    for (case, yaml, set, refused) in [
+        ("namespaces alone", "{}", vec![(namespaces, "a")], Some((namespaces, together))),
+        ("an image alone", "{}", vec![(image, "i")], Some((image, either))),
+        (
+            "jobs mode does not make it a cluster's",
+            "{}",
+            vec![("STEWARD_MODE", "jobs"), ("POD_NAMESPACE", "n"), (namespaces, "a")],
+            Some((namespaces, together)),
+        ),
+        ("what is empty says nothing", "{}", vec![(namespaces, ""), (image, "")], None),
+        ("any pod has a namespace", "{}", vec![("POD_NAMESPACE", "n")], None),
+        ("beside Brokers", "{}", vec![("MANCIPLE_BROKERS", "apart"), (namespaces, "a")], None),
+        ("beside a broker's image", "{}", vec![("JOBS_IMAGE", "b"), (image, "i")], None),
+        ("beside a file", "kubernetes: {}", vec![(namespaces, "a"), (image, "i")], None),
+    ] {
+        let value = |name: &str| {
+            let found = set.iter().find(|(set, _)| *set == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let mut config = parse(yaml).unwrap();
+        let said = config.take_environment(value).map_err(|error| error.to_string());
+        match refused {
+            None => assert_eq!(said, Ok(()), "{case}"),
+            Some((name, words)) => {
+                let said = said.unwrap_err();
+                assert!(said.starts_with(name), "{case}: {said}");
+                assert!(words.iter().all(|word| said.contains(word)), "{case}: {said}");
+            }
+        }
+        let cluster = config.kubernetes.unwrap_or_default();
+        let taken = (cluster.job_namespaces.join(","), cluster.agent_image.unwrap_or_default());
+        let of = |name: &str| value(name).filter(|_| refused.is_none()).unwrap_or_default();
+        assert_eq!(taken, (of(namespaces), of(image)), "{case}");
+    }
 }
 
 #[test]
