@@ -1,5 +1,6 @@
 //! Container images from scratch, without Docker and without a registry: an OCI archive that
-//! `ctr images import`, `docker load`, `podman load` and `skopeo` read (OCI image specification 1.0).
+//! `ctr images import`, `docker load`, `podman load` and `skopeo` read (OCI image specification 1.0). Beside its index is
+//! the manifest of `docker save`: a Docker that keeps its images itself, and not in containerd, reads nothing else.
 //!
 //! One layer, uncompressed, with nothing in it that depends on the machine or the hour: the same files
 //! give the same digest.
@@ -19,6 +20,8 @@ const NOBODY: u32 = 65532;
 /// What an archive says of its images, and by which annotation it names them.
 const INDEX: &str = "index.json";
 const NAME: &str = "io.containerd.image.name";
+/// The same for Docker.
+const SAVED: &str = "manifest.json";
 
 /// An image that is being put together.
 pub(crate) struct Image {
@@ -142,10 +145,18 @@ impl Image {
         let mut tar = tar::Builder::new(File::create(archive)?);
         put(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
         put(&mut tar, INDEX, index.as_bytes(), 0o644)?;
+        put(&mut tar, SAVED, self.saved(config.as_bytes(), &layer).as_bytes(), 0o644)?;
         for blob in [config.as_bytes(), manifest.as_bytes(), &layer] {
-            put(&mut tar, &format!("blobs/{}", of(blob).replace(':', "/")), blob, 0o644)?;
+            put(&mut tar, &place(blob), blob, 0o644)?;
         }
         Ok(tar.finish()?)
+    }
+
+    /// As `docker save` says where its parts are.
+    fn saved(&self, config: &[u8], layer: &[u8]) -> String {
+        let image =
+            json!({"Config": place(config), "RepoTags": [self.name], "Layers": [place(layer)]});
+        json!([image]).to_string()
     }
 
     /// What is run, and how, of an image with this one layer.
@@ -268,6 +279,11 @@ fn of(bytes: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, bytes).as_ref()))
 }
 
+/// Where a part is in an archive.
+fn place(blob: &[u8]) -> String {
+    format!("blobs/{}", of(blob).replace(':', "/"))
+}
+
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -278,9 +294,13 @@ fn architecture() -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::io::Read;
 
-    use super::{Image, described, written};
+    use serde_json::{Value, json};
+
+    use super::{INDEX, Image, SAVED, described, of, written};
 
     #[test]
     fn what_is_written_is_named_and_told_from_another() {
@@ -301,6 +321,40 @@ mod tests {
         assert_eq!(write("short", Image::new("one:1")).0, "docker.io/library/one:1");
         std::fs::write(folder.join("none"), described("config", b"").to_string()).unwrap();
         assert!(written(&folder.join("none")).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn docker_finds_every_part_by_the_manifest_that_it_would_have_saved() {
+        let folder = std::env::temp_dir().join(format!("manciple-saved-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let archives = ["one", "again"].map(|name| folder.join(name));
+        for archive in &archives {
+            let image = Image::new("one:1").bytes("/etc/one", b"one", 0o644).command(&["/one"]);
+            image.write(archive).unwrap();
+        }
+        let members: BTreeMap<String, Vec<u8>> = tar::Archive::new(File::open(&archives[0]).unwrap())
+            .entries()
+            .unwrap()
+            .map(|entry| {
+                let (mut entry, mut bytes) = (entry.unwrap(), Vec::new());
+                entry.read_to_end(&mut bytes).unwrap();
+                (entry.path().unwrap().to_str().unwrap().to_owned(), bytes)
+            })
+            .collect();
+        let read = |name: &str| serde_json::from_slice::<Value>(&members[name]).unwrap();
+        let saved = read(SAVED);
+        let (config, layer) = (&saved[0]["Config"], &saved[0]["Layers"][0]);
+        let expected = json!([{"Config": config, "RepoTags": ["one:1"], "Layers": [layer]}]);
+        assert_eq!(saved, expected, "and nothing else");
+        let layer = &members[layer.as_str().unwrap()];
+        let config = read(config.as_str().unwrap());
+        assert_eq!(config["config"]["Entrypoint"], json!(["/one"]));
+        assert_eq!(config["rootfs"]["diff_ids"], json!([of(layer)]));
+        assert!(layer.windows(3).any(|bytes| bytes == b"one"));
+        assert_eq!(read(INDEX)["manifests"].as_array().map(Vec::len), Some(1), "for all others");
+        let [one, again] = archives.map(|archive| std::fs::read(archive).unwrap());
+        assert!(one == again, "the same files make the same archive");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
