@@ -19,6 +19,7 @@ mod calls;
 mod client;
 mod controller;
 mod deep;
+mod definition;
 mod events;
 mod install;
 mod lease;

@@ -7,8 +7,11 @@ use engine::record::{Key, Lifecycle, Phase, Record};
 use kube::discovery::ApiResource;
 use osb::Action;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::definition::{
+    Schema, age, column, condition_list, custom_resource, document, object, text,
+};
 use crate::names::{GROUP, VERSION};
 use crate::{brokers, quarks};
 
@@ -224,34 +227,14 @@ fn definition(kind: Kind) -> Value {
         Kind::ServiceInstance => "si",
         Kind::ServiceBinding => "sb",
     };
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{GROUP}", kind.plural())},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind.name(),
-                "listKind": format!("{}List", kind.name()),
-                "plural": kind.plural(),
-                "singular": kind.name().to_lowercase(),
-                "shortNames": [short],
-                "categories": ["manciple"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema(kind)},
-                "additionalPrinterColumns": columns(kind),
-            }],
-        },
-    })
+    let mut definition = custom_resource(&kind.resource(), schema(kind), columns(kind));
+    let names = &mut definition["spec"]["names"];
+    names["shortNames"] = json!([short]);
+    names["categories"] = json!(["manciple"]);
+    definition
 }
 
-fn columns(kind: Kind) -> Value {
+fn columns(kind: Kind) -> Vec<Value> {
     let id = match kind {
         Kind::ServiceInstance => ("Instance", ".spec.instanceID"),
         Kind::ServiceBinding => ("Binding", ".spec.bindingID"),
@@ -266,23 +249,8 @@ fn columns(kind: Kind) -> Value {
         ("State", ".status.lastOperation.state", 0),
         ("Description", ".status.lastOperation.description", 1),
     ];
-    let mut columns: Vec<Value> = shown
-        .into_iter()
-        .map(|(name, path, priority)| column(name, "string", path, priority))
-        .collect();
-    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
-    columns.push(age);
-    Value::Array(columns)
-}
-
-/// What `kubectl get` shows in a column. A priority of 0 is left out, as the API server leaves it out of what it keeps:
-/// else it would keep something else than was applied, and whoever applies it next were in conflict.
-pub(crate) fn column(name: &str, kind: &str, path: &str, priority: u32) -> Value {
-    let mut column = json!({"name": name, "type": kind, "jsonPath": path});
-    if priority > 0 {
-        column["priority"] = json!(priority);
-    }
-    column
+    let columns = shown.map(|(name, path, priority)| column(name, "string", path, priority));
+    columns.into_iter().chain([age()]).collect()
 }
 
 fn schema(kind: Kind) -> Value {
@@ -310,20 +278,11 @@ fn schema(kind: Kind) -> Value {
     }
     let required: Vec<&str> = ids.iter().map(|(name, _)| *name).collect();
     ids.extend(optional);
-    object(
+    let properties = ids.iter().map(|(name, says)| (*name, text(says)));
+    let spec = object("What was ordered.", properties).requires(&required);
+    document(
         &format!("A {} that a platform ordered through the Open Service Broker API.", kind.name()),
-        [
-            ("apiVersion", text("")),
-            ("kind", text("")),
-            ("metadata", json!({"type": "object"})),
-            ("spec", {
-                let properties = ids.iter().map(|(name, says)| (*name, text(says)));
-                let mut spec = object("What was ordered.", properties);
-                spec["required"] = json!(required);
-                spec
-            }),
-            ("status", status_schema()),
-        ],
+        [("spec", spec), ("status", status_schema())],
     )
 }
 
@@ -350,47 +309,4 @@ fn status_schema() -> Value {
             ("conditions", condition_list("Ready, Failed or Progressing.", [])),
         ],
     )
-}
-
-/// Conditions of these types, with further members.
-pub(crate) fn condition_list<'a>(
-    types: &str,
-    further: impl IntoIterator<Item = (&'a str, Value)>,
-) -> Value {
-    let members = [
-        ("type", text(types)),
-        ("status", text("True, False or Unknown.")),
-        ("reason", text("In one word.")),
-        ("message", text("For people.")),
-        ("lastTransitionTime", json!({"type": "string", "format": "date-time"})),
-    ];
-    let mut condition = object("", members.into_iter().chain(further));
-    // The key of a list that is a map must be there.
-    condition["required"] = json!(["type", "status"]);
-    json!({
-        "type": "array",
-        "items": condition,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-    })
-}
-
-pub(crate) fn object<'a>(
-    says: &str,
-    properties: impl IntoIterator<Item = (&'a str, Value)>,
-) -> Value {
-    let properties: Map<String, Value> =
-        properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
-    described(json!({"type": "object", "properties": properties}), says)
-}
-
-pub(crate) fn text(says: &str) -> Value {
-    described(json!({"type": "string"}), says)
-}
-
-pub(crate) fn described(mut schema: Value, says: &str) -> Value {
-    if !says.is_empty() {
-        schema["description"] = json!(says);
-    }
-    schema
 }

@@ -3,8 +3,11 @@
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
+use crate::definition::{
+    Schema, age, column, condition_list, custom_resource, described, document, flag, object, text,
+};
 use crate::names::{GROUP, VERSION};
-use crate::resources::{api_version, column, condition_list, described, object, text};
+use crate::resources::api_version;
 
 const PERIOD: &str = "^([0-9]{1,9}(ms|s|m|h|d))+$";
 const NAME: &str = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
@@ -25,64 +28,39 @@ pub fn resource() -> ApiResource {
 pub fn definition() -> Value {
     let ready = |member: &str| format!(r#".status.conditions[?(@.type=="Ready")].{member}"#);
     let column = |name, path: &str, priority| column(name, "string", path, priority);
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("brokers.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": "Broker",
-                "listKind": "BrokerList",
-                "plural": "brokers",
-                "singular": "broker",
-                "categories": ["manciple"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema()},
-                "additionalPrinterColumns": [
-                    column("Ready", &ready("status"), 0),
-                    column("Reason", &ready("reason"), 0),
-                    column("Services", ".status.serviceNames", 0),
-                    column("Image", ".spec.image", 1),
-                    column("Message", &ready("message"), 1),
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                ],
-            }],
-        },
-    })
+    let columns = vec![
+        column("Ready", &ready("status"), 0),
+        column("Reason", &ready("reason"), 0),
+        column("Services", ".status.serviceNames", 0),
+        column("Image", ".spec.image", 1),
+        column("Message", &ready("message"), 1),
+        age(),
+    ];
+    let mut definition = custom_resource(&resource(), schema(), columns);
+    definition["spec"]["names"]["categories"] = json!(["manciple"]);
+    definition
 }
 
 fn schema() -> Value {
-    object(
+    // It becomes a part of paths.
+    let metadata = object("", [("name", matching("", LABEL, 63))]);
+    document(
         "A broker: an image with /bin/broker, its configuration, and how its runs are made.",
-        [
-            ("apiVersion", text("")),
-            ("kind", text("")),
-            // It becomes a part of paths.
-            ("metadata", object("", [("name", matching("", LABEL, 63))])),
-            ("spec", spec()),
-            ("status", status()),
-        ],
+        [("metadata", metadata), ("spec", spec()), ("status", status())],
     )
-    .with("required", json!(["spec"]))
+    .requires(&["spec"])
 }
 
 fn spec() -> Value {
     let mut members = vec![
-        ("image", text("The image that has /bin/broker.").with("minLength", json!(1))),
+        ("image", text("The image that has /bin/broker.").with("minLength", 1)),
         ("configMap", matching("A ConfigMap, at /config in runs.", NAME, 253)),
         ("secret", matching("A Secret, at /secret in runs.", NAME, 253)),
     ];
     members.extend(policy());
     let mut plan = vec![("planID", text("The plan, by its id in the catalog."))];
     plan.extend(policy());
-    let plan = object("", plan).with("required", json!(["planID"]));
+    let plan = object("", plan).requires(&["planID"]);
     let says = "What is different for some plans: a member that is given replaces that of the broker, \
                 whole; those of pod one by one.";
     let plans = json!({
@@ -92,7 +70,7 @@ fn spec() -> Value {
         "x-kubernetes-list-map-keys": ["planID"],
     });
     members.push(("plans", described(plans, says)));
-    object("What it is.", members).with("required", json!(["image"]))
+    object("What it is.", members).requires(&["image"])
 }
 
 /// What a broker says, and a plan may say instead.
@@ -122,22 +100,14 @@ fn policy() -> Vec<(&'static str, Value)> {
 }
 
 fn pod() -> Value {
-    let open = |says: &str| {
-        described(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), says)
-    };
-    let flag = |says: &str| described(json!({"type": "boolean"}), says);
-    let opens = |says: &str, required: &[&str]| {
-        let mut item = open("");
-        if !required.is_empty() {
-            item["required"] = json!(required);
-        }
-        described(json!({"type": "array", "items": item}), says)
-    };
+    let open = |says: &str| described(json!({"type": "object"}), says).open();
+    let list =
+        |says: &str, items: Value| described(json!({"type": "array", "items": items}), says);
+    let opens = |says: &str, required: &[&str]| list(says, open("").requires(required));
     let texts = |says: &str| {
         described(json!({"type": "object", "additionalProperties": {"type": "string"}}), says)
     };
     let pulls = json!({"type": "string", "enum": ["Always", "IfNotPresent", "Never"]});
-    let secrets = json!({"type": "array", "items": matching("", NAME, 253)});
     object(
         "The pods of its runs: fragments, spelled as in a pod.",
         [
@@ -151,14 +121,17 @@ fn pod() -> Value {
             ),
             ("automountServiceAccountToken", flag("Whether its token is mounted.")),
             ("enableServiceLinks", flag("Whether Services are in variables.")),
-            ("imagePullSecrets", described(secrets, "Secrets for the image's registry, by name.")),
+            (
+                "imagePullSecrets",
+                list("Secrets for the image's registry, by name.", matching("", NAME, 253)),
+            ),
             ("imagePullPolicy", described(pulls, "When the image is pulled.")),
             ("resources", open("Requests and limits of the broker's container.")),
             ("securityContext", open("The pod's security context, instead of the restricted one.")),
             ("containerSecurityContext", open("The containers', instead of the restricted one.")),
             ("nodeSelector", texts("On which nodes.")),
             ("affinity", open("On which nodes, at more length.")),
-            ("tolerations", opens("Which taints do not matter.", &[])),
+            ("tolerations", list("Which taints do not matter.", open(""))),
             ("priorityClassName", matching("How important it is.", NAME, 253)),
             ("env", opens("Further variables of the broker's container.", &["name"])),
             ("volumes", opens("Further volumes.", &["name"])),
@@ -177,7 +150,7 @@ fn status() -> Value {
             ("name", text("Its name.")),
             (
                 "sold",
-                json!({"type": "boolean", "description": "Whether it can be ordered; otherwise there are instances that have it."}),
+                flag("Whether it can be ordered; otherwise there are instances that have it."),
             ),
         ],
     );
@@ -204,16 +177,4 @@ fn period(says: &str) -> Value {
     let says =
         format!("{says}{}A period: 30s, 15m, 1h30m, 7d.", if says.is_empty() { "" } else { " " });
     matching(&says, PERIOD, 32)
-}
-
-/// A schema with one more member.
-trait With {
-    fn with(self, name: &str, value: Value) -> Self;
-}
-
-impl With for Value {
-    fn with(mut self, name: &str, value: Value) -> Self {
-        self[name] = value;
-        self
-    }
 }

@@ -5,40 +5,20 @@
 
 use serde_json::{Value, json};
 
-use super::dialect::{Dialect, VERSION};
+use super::dialect::Dialect;
 use super::resource::RECORD;
-use crate::resources::{column, condition_list, described, object, text};
+use crate::definition::{
+    Schema, column, condition_list, custom_resource, described, document, flag, object, text,
+};
 
 /// For any API server from 1.16 on.
 pub fn definition(dialect: Dialect) -> Value {
-    let (group, kind, plural) = (dialect.group(), dialect.kind(), dialect.plural());
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "listKind": format!("{kind}List"),
-                "plural": plural,
-                "singular": kind.to_lowercase(),
-                "shortNames": dialect.short_names(),
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema(dialect)},
-                "additionalPrinterColumns": columns(),
-            }],
-        },
-    })
+    let mut definition = custom_resource(&dialect.resource(), schema(dialect), columns());
+    definition["spec"]["names"]["shortNames"] = json!(dialect.short_names());
+    definition
 }
 
-fn columns() -> Value {
+fn columns() -> Vec<Value> {
     let shown = [
         ("completed", "boolean", ".status.completed", 0),
         ("strategy", "string", ".spec.trigger.strategy", 0),
@@ -49,114 +29,30 @@ fn columns() -> Value {
         ("message", "string", ".status.lastRun.message", 10),
         ("updateOnConfigChange", "boolean", ".spec.updateOnConfigChange", 20),
     ];
-    let columns = shown.map(|(name, kind, path, priority)| column(name, kind, path, priority));
-    columns.into_iter().collect()
+    shown.map(|(name, kind, path, priority)| column(name, kind, path, priority)).into()
 }
 
 fn schema(dialect: Dialect) -> Value {
-    let map = |says: &str| open(described(json!({"type": "object"}), says));
-    let flag = |says: &str| described(json!({"type": "boolean"}), says);
-    let count =
-        |says: &str| described(json!({"type": "integer", "format": "int64", "minimum": 0}), says);
-    let trigger = {
-        let strategies: &[&str] = match dialect {
-            Dialect::QuarksJob => &["manual", "once", "now", "done"],
-            Dialect::ExtendedJob => &["manual", "once", "now", "done", "podstate"],
-        };
-        let strategy = described(
-            json!({"type": "string", "enum": strategies}),
-            "manual: when told to, by now, which becomes manual again. once: as soon as it is there; then done.",
-        );
-        let inputs = json!({"type": "array", "items": map("Name and value, or valueFrom.")});
-        let late = json!({"type": "integer", "format": "int64", "minimum": 10});
-        let more = [
-            ("strategy", strategy),
-            (
-                "schedule",
-                text(
-                    "Runs at these times too: five fields of cron, or @hourly, @daily, @weekly, @monthly, @yearly.",
-                ),
-            ),
-            ("timeZone", text("Of the schedule, as Europe/Vienna; UTC if it is not said.")),
-            (
-                "startingDeadlineSeconds",
-                described(
-                    late,
-                    "A time of the schedule that is longer ago than this is passed over.",
-                ),
-            ),
-            (
-                "inputs",
-                described(
-                    inputs,
-                    "Variables for all containers of the next run that now or once triggers, and of no other.",
-                ),
-            ),
-        ];
-        let mut trigger = object("When it runs.", more);
-        if dialect == Dialect::ExtendedJob {
-            trigger["properties"]["podstate"] = map(
-                "For podstate: when (ready, notready, created or deleted) and the selector of pods.",
-            );
-        }
-        trigger["required"] = json!(["strategy"]);
-        open(trigger)
+    document(
+        "A Job that runs when something happens, and whose output is kept.",
+        [("spec", spec(dialect)), ("status", status())],
+    )
+}
+
+fn spec(dialect: Dialect) -> Value {
+    let template = match dialect {
+        Dialect::QuarksJob => "The Job: batch/v1 JobTemplateSpec.",
+        Dialect::ExtendedJob => "The pod: PodTemplateSpec.",
     };
-    let (kept, template) = match dialect {
-        Dialect::QuarksJob => (
-            object(
-                "What is kept of what its containers write to /mnt/quarks.",
-                [
-                    ("outputMap", map("By container and file: the Secret that it goes into.")),
-                    (
-                        "namePrefix",
-                        text(
-                            "Instead of it: each container's output.json, into Secrets of this prefix.",
-                        ),
-                    ),
-                    (
-                        "versioned",
-                        flag("Whether each output is a new version, of files that do not say."),
-                    ),
-                ],
-            ),
-            "The Job: batch/v1 JobTemplateSpec.",
-        ),
-        Dialect::ExtendedJob => (
-            object(
-                "What is kept of what its containers print: each one's as a Secret.",
-                [
-                    ("namePrefix", text("What the names of the Secrets begin with.")),
-                    ("versioned", flag("Whether each output is a new version.")),
-                ],
-            ),
-            "The pod: PodTemplateSpec.",
-        ),
-    };
-    let mut output = kept;
-    for (name, schema) in [
-        ("outputType", text("json.")),
-        ("secretLabels", map("Labels of all Secrets.")),
-        ("writeOnFailure", flag("Whether it is kept though the Job failed.")),
-        ("stringifyValues", flag("Whether values that are no strings become their JSON.")),
-        ("setOwnerReference", flag("Whether what is not versioned goes with its owner, too.")),
-        (
-            "versionHistoryLimit",
-            count("How many versions of each Secret are kept; all if it is not said."),
-        ),
-    ] {
-        output["properties"][name] = schema;
-    }
     let concurrency = described(
         json!({"type": "string", "enum": ["Allow", "Forbid", "Queue", "Replace"]}),
         "What happens to a trigger while a run goes on: another run beside it (the default), nothing, \
          another run after it, or instead of it.",
     );
-    let names = json!({"type": "array", "items": {"type": "string"}});
-    let spec = object(
+    object(
         "What runs, when, and what is kept of it.",
         [
-            ("trigger", trigger),
+            ("trigger", trigger(dialect)),
             ("template", map(template)),
             (
                 "updateOnConfigChange",
@@ -164,11 +60,14 @@ fn schema(dialect: Dialect) -> Value {
                     "Whether one that is done runs again when a ConfigMap or Secret that it refers to changes.",
                 ),
             ),
-            ("output", open(output)),
+            ("output", output(dialect)),
             ("concurrencyPolicy", concurrency),
             (
                 "dependsOn",
-                described(names, "Others of this kind and namespace that have to have succeeded."),
+                described(
+                    names(),
+                    "Others of this kind and namespace that have to have succeeded.",
+                ),
             ),
             (
                 "successfulJobsHistoryLimit",
@@ -181,31 +80,101 @@ fn schema(dialect: Dialect) -> Value {
                 count("How many Jobs that failed are kept; all if it is not said."),
             ),
         ],
-    );
-    object(
-        "A Job that runs when something happens, and whose output is kept.",
-        [
-            ("apiVersion", text("")),
-            ("kind", text("")),
-            ("metadata", json!({"type": "object"})),
-            ("spec", open(spec)),
-            ("status", status()),
-        ],
     )
+    .open()
+}
+
+fn trigger(dialect: Dialect) -> Value {
+    let strategies: &[&str] = match dialect {
+        Dialect::QuarksJob => &["manual", "once", "now", "done"],
+        Dialect::ExtendedJob => &["manual", "once", "now", "done", "podstate"],
+    };
+    let strategy = described(
+        json!({"type": "string", "enum": strategies}),
+        "manual: when told to, by now, which becomes manual again. once: as soon as it is there; then done.",
+    );
+    let inputs = json!({"type": "array", "items": map("Name and value, or valueFrom.")});
+    let late = json!({"type": "integer", "format": "int64", "minimum": 10});
+    let members = [
+        ("strategy", strategy),
+        (
+            "schedule",
+            text(
+                "Runs at these times too: five fields of cron, or @hourly, @daily, @weekly, @monthly, @yearly.",
+            ),
+        ),
+        ("timeZone", text("Of the schedule, as Europe/Vienna; UTC if it is not said.")),
+        (
+            "startingDeadlineSeconds",
+            described(late, "A time of the schedule that is longer ago than this is passed over."),
+        ),
+        (
+            "inputs",
+            described(
+                inputs,
+                "Variables for all containers of the next run that now or once triggers, and of no other.",
+            ),
+        ),
+    ];
+    let podstate = (dialect == Dialect::ExtendedJob).then(|| {
+        let says =
+            "For podstate: when (ready, notready, created or deleted) and the selector of pods.";
+        ("podstate", map(says))
+    });
+    object("When it runs.", members.into_iter().chain(podstate)).requires(&["strategy"]).open()
+}
+
+fn output(dialect: Dialect) -> Value {
+    let (says, own) = match dialect {
+        Dialect::QuarksJob => (
+            "What is kept of what its containers write to /mnt/quarks.",
+            vec![
+                ("outputMap", map("By container and file: the Secret that it goes into.")),
+                (
+                    "namePrefix",
+                    text(
+                        "Instead of it: each container's output.json, into Secrets of this prefix.",
+                    ),
+                ),
+                (
+                    "versioned",
+                    flag("Whether each output is a new version, of files that do not say."),
+                ),
+            ],
+        ),
+        Dialect::ExtendedJob => (
+            "What is kept of what its containers print: each one's as a Secret.",
+            vec![
+                ("namePrefix", text("What the names of the Secrets begin with.")),
+                ("versioned", flag("Whether each output is a new version.")),
+            ],
+        ),
+    };
+    let common = [
+        ("outputType", text("json.")),
+        ("secretLabels", map("Labels of all Secrets.")),
+        ("writeOnFailure", flag("Whether it is kept though the Job failed.")),
+        ("stringifyValues", flag("Whether values that are no strings become their JSON.")),
+        ("setOwnerReference", flag("Whether what is not versioned goes with its owner, too.")),
+        (
+            "versionHistoryLimit",
+            count("How many versions of each Secret are kept; all if it is not said."),
+        ),
+    ];
+    object(says, own.into_iter().chain(common)).open()
 }
 
 fn status() -> Value {
     let run = |says: &str| {
         let time = || json!({"type": "string", "format": "date-time"});
         let number = json!({"type": "integer", "format": "int64"});
-        let names = json!({"type": "array", "items": {"type": "string"}});
         object(
             says,
             [
                 ("id", described(number.clone(), "Its number, from 1.")),
                 ("trigger", text("now, once, config-change, schedule or pod-state.")),
                 ("job", text("The name of its Job.")),
-                ("succeeded", flag_of("Whether it did its work and its output is kept.")),
+                ("succeeded", flag("Whether it did its work and its output is kept.")),
                 ("reason", text("How it ended, in one word.")),
                 ("message", text("For people.")),
                 ("startedAt", time()),
@@ -214,7 +183,7 @@ fn status() -> Value {
                 (
                     "made",
                     described(
-                        names,
+                        names(),
                         "The Secrets that hold its output; a ConfigMap as configmap/NAME.",
                     ),
                 ),
@@ -223,28 +192,31 @@ fn status() -> Value {
     };
     let history = json!({"type": "array", "items": run("")});
     let last = described(json!({"type": "string", "nullable": true}), "When it last ran.");
-    let status = object(
+    object(
         "How it stands.",
         [
-            ("completed", flag_of("Whether the last run succeeded, and none goes on.")),
+            ("completed", flag("Whether the last run succeeded, and none goes on.")),
             ("lastReconcile", last),
             ("lastRun", run("The newest run that has ended.")),
             ("history", described(history, "Runs that have ended, the newest first.")),
             ("conditions", condition_list("Succeeded or Waiting.", [])),
             (RECORD, text("The annotation manciple.dev/runs, for where that is removed.")),
         ],
-    );
-    open(status)
+    )
+    .open()
 }
 
-fn flag_of(says: &str) -> Value {
-    described(json!({"type": "boolean"}), says)
+/// An object that may have any members.
+fn map(says: &str) -> Value {
+    described(json!({"type": "object"}), says).open()
 }
 
-/// What it does not know is kept.
-fn open(mut schema: Value) -> Value {
-    schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
-    schema
+fn count(says: &str) -> Value {
+    described(json!({"type": "integer", "format": "int64", "minimum": 0}), says)
+}
+
+fn names() -> Value {
+    json!({"type": "array", "items": {"type": "string"}})
 }
 
 #[cfg(test)]

@@ -4,50 +4,27 @@
 
 use serde_json::{Value, json};
 
-use super::names::{GROUP, Kind, VERSION};
-use crate::resources::{column, condition_list, described, object, text};
+use super::names::Kind;
+use crate::definition::{
+    Schema, age, column, condition_list, custom_resource, described, document, flag, object, text,
+};
 
 /// For any API server from 1.16 on. OpenShift serves these kinds itself: nothing is installed there.
 pub fn definition(kind: Kind) -> Value {
-    let (name, plural) = (kind.name(), kind.plural());
-    let scope = match kind {
-        Kind::BrokerTemplateInstance => "Cluster",
-        Kind::Template | Kind::TemplateInstance => "Namespaced",
-    };
-    let mut version = json!({
-        "name": VERSION,
-        "served": true,
-        "storage": true,
-        "schema": {"openAPIV3Schema": schema(kind)},
-        "additionalPrinterColumns": columns(kind),
-    });
-    if kind == Kind::TemplateInstance {
-        version["subresources"] = json!({"status": {}});
-    }
-    let mut metadata = json!({"name": format!("{plural}.{GROUP}")});
-    if kind == Kind::TemplateInstance {
+    let mut definition = custom_resource(&kind.resource(), schema(kind), columns(kind));
+    match kind {
+        Kind::Template => {}
         // For whoever binds workloads: servicebinding.io, "Provisioned Service".
-        metadata["labels"] = json!({"servicebinding.io/provisioned-service": "true"});
+        Kind::TemplateInstance => {
+            let label = json!({"servicebinding.io/provisioned-service": "true"});
+            definition["metadata"]["labels"] = label;
+        }
+        Kind::BrokerTemplateInstance => definition["spec"]["scope"] = json!("Cluster"),
     }
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata,
-        "spec": {
-            "group": GROUP,
-            "scope": scope,
-            "names": {
-                "kind": name,
-                "listKind": format!("{name}List"),
-                "plural": plural,
-                "singular": name.to_lowercase(),
-            },
-            "versions": [version],
-        },
-    })
+    definition
 }
 
-fn columns(kind: Kind) -> Value {
+fn columns(kind: Kind) -> Vec<Value> {
     let condition =
         |name: &str, of: &str| format!(r#".status.conditions[?(@.type=="{name}")].{of}"#);
     let shown: Vec<(&str, String, u32)> = match kind {
@@ -69,10 +46,7 @@ fn columns(kind: Kind) -> Value {
     };
     let column =
         |(name, path, priority): (&str, String, u32)| column(name, "string", &path, priority);
-    let mut columns: Vec<Value> = shown.into_iter().map(column).collect();
-    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
-    columns.push(age);
-    Value::Array(columns)
+    shown.into_iter().map(column).chain([age()]).collect()
 }
 
 fn schema(kind: Kind) -> Value {
@@ -87,24 +61,18 @@ fn schema(kind: Kind) -> Value {
             vec![("spec", broker_spec())],
         ),
     };
-    let common =
-        [("apiVersion", text("")), ("kind", text("")), ("metadata", json!({"type": "object"}))];
-    let mut schema = object(says, common.into_iter().chain(members));
+    let schema = document(says, members);
     match kind {
         // What it has beyond that is kept.
-        Kind::Template => schema = open(schema),
-        Kind::TemplateInstance | Kind::BrokerTemplateInstance => {
-            schema["required"] = json!(["spec"]);
-        }
+        Kind::Template => schema.open(),
+        Kind::TemplateInstance | Kind::BrokerTemplateInstance => schema.requires(&["spec"]),
     }
-    schema
 }
 
 fn template_members() -> Vec<(&'static str, Value)> {
-    let flag = nullable(json!({"type": "boolean"}));
-    let mut name = text("By this it is referred to: ${NAME}, ${{NAME}}.");
-    name["pattern"] = json!("^[a-zA-Z0-9_]+$");
-    let mut parameter = object(
+    let name =
+        text("By this it is referred to: ${NAME}, ${{NAME}}.").with("pattern", "^[a-zA-Z0-9_]+$");
+    let parameter = object(
         "",
         [
             ("name", name),
@@ -116,52 +84,48 @@ fn template_members() -> Vec<(&'static str, Value)> {
                 nullable(text("expression: a value is made of from where there is none.")),
             ),
             ("from", nullable(text("What a value is made of."))),
-            ("required", described(flag, "Whether an empty value is refused.")),
+            ("required", nullable(flag("Whether an empty value is refused."))),
         ],
-    );
-    parameter["required"] = json!(["name"]);
+    )
+    .requires(&["name"]);
     let list = |items: Value| nullable(json!({"type": "array", "items": items}));
     let labels = nullable(json!({"type": "object", "additionalProperties": {"type": "string"}}));
     vec![
         ("message", nullable(text("What whoever instantiates it is told."))),
         (
             "objects",
-            described(list(open(json!({"type": "object"}))), "What becomes an object each."),
+            described(list(json!({"type": "object"}).open()), "What becomes an object each."),
         ),
-        ("parameters", described(list(open(parameter)), "What may be set.")),
+        ("parameters", described(list(parameter.open()), "What may be set.")),
         ("labels", described(labels, "What every object gets.")),
     ]
 }
 
 fn instance_spec() -> Value {
-    let mut secret = object("Where its parameters are: a Secret.", [("name", text(""))]);
-    secret["required"] = json!(["name"]);
-    secret["properties"]["name"]["minLength"] = json!(1);
+    let named = || text("").with("minLength", 1);
+    let secret = object("Where its parameters are: a Secret.", [("name", named())]);
     let strings = || json!({"type": "array", "items": {"type": "string"}});
-    let mut requester = object(
+    let requester = object(
         "In whose name its objects are made. Another than who makes it may be named by those who may `assign`.",
         [
-            ("username", text("")),
+            ("username", named()),
             ("uid", nullable(text(""))),
             ("groups", nullable(strings())),
             ("extra", nullable(json!({"type": "object", "additionalProperties": strings()}))),
         ],
     );
-    requester["required"] = json!(["username"]);
-    requester["properties"]["username"]["minLength"] = json!(1);
-    let common = [
-        ("apiVersion", text("")),
-        ("kind", text("")),
-        ("metadata", open(json!({"type": "object"}))),
-    ];
-    let template =
-        object("A copy of the template, whole.", common.into_iter().chain(template_members()));
-    let mut spec = object(
+    let metadata = ("metadata", json!({"type": "object"}).open());
+    let members = [metadata].into_iter().chain(template_members());
+    let template = document("A copy of the template, whole.", members);
+    object(
         "What is instantiated. Who may change it is said by the webhook.",
-        [("template", open(template)), ("secret", secret), ("requester", requester)],
-    );
-    spec["required"] = json!(["template"]);
-    spec
+        [
+            ("template", template.open()),
+            ("secret", secret.requires(&["name"])),
+            ("requester", requester.requires(&["username"])),
+        ],
+    )
+    .requires(&["template"])
 }
 
 fn instance_status() -> Value {
@@ -169,7 +133,7 @@ fn instance_status() -> Value {
     let entry = object(
         "",
         [
-            ("ref", open(object("Which.", reference.map(|name| (name, text("")))))),
+            ("ref", object("Which.", reference.map(|name| (name, text("")))).open()),
             ("state", text("Created; or, of what is waited for, Waiting, Ready or Failed.")),
             ("message", text("What it waits for, or how it failed.")),
         ],
@@ -184,7 +148,7 @@ fn instance_status() -> Value {
     );
     let revision =
         "Which revision of what was ordered it is, from 1: those before are in its Secret.";
-    let status = object(
+    object(
         "How it stands.",
         [
             ("conditions", condition_list("Ready, InstantiateFailure or Drifted.", [])),
@@ -194,49 +158,38 @@ fn instance_status() -> Value {
             ("change", change),
             ("binding", object("What workloads are given: a Secret.", [("name", text(""))])),
         ],
-    );
-    open(status)
+    )
+    .open()
 }
 
 fn broker_spec() -> Value {
     let of = |kind: &str| {
-        let mut reference = object(
-            "",
-            [
-                ("kind", json!({"type": "string", "enum": [kind]})),
-                ("namespace", json!({"type": "string", "minLength": 1})),
-                ("name", json!({"type": "string", "minLength": 1})),
-            ],
-        );
-        reference["required"] = json!(["kind", "namespace", "name"]);
-        open(reference)
+        let named = || text("").with("minLength", 1);
+        let members = [
+            ("kind", json!({"type": "string", "enum": [kind]})),
+            ("namespace", named()),
+            ("name", named()),
+        ];
+        object("", members).requires(&["kind", "namespace", "name"]).open()
     };
     let hex = "[0-9a-fA-F]";
     let id = format!("^{hex}{{8}}-{hex}{{4}}-{hex}{{4}}-{hex}{{4}}-{hex}{{12}}$");
     let ids =
         json!({"type": "array", "nullable": true, "items": {"type": "string", "pattern": id}});
-    let mut spec = object(
+    object(
         "What was made, and who is bound to it.",
         [
             ("templateInstance", of("TemplateInstance")),
             ("secret", of("Secret")),
             ("bindingIDs", ids),
         ],
-    );
-    spec["required"] = json!(["templateInstance", "secret"]);
-    spec
+    )
+    .requires(&["templateInstance", "secret"])
 }
 
 /// As the original reads it: what is null is absent. Kubernetes 1.20 takes an empty text for null, too.
-fn nullable(mut schema: Value) -> Value {
-    schema["nullable"] = json!(true);
-    schema
-}
-
-/// What it does not know is kept.
-fn open(mut schema: Value) -> Value {
-    schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
-    schema
+fn nullable(schema: Value) -> Value {
+    schema.with("nullable", true)
 }
 
 #[cfg(test)]
