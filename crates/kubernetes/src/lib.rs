@@ -17,6 +17,7 @@ mod answers;
 pub mod brokers;
 mod calls;
 mod client;
+mod conditions;
 mod controller;
 mod deep;
 mod definition;

@@ -9,6 +9,7 @@ use osb::Action;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::conditions::condition;
 use crate::definition::{
     Schema, age, column, condition_list, custom_resource, document, object, text,
 };
@@ -173,17 +174,8 @@ fn conditions(record: &Record, Since([ready, failed, progressing]): Since) -> Va
         Phase::Succeeded | Phase::Failed(_) => "Ended",
     };
     let condition = |kind: &str, (holds, since): (bool, u64), reason: &str, message: &str| {
-        let mut condition = json!({
-            "type": kind,
-            "status": if holds { "True" } else { "False" },
-            "reason": reason,
-            "lastTransitionTime": time(since),
-        });
-        // Kubernetes 1.20 takes an empty string for null, and refuses it.
-        if !message.is_empty() {
-            condition["message"] = json!(message);
-        }
-        condition
+        let status = if holds { "True" } else { "False" };
+        condition(kind, status, (reason, message), None, &time(since))
     };
     let said = failure.map_or("", |failure| failure.description.as_str());
     let why = failure.map_or_else(|| "None".to_owned(), |failure| pascal(failure.reason.as_str()));

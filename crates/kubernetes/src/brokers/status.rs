@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::resource::Has;
 use super::table::{Answer, Entry, list};
+use crate::conditions::{condition, stands};
 
 /// The longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -14,22 +15,15 @@ pub(super) fn of(entry: &Entry, faults: Option<&[Fault]>, now: &str) -> Option<V
     let resource = &entry.resource;
     let (ready, reason, message) = ready(entry, faults)?;
     let ready = if ready { "True" } else { "False" };
-    let before = resource.status.pointer("/conditions/0");
-    let before = before.filter(|before| before["status"] == ready);
-    let since = before.and_then(|before| before["lastTransitionTime"].as_str()).unwrap_or(now);
+    let before = resource.status.pointer("/conditions/0").and_then(stands);
+    let mut condition = condition("Ready", ready, (&reason, cut(&message)), before, now);
+    condition["observedGeneration"] = json!(resource.generation);
     let names: Vec<_> =
         entry.services.iter().filter(|has| has.sold).map(|has| has.name.as_str()).collect();
     let mut status = json!({
         "observedGeneration": resource.generation,
         "services": entry.services.iter().map(|has: &Has| json!(has)).collect::<Value>(),
-        "conditions": [{
-            "type": "Ready",
-            "status": ready,
-            "reason": reason,
-            "message": cut(&message),
-            "observedGeneration": resource.generation,
-            "lastTransitionTime": since,
-        }],
+        "conditions": [condition],
     });
     if !names.is_empty() {
         status["serviceNames"] = json!(names.join(", "));

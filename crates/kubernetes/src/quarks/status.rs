@@ -4,6 +4,7 @@ use engine::trigger::{Outcome, Record, Run};
 use serde_json::{Value, json};
 
 use super::resource::{Ended, RECORD, Resource, Written};
+use crate::conditions;
 use crate::resources::time;
 
 /// How many runs that have ended are shown; those that the record still names stay beyond that.
@@ -202,27 +203,15 @@ fn waiting(resource: &Resource, waits: Option<&str>, now: u64) -> Value {
     condition(WAITING, Holds::of(waits.is_some()), words, resource.status.waiting.as_ref(), now)
 }
 
-/// With a reason and a message. Its time is that of the last write that said something else.
 fn condition(
     kind: &str,
     holds: Holds,
-    (reason, message): (&str, &str),
+    words: (&str, &str),
     before: Option<&Said>,
     now: u64,
 ) -> Value {
-    let since =
-        before.filter(|before| before.holds == holds).map(|before| before.since.to_string());
-    let mut condition = json!({
-        "type": kind,
-        "status": holds.word(),
-        "reason": reason,
-        "lastTransitionTime": since.unwrap_or_else(|| time(now)),
-    });
-    // Kubernetes 1.20 takes an empty string for null, and refuses it.
-    if !message.is_empty() {
-        condition["message"] = json!(message);
-    }
-    condition
+    let before = before.map(|before| (before.holds.word(), &*before.since));
+    conditions::condition(kind, holds.word(), words, before, &time(now))
 }
 
 fn seconds(since: &str, now: u64) -> Option<u64> {

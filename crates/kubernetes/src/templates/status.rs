@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::resource::Instance;
+use crate::conditions::{condition, stands};
 
 /// What is said of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,29 +44,16 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
         Stand::Failed(message, false) => vec![failure(message)],
         Stand::Failed(message, true) => vec![ready("False", "Failed", message), failure(message)],
     };
-    let before = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
-    let mut conditions = before.clone();
+    let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
     for (kind, status, reason, message) in said {
+        let there = conditions.iter_mut().find(|it| it["type"] == kind);
         // One that never failed does not say that it has not.
-        if kind == "InstantiateFailure"
-            && status == "False"
-            && !before.iter().any(|it| it["type"] == kind)
-        {
+        if kind == "InstantiateFailure" && status == "False" && there.is_none() {
             continue;
         }
-        let was = before.iter().find(|it| it["type"] == kind && it["status"] == status);
-        let since = was.map(|it| it["lastTransitionTime"].clone()).filter(Value::is_string);
-        let mut condition = json!({
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "lastTransitionTime": since.unwrap_or_else(|| json!(at)),
-        });
-        // Kubernetes 1.20 takes an empty text for null, and refuses it.
-        if !message.is_empty() {
-            condition["message"] = json!(message);
-        }
-        match conditions.iter_mut().find(|it| it["type"] == kind) {
+        let before = there.as_deref().and_then(stands);
+        let condition = condition(kind, status, (reason, &message), before, at);
+        match there {
             Some(there) => *there = condition,
             None => conditions.push(condition),
         }
@@ -82,8 +70,8 @@ pub(super) fn said_of_drift(
     at: &str,
 ) -> Option<Value> {
     let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
-    let there = conditions.iter().position(|it| it["type"] == "Drifted");
-    let was = there.and_then(|index| conditions.get(index)).cloned().unwrap_or_default();
+    let there = conditions.iter_mut().find(|it| it["type"] == "Drifted");
+    let was = there.as_deref().cloned().unwrap_or_default();
     let (status, reason) = match (is_drifted, is_repaired) {
         (true, _) => ("True", "Drifted"),
         (false, true) => ("False", "Repaired"),
@@ -91,17 +79,11 @@ pub(super) fn said_of_drift(
         (false, false) if was["status"] != "True" => return None,
         (false, false) => ("False", "AsMade"),
     };
-    let since = Some(&was["lastTransitionTime"]).filter(|_| was["status"] == status);
-    let since = since.filter(|it| it.is_string()).cloned().unwrap_or_else(|| json!(at));
-    let mut condition =
-        json!({"type": "Drifted", "status": status, "reason": reason, "lastTransitionTime": since});
-    if !message.is_empty() {
-        condition["message"] = json!(cut(message));
-    }
+    let condition = condition("Drifted", status, (reason, &cut(message)), stands(&was), at);
     if was == condition {
         return None;
     }
-    match there.and_then(|index| conditions.get_mut(index)) {
+    match there {
         Some(there) => *there = condition,
         None => conditions.push(condition),
     }

@@ -1,0 +1,64 @@
+//! Conditions, as all statuses have them.
+
+use serde_json::{Value, json};
+
+/// How a condition stands, as it is spelled, and since when (RFC 3339).
+pub(crate) type Stands<'a> = (&'a str, &'a str);
+
+/// A condition with a reason and a message. Its time is that of the last write that said something else: of the one
+/// `before` it, if that stands so, or now.
+pub(crate) fn condition(
+    kind: &str,
+    status: &str,
+    (reason, message): (&str, &str),
+    before: Option<Stands<'_>>,
+    now: &str,
+) -> Value {
+    let since = before.filter(|(stood, _)| *stood == status).map_or(now, |(_, since)| since);
+    let mut condition = json!({
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "lastTransitionTime": since,
+    });
+    // Kubernetes 1.20 takes an empty string for null, and refuses it.
+    if !message.is_empty() {
+        condition["message"] = json!(message);
+    }
+    condition
+}
+
+/// How one stands that is there.
+pub(crate) fn stands(condition: &Value) -> Option<Stands<'_>> {
+    Some((condition["status"].as_str()?, condition["lastTransitionTime"].as_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_that_of_the_last_write_that_said_something_else() {
+        let there = |status: &str| json!({"type": "Ready", "status": status, "reason": "Other", "lastTransitionTime": "then"});
+        for (name, before, since) in [
+            ("there is none", Value::Null, "now"),
+            ("it stood so", there("True"), "then"),
+            ("it did not stand so", there("False"), "now"),
+            ("nobody knew", there("Unknown"), "now"),
+            ("it has no time", json!({"type": "Ready", "status": "True"}), "now"),
+        ] {
+            let said = condition("Ready", "True", ("Made", "all of it"), stands(&before), "now");
+            let expected = json!({
+                "type": "Ready", "status": "True", "reason": "Made", "message": "all of it",
+                "lastTransitionTime": since,
+            });
+            assert_eq!(said, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_message_is_left_out() {
+        let said = condition("Ready", "True", ("Made", ""), None, "now");
+        assert_eq!(said.get("message"), None);
+    }
+}
