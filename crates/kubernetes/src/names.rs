@@ -6,7 +6,7 @@
 use data_encoding::BASE32_NOPAD;
 use engine::record::Key;
 use kube::api::ObjectMeta;
-use ring::digest::{Context, SHA256};
+use ring::digest::{Context, Digest, SHA256};
 
 /// The group of our resources, and the prefix of our labels and annotations.
 pub const GROUP: &str = "manciple.dev";
@@ -68,16 +68,23 @@ pub fn agent(content: &[u8]) -> String {
 pub(crate) fn hash<'a, T: AsRef<[u8]> + ?Sized + 'a>(
     parts: impl IntoIterator<Item = &'a T>,
 ) -> String {
+    let mut encoded = BASE32_NOPAD.encode(digest(parts).as_ref());
+    encoded.truncate(26);
+    encoded.make_ascii_lowercase();
+    encoded
+}
+
+/// Of parts, each after its length: no others have it.
+pub(crate) fn digest<'a, T: AsRef<[u8]> + ?Sized + 'a>(
+    parts: impl IntoIterator<Item = &'a T>,
+) -> Digest {
     let mut hash = Context::new(&SHA256);
     for part in parts {
         let part = part.as_ref();
         hash.update(&(part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    let mut encoded = BASE32_NOPAD.encode(hash.finish().as_ref());
-    encoded.truncate(26);
-    encoded.make_ascii_lowercase();
-    encoded
+    hash.finish()
 }
 
 #[cfg(test)]
@@ -85,6 +92,20 @@ mod tests {
     use osb::{BindingId, InstanceId};
 
     use super::*;
+
+    #[test]
+    fn names_are_those_under_which_there_is_something() {
+        let instance = InstanceId::new("a").unwrap();
+        let binding = Key::Binding(instance.clone(), BindingId::new("c").unwrap());
+        for (name, expected) in [
+            (resource("b", &Key::Instance(instance)), "instance-thpp7fyfghlswvemzkfnyqk62e"),
+            (resource("b", &binding), "binding-jpsalfzsjhwofwouvi2vtg2tpn"),
+            (broker_label("b"), "lrjvqxw5t3bjn5ktp4a77hsh4k"),
+            (agent(b"x"), "agent-akhq35nylfx3zuims4qlpjdyj6"),
+        ] {
+            assert_eq!(name, expected);
+        }
+    }
 
     #[test]
     fn names_are_apart_and_fit() {

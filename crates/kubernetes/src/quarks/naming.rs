@@ -3,7 +3,8 @@
 
 use data_encoding::HEXLOWER;
 use engine::trigger::Run;
-use ring::digest::{Context, SHA256};
+
+use crate::names;
 
 /// The longest label value, and name of a container or a volume.
 const LABEL: usize = 63;
@@ -86,17 +87,31 @@ fn cut(text: &str, most: usize) -> &str {
 }
 
 pub(super) fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
-    let mut hash = Context::new(&SHA256);
-    for part in parts {
-        hash.update(&(part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    HEXLOWER.encode(&hash.finish().as_ref()[..8])
+    HEXLOWER.encode(&names::digest(parts).as_ref()[..8])
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn names_are_those_under_which_there_is_something() {
+        let of_pod = json!({
+            "id": 1, "trigger": "pod-state", "at": "", "pod": {"name": "web-0", "uid": "p"},
+        });
+        let of_pod: Run = serde_json::from_value(of_pod).unwrap();
+        let long = format!("{}-40dc849865f2b3e9", "a".repeat(46));
+        for (name, expected) in [
+            (job("errand", "uid", 1), "errand-3658ab2b45bfd6ae"),
+            (of_run("errand", "uid", &of_pod), "errand-web-0-3658ab2b45bfd6ae"),
+            (event("errand", "uid", "Failed", "1"), "errand.5ad5aa1689699a6e"),
+            (label(&"a".repeat(80)), long.as_str()),
+        ] {
+            assert_eq!(name, expected);
+        }
+    }
 
     #[test]
     fn a_job_has_a_name_of_its_own_for_each_run() {
