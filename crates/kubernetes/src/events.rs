@@ -18,6 +18,7 @@ use crate::calls::{CallError, call, is_of_a_namespace_that_goes};
 use crate::names;
 use crate::resources::{self, Kind, pascal, time};
 use crate::store::KubernetesStore;
+use crate::text::head;
 
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -156,19 +157,13 @@ pub(crate) fn warning(name: &str, told: &Told<'_>) -> Option<Event> {
         },
         "type": "Warning",
         "reason": told.reason,
-        "message": note(told.message),
+        "message": head(told.message, MAX_NOTE_BYTES),
         "firstTimestamp": told.at,
         "lastTimestamp": told.at,
         "count": 1,
         "source": {"component": names::MANAGED_BY.1},
     });
     serde_json::from_value(event).ok()
-}
-
-/// As much as fits.
-fn note(text: &str) -> &str {
-    let end = (0..=MAX_NOTE_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or_default()]
 }
 
 #[cfg(test)]

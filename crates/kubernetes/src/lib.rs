@@ -36,6 +36,7 @@ mod split;
 mod store;
 pub mod syntax;
 pub mod templates;
+mod text;
 mod versions;
 mod warnings;
 

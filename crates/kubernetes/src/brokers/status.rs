@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::resource::Has;
 use super::table::{Answer, Entry, list};
 use crate::conditions::{condition, stands};
+use crate::text::head;
 
 /// The longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -16,7 +17,8 @@ pub(super) fn of(entry: &Entry, faults: Option<&[Fault]>, now: &str) -> Option<V
     let (ready, reason, message) = ready(entry, faults)?;
     let ready = if ready { "True" } else { "False" };
     let before = resource.status.pointer("/conditions/0").and_then(stands);
-    let mut condition = condition("Ready", ready, (&reason, cut(&message)), before, now);
+    let words = (reason.as_str(), head(&message, MAX_MESSAGE_BYTES));
+    let mut condition = condition("Ready", ready, words, before, now);
     condition["observedGeneration"] = json!(resource.generation);
     let names: Vec<_> =
         entry.services.iter().filter(|has| has.sold).map(|has| has.name.as_str()).collect();
@@ -77,9 +79,4 @@ fn unknown_plans(entry: &Entry) -> String {
             format!(", but spec.plans speaks of plans not in its catalog: {}", unknown.join(", "))
         }
     }
-}
-
-fn cut(text: &str) -> &str {
-    let end = (0..=MAX_MESSAGE_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or_default()]
 }

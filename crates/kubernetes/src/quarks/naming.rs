@@ -5,6 +5,7 @@ use data_encoding::HEXLOWER;
 use engine::trigger::Run;
 
 use crate::names;
+use crate::text::head;
 
 /// The longest label value, and name of a container or a volume.
 const LABEL: usize = 63;
@@ -22,14 +23,14 @@ const HALF_STEM: usize = 19;
 /// The name of the Job of a run. One that is for a pod names the first characters of both.
 pub(super) fn of_run(name: &str, uid: &str, run: &Run) -> String {
     let Some(pod) = &run.pod else { return job(name, uid, run.id) };
-    let stem = |name| cut(name, HALF_STEM).trim_end_matches(['.', '-']);
+    let stem = |name| head(name, HALF_STEM).trim_end_matches(['.', '-']);
     format!("{}-{}-{}", stem(name), stem(&pod.name), hash([uid, &run.id.to_string()]))
 }
 
 /// The name of the Job of a run: as many of the first 39 characters as can stand there, and 16 hexadecimal
 /// digits that only this run has.
 pub(super) fn job(name: &str, uid: &str, run: u64) -> String {
-    let stem = cut(name, STEM).trim_end_matches(['.', '-']);
+    let stem = head(name, STEM).trim_end_matches(['.', '-']);
     format!("{stem}-{}", hash([uid, &run.to_string()]))
 }
 
@@ -37,7 +38,7 @@ pub(super) fn job(name: &str, uid: &str, run: u64) -> String {
 pub(super) fn event(name: &str, uid: &str, reason: &str, of: &str) -> String {
     format!(
         "{}.{}",
-        cut(name, SUBDOMAIN - 17).trim_end_matches(['.', '-']),
+        head(name, SUBDOMAIN - 17).trim_end_matches(['.', '-']),
         hash([uid, reason, of])
     )
 }
@@ -75,15 +76,10 @@ fn bounded(text: &str, most: usize) -> String {
     match text.len() <= most {
         true => text.to_owned(),
         false => {
-            let stem = cut(text, most - 17).trim_end_matches(['.', '-']);
+            let stem = head(text, most - 17).trim_end_matches(['.', '-']);
             format!("{stem}-{}", hash([text]))
         }
     }
-}
-
-fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or_default()]
 }
 
 pub(super) fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {

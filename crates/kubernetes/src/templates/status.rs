@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::resource::Instance;
 use crate::conditions::{condition, stands};
+use crate::text::head;
 
 /// What is said of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,11 +92,10 @@ pub(super) fn said_of_drift(
 }
 
 fn cut(text: &str) -> String {
-    if text.len() <= LONGEST {
-        return text.to_owned();
+    match text.len() <= LONGEST {
+        true => text.to_owned(),
+        false => format!("{} … (cut)", head(text, LONGEST)),
     }
-    let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
-    format!("{} … (cut)", &text[..end])
 }
 
 /// An object that was made.
