@@ -13,7 +13,7 @@ use super::change::replaces;
 use super::make::AT_ONCE;
 use super::plan::Planned;
 use super::trouble::Trouble;
-use crate::calls::call;
+use crate::calls::{CallError, call};
 
 /// What a requester needs the right to: a verb, and an object that it is for.
 pub(super) type Needed<'a> = (&'static str, &'a Planned);
@@ -82,9 +82,9 @@ fn missing(user: &str, verb: &str, planned: &Planned) -> String {
     )
 }
 
-async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, Trouble> {
+async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, CallError> {
     let resource = &planned.place.resource;
-    let attributes = ResourceAttributes {
+    let right = ResourceAttributes {
         verb: Some(verb.to_owned()),
         group: Some(resource.group.clone()),
         version: Some(resource.version.clone()),
@@ -92,8 +92,16 @@ async fn may(client: &Client, verb: &str, planned: &Planned) -> Result<bool, Tro
         namespace: planned.namespace.clone(),
         ..ResourceAttributes::default()
     };
+    has_right(client, right).await
+}
+
+/// Whether the requester, whose client it is, has a right (SelfSubjectAccessReview).
+pub(super) async fn has_right(
+    client: &Client,
+    right: ResourceAttributes,
+) -> Result<bool, CallError> {
     let spec = SelfSubjectAccessReviewSpec {
-        resource_attributes: Some(attributes),
+        resource_attributes: Some(right),
         ..SelfSubjectAccessReviewSpec::default()
     };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };

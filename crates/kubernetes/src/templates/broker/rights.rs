@@ -2,19 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
-use kube::api::{Api, PostParams};
 use osb::{Error, ErrorKind};
 use quick_cache::sync::Cache;
 use ring::digest::{SHA256, digest};
 
 use crate::access::Identity;
-use crate::calls::{CallError, call};
+use crate::calls::CallError;
 use crate::templates::names::GROUP;
 use crate::templates::requester::Requester;
+use crate::templates::review::has_right;
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_secs(30);
@@ -77,15 +75,8 @@ impl Rights {
             name: Some(right.name.clone()).filter(|name| !name.is_empty()),
             ..ResourceAttributes::default()
         };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         let client = requester.client(&self.client, &right.namespace);
-        let api: Api<SelfSubjectAccessReview> = Api::all(client);
-        let answered = call(api.create(&PostParams::default(), &review)).await;
-        let answered = answered.map_err(|error| {
+        has_right(&client, attributes).await.map_err(|error| {
             if let CallError::Forbidden(said) = &error {
                 tracing::warn!(said, "somebody cannot be acted for");
                 let words = "it cannot be acted for this requester: the broker's rights do not reach so far, or the \
@@ -95,8 +86,7 @@ impl Rights {
             tracing::warn!(%error, "whether a requester may is not known");
             let words = "whether the requester may is not known now; come again";
             Error::new(ErrorKind::Unavailable, words).retry_after(Duration::from_secs(2))
-        })?;
-        Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        })
     }
 }
 
