@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::ports::StoreError;
 use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, LogParams};
+use kube::api::{Api, DeleteParams, LogParams, Preconditions, PropagationPolicy};
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
@@ -124,6 +124,17 @@ pub(crate) fn there<T>(read: Result<T, CallError>) -> Result<Option<T>, CallErro
         Err(CallError::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// How an object is deleted that has to be the one of this uid, and of this version, where that is said.
+pub(crate) fn only(uid: Option<String>, version: Option<String>) -> DeleteParams {
+    let this = Preconditions { uid, resource_version: version };
+    DeleteParams::default().preconditions(this)
+}
+
+/// The same; what it owns goes after it. Without the policy some kinds leave theirs behind.
+pub(crate) fn in_background(uid: Option<String>, version: Option<String>) -> DeleteParams {
+    DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..only(uid, version) }
 }
 
 /// What a container has written, which may be no text, or end within a letter; nothing, if its node is no more, and its log

@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use engine::trigger::Action;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 
 use super::retention::Disposal;
 use super::seen::SeenJob;
 use super::table::{Key, Table};
 use super::{Controller, manifest};
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, only};
 
 impl Controller {
     /// When this has its turn among what there is to do. First the Jobs that have ended go: they may be what keeps the next
@@ -81,12 +81,8 @@ impl Controller {
 
     /// The same.
     async fn delete_job(&self, job: &SeenJob, policy: PropagationPolicy) -> Result<(), CallError> {
-        let this = Preconditions { uid: Some(job.uid.to_string()), resource_version: None };
-        let params = DeleteParams {
-            preconditions: Some(this),
-            propagation_policy: Some(policy),
-            ..DeleteParams::default()
-        };
+        let this = only(Some(job.uid.to_string()), None);
+        let params = DeleteParams { propagation_policy: Some(policy), ..this };
         call(self.api::<Job>(&job.namespace).delete(&job.name, &params)).await.map(drop)
     }
 }

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 
 use super::Controller;
 use super::held::Object;
 use super::resource::Resource;
 use super::seen::SeenJob;
 use super::table::{Key, Table};
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, in_background};
 
 /// How long Kubernetes has for it. Whose it is is asked before anything is taken away: this only saves calls.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
@@ -141,15 +140,8 @@ impl Controller {
 
     async fn take_job_away(&self, key: &Key, job: &SeenJob) -> Result<(), CallError> {
         // As it was seen: somebody may have made it nobody's since then.
-        let this = Preconditions {
-            uid: Some(job.uid.to_string()),
-            resource_version: Some(job.version.to_string()),
-        };
-        let params = DeleteParams {
-            preconditions: Some(this),
-            propagation_policy: Some(PropagationPolicy::Background),
-            ..DeleteParams::default()
-        };
+        let params =
+            in_background(Some(job.uid.to_string()), Some(job.version.to_string()));
         match call(self.api::<Job>(&key.namespace).delete(&job.name, &params)).await {
             // Of one that has changed there is news.
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {

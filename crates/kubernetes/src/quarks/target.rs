@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,7 +17,7 @@ use super::reference::Kind;
 use super::resource::Resource;
 use super::seen::SeenJob;
 use super::writes::{self, Refusal, Step};
-use crate::calls::{CallError, call, find, secretless};
+use crate::calls::{CallError, call, find, only, secretless};
 
 /// How often a name that is taken is looked at again.
 const TRIES: u32 = 10;
@@ -195,9 +195,7 @@ impl Controller {
 
     /// Deletes it as it was seen. One that somebody has changed since then stays, and is looked at when it is met again.
     pub(super) async fn delete(&self, object: &Object) -> Result<(), CallError> {
-        let resource_version = Some(object.version().to_string());
-        let this = Preconditions { uid: None, resource_version };
-        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        let params = only(None, Some(object.version().to_string()));
         let (namespace, name) = (&object.namespace, &object.name);
         let deleted = match object.kind {
             Kind::ConfigMap => {

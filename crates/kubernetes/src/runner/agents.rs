@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -19,7 +19,7 @@ use super::delivery::{AGENT_KEY, PackedAgent};
 use super::places::Right;
 use super::stage::Stage;
 use super::watch::Seen;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, in_background};
 use crate::names;
 
 /// The agent that a Job's pod mounts: a label.
@@ -150,8 +150,7 @@ impl Shared {
                 left += 1;
                 continue;
             }
-            let this = Preconditions { uid: map.metadata.uid, resource_version: None };
-            let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
+            let params = in_background(map.metadata.uid, None);
             match call(self.config_maps(namespace).delete(&name, &params)).await {
                 Ok(_) => tracing::info!(config_map = name, "an agent that no Job uses was removed"),
                 Err(CallError::NotFound | CallError::Conflict) => {}

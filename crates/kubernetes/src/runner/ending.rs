@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::names::RunName;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::manifest::{ENDED, RELEASED};
@@ -15,7 +15,7 @@ use super::stage::Stage;
 use super::standing::{Standing, taken};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, in_background, only};
 
 /// How often Jobs that were kept long enough are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -66,12 +66,7 @@ impl Shared {
     /// Takes away a second pod at once: a kubelet that has begun to make one looks at nothing but whether it
     /// is there at all, and only until it has mounted what the pod mounts, some tenths of a second.
     async fn strike(&self, pod: &SeenPod) {
-        let uid = Some(pod.uid.clone());
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions { uid, resource_version: None }),
-            ..DeleteParams::default()
-        };
+        let params = only(Some(pod.uid.clone()), None).grace_period(0);
         match call(self.pods(&pod.namespace).delete(&pod.name, &params)).await {
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => {
@@ -308,13 +303,7 @@ impl Shared {
         if job.given {
             self.take_back(&job.namespace, &job.run).await?;
         }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(job.uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::background()
-        };
+        let params = in_background(Some(job.uid.clone()), None);
         match call(self.jobs(&job.namespace).delete(job.run.as_str(), &params)).await {
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
             // It is tried again: rights may come back.

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::Place;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, only};
 use crate::split::Places;
 
 /// How much is kept in memory.
@@ -244,12 +244,7 @@ impl Place {
         }
         // It belonged to a resource of the same name that is gone, and is about to go by itself.
         if let Some(found) = found {
-            let uid = found.metadata.uid;
-            let delete = kube::api::DeleteParams {
-                preconditions: Some(kube::api::Preconditions { uid, resource_version: None }),
-                ..Default::default()
-            };
-            match call(self.secrets().delete(secret, &delete)).await {
+            match call(self.secrets().delete(secret, &only(found.metadata.uid, None))).await {
                 Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => return Err(error),
             }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use engine::ports::{StoreError, Version};
 use engine::record::{Key, Lifecycle, Record};
-use kube::api::{
-    DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, Preconditions,
-};
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -16,7 +14,7 @@ use super::known::Known;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
 use super::{Place, names};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, in_background};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
 
@@ -291,7 +289,7 @@ impl Place {
             return Ok(());
         }
         let uid = Some(before.uid.clone());
-        gone(call(resources.delete(&name, &background(uid, None))).await.map(drop))
+        gone(call(resources.delete(&name, &in_background(uid, None))).await.map(drop))
     }
 
     /// Removes what stands for a record and cannot be read: a resource, whoever else holds it, or a tombstone.
@@ -316,7 +314,7 @@ impl Place {
             other => drop(other?),
         }
         self.secrets.forget(&name);
-        gone(call(resources.delete(&name, &background(found.metadata.uid, None))).await.map(drop))
+        gone(call(resources.delete(&name, &in_background(found.metadata.uid, None))).await.map(drop))
     }
 
     /// Writes what is left of a record that is gone.
@@ -359,7 +357,7 @@ impl Place {
     async fn open_tomb(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
         let version = Some(before.version.to_string());
-        match call(self.config_maps().delete(&name, &background(None, version))).await {
+        match call(self.config_maps().delete(&name, &in_background(None, version))).await {
             Ok(_) => Ok(()),
             Err(CallError::NotFound) => Err(StoreError::Conflict),
             Err(error) => Err(error.into()),
@@ -410,14 +408,6 @@ fn owner(kind: Kind, name: &str, uid: &str) -> Value {
         "uid": uid,
         "controller": true,
     })
-}
-
-/// What it owns goes after it. Without the policy some kinds leave theirs behind.
-fn background(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions { uid, resource_version }),
-        ..DeleteParams::background()
-    }
 }
 
 /// What is not there any more, or is another by now, has gone.

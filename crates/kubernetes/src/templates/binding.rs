@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use ring::hmac;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use super::requester::Requester;
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, only};
 use crate::names::MANAGED_BY;
 
 /// How much of an instance's name the name of its Secret has: `-binding-` and 16 digits come after it.
@@ -120,11 +120,7 @@ impl Controller {
             {
                 continue;
             }
-            let params = DeleteParams {
-                preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }),
-                ..DeleteParams::default()
-            };
-            if let Err(error) = find(secrets.delete(&name, &params)).await {
+            if let Err(error) = find(secrets.delete(&name, &only(found.uid(), None))).await {
                 tracing::debug!(name, %error, "a Secret of a binding stays until its instance goes");
             }
         }

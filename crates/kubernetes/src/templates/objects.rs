@@ -5,13 +5,13 @@
 
 use kube::Client;
 use kube::Resource as _;
-use kube::api::{DeleteParams, DynamicObject, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, DynamicObject, PropagationPolicy};
 use kube::core::Request;
 use kube::core::request::Error;
 use serde_json::Value;
 
 use super::kinds::Place;
-use crate::calls::{CallError, call};
+use crate::calls::{CallError, call, only};
 use crate::deep::{self, Object, TOO_DEEP};
 
 /// An object of a template has so many levels at most: what is read of it later has a few more.
@@ -69,11 +69,7 @@ pub(super) async fn delete(
 ) -> Result<bool, CallError> {
     let params = DeleteParams {
         propagation_policy: Some(removal.propagation),
-        preconditions: Some(Preconditions {
-            uid: Some(removal.uid.to_owned()),
-            resource_version: removal.version.map(str::to_owned),
-        }),
-        ..DeleteParams::default()
+        ..only(Some(removal.uid.to_owned()), removal.version.map(str::to_owned))
     };
     let answer = answered(client, requests.delete(removal.name, &params)).await?;
     // Otherwise it is the object, which is marked.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::api::{DynamicObject, PostParams};
 use osb::{Failure, FailureKind, Output, Work};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use super::await_end::{self, Awaited};
 use super::claim::Claim;
 use super::stock::Known;
 use super::{TemplateBroker, failed, parameters, requester};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, in_background};
 use crate::templates::names::{GROUP, Kind, VERIFIED, VERSION};
 use crate::templates::requester::Requester;
 use crate::templates::verified::{self, Word};
@@ -146,10 +146,7 @@ impl TemplateBroker {
         if found.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }),
-            ..DeleteParams::background()
-        };
+        let params = in_background(found.uid(), None);
         let removed = find(self.instances(client, namespace).delete(name, &params)).await;
         match removed {
             Ok(_) | Err(CallError::Conflict) => Ok(()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use data_encoding::{BASE64, HEXLOWER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{Api, ListParams, PostParams};
 use osb::{Failure, FailureKind};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use template::{Parameter, Template};
 
 use super::claim::Claim;
 use super::failed;
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, call, find, only};
 
 /// A label: of which instance the parameters are.
 const INSTANCE: &str = "template.manciple.dev/instance";
@@ -109,11 +109,7 @@ pub(super) async fn forget(client: &Client, claim: &Claim, but: &BTreeSet<&str>)
         if !claim.owns(&found.metadata) {
             continue;
         }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: found.metadata.uid, resource_version: None }),
-            ..DeleteParams::default()
-        };
-        if let Err(error) = find(secrets.delete(name, &params)).await {
+        if let Err(error) = find(secrets.delete(name, &only(found.metadata.uid, None))).await {
             tracing::debug!(name, %error, "a Secret of parameters stays until its instance goes");
         }
     }
