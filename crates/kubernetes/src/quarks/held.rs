@@ -11,7 +11,7 @@ use ring::digest::{Context, SHA256};
 use ring::hmac;
 
 use super::dialect::Dialect;
-use super::reference::{Kind, base};
+use super::reference::{Kind, To, base};
 
 /// The run that a Secret was written for, by the name of its Job: an annotation.
 pub(super) const WRITTEN_BY: &str = "manciple.dev/written-by";
@@ -332,7 +332,8 @@ impl Objects {
     }
 
     /// What a reference is one to now: the newest of versions, where it is to one and there are any.
-    pub(super) fn referred(&self, namespace: &str, kind: Kind, name: &str) -> Option<&Object> {
+    pub(super) fn referred(&self, namespace: &str, to: To, name: &str) -> Option<&Object> {
+        let kind = to.object()?;
         let base = base(name).filter(|_| kind == Kind::Secret);
         let newest = base.and_then(|base| self.newest(namespace, base)).map(|(_, object)| object);
         newest.or_else(|| self.get(namespace, kind, name))
@@ -355,21 +356,21 @@ impl Objects {
     pub(super) fn held(
         &self,
         namespace: &str,
-        kind: Kind,
+        to: To,
         name: &str,
         known: Option<&References>,
     ) -> (String, Held, Option<u64>) {
-        let place = format!("{}/{name}", kind.word());
-        let base = base(name).filter(|_| kind == Kind::Secret);
+        let place = format!("{}/{name}", to.word());
+        let base = base(name).filter(|_| to == To::Object(Kind::Secret));
         // No name has a star in it.
-        let of_versions = base.map(|base| (base, format!("{}/{base}-v*", kind.word())));
+        let of_versions = base.map(|base| (base, format!("{}/{base}-v*", to.word())));
         if let Some((base, place)) = &of_versions
             && let Some((number, object)) = self.newest(namespace, base)
         {
             let version = Version { number, data: self.told(object), made: object.made };
             return (place.clone(), Held::Version(version), Some(object.version));
         }
-        if let Some(object) = self.get(namespace, kind, name) {
+        if let Some(object) = to.object().and_then(|kind| self.get(namespace, kind, name)) {
             return (place, Held::Data(self.told(object)), Some(object.version));
         }
         let is_known = known.is_some_and(|known| known.contains_key(&place));
@@ -412,6 +413,8 @@ mod tests {
 
     use super::*;
 
+    const TO_SECRET: To = To::Object(Kind::Secret);
+
     /// How a Secret stands in a record, digested with this key.
     fn told(key: &[u8]) -> Held {
         let secret = json!({
@@ -421,7 +424,7 @@ mod tests {
         let secret: Secret = serde_json::from_value(secret).unwrap();
         let mut objects = Objects::new(key);
         objects.learn(Object::of_secret(&secret).unwrap());
-        objects.held("n", Kind::Secret, "s", None).1
+        objects.held("n", TO_SECRET, "s", None).1
     }
 
     #[test]
@@ -469,13 +472,13 @@ mod tests {
             if let Some((it, is_version)) = there {
                 objects.learn(secret(it, 1, "YQ==", is_version));
             }
-            let found = objects.held("n", Kind::Secret, "link-v1", known);
+            let found = objects.held("n", TO_SECRET, "link-v1", known);
             assert_eq!(found.0, place, "{name}");
         }
         let mut objects = Objects::new(b"key");
         let mut held = |it| {
             objects.learn(it);
-            objects.held("n", Kind::Secret, "link-v1", None).1
+            objects.held("n", TO_SECRET, "link-v1", None).1
         };
         let first = held(secret("link-v2", 3, "YQ==", true));
         let Held::Version(version) = &first else { panic!("{first:?}") };

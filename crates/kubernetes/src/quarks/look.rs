@@ -8,7 +8,7 @@ use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Vers
 use jiff::Timestamp;
 
 use super::dialect::Dialect;
-use super::reference::{Kind, Reference};
+use super::reference::{Reference, To};
 use super::resource::Resource;
 use super::retention::{Disposal, disposals};
 use super::seen::{JobEnd, SeenJob};
@@ -177,7 +177,7 @@ impl Table {
     }
 
     fn find(&self, resource: &Resource) -> Found {
-        let depends = |it: &Reference| matches!(it.kind, Kind::Triggered(_));
+        let depends = |it: &Reference| matches!(it.kind, To::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
             true => self.dependents(resource.key()).into_iter().map(|key| key.name).collect(),
             false => HashSet::new(),
@@ -186,7 +186,7 @@ impl Table {
         for reference in resource.references.iter() {
             let (kind, name) = (reference.kind, &reference.name);
             let ((place, held, version), wanted) = match kind {
-                Kind::Triggered(dialect) => {
+                To::Triggered(dialect) => {
                     let place = format!("{}/{name}", kind.word());
                     // Those that wait for each other would run for ever.
                     match waiting.contains(name) {
@@ -201,7 +201,7 @@ impl Table {
                         }
                     }
                 }
-                Kind::ConfigMap | Kind::Secret => {
+                To::Object(_) => {
                     let known = resource.record.references.as_ref();
                     let held = self.objects.held(&resource.namespace, kind, name, known);
                     (held, format!("{}/{name}", kind.word()))

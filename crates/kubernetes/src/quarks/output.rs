@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
 use super::naming::{sanitize, sanitize_subdomain};
-use super::reference::{Kind, base};
+use super::reference::{Kind, To, base};
 use crate::calls::valueless;
 
 /// What an ExtendedJob's container prints, as if it was a file.
@@ -178,14 +178,14 @@ pub(super) struct Target {
 impl Target {
     /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
     /// there.
-    pub(super) fn is(&self, kind: Kind, name: &str, made: Option<bool>) -> bool {
+    pub(super) fn is(&self, to: To, name: &str, made: Option<bool>) -> bool {
         let is_one = |name: &str| {
             let rest = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-'));
             rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
         };
         let is_it = |name: &str| if self.fans_out { is_one(name) } else { *self.name == *name };
         let name = if self.versioned { base(name) } else { Some(name) };
-        kind == self.kind && name.is_some_and(is_it)
+        to == To::Object(self.kind) && name.is_some_and(is_it)
     }
 }
 

@@ -8,13 +8,11 @@ use serde_json::Value;
 
 use super::dialect::Dialect;
 
-/// The kinds that are referred to.
+/// The kinds of objects that are referred to, and that runs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     ConfigMap,
     Secret,
-    /// By its success.
-    Triggered(Dialect),
 }
 
 impl Kind {
@@ -22,7 +20,31 @@ impl Kind {
         match self {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
+        }
+    }
+}
+
+/// All kinds that are referred to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum To {
+    /// By what it holds.
+    Object(Kind),
+    /// By its success.
+    Triggered(Dialect),
+}
+
+impl To {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Object(kind) => kind.word(),
             Self::Triggered(dialect) => dialect.word(),
+        }
+    }
+
+    pub(super) fn object(self) -> Option<Kind> {
+        match self {
+            Self::Object(kind) => Some(kind),
+            Self::Triggered(_) => None,
         }
     }
 }
@@ -30,7 +52,7 @@ impl Kind {
 /// One thing that is referred to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reference {
-    pub(super) kind: Kind,
+    pub(super) kind: To,
     pub(super) name: Arc<str>,
     /// Whether the pod begins without it.
     pub(super) optional: bool,
@@ -88,7 +110,7 @@ pub(super) fn references(pod: &Value) -> Vec<Reference> {
     let mut found = BTreeSet::new();
     each(&mut pod.clone(), &mut |kind, optional, name| {
         let name: Arc<str> = name.as_str().unwrap_or_default().into();
-        found.insert(Reference { kind, name, optional });
+        found.insert(Reference { kind: To::Object(kind), name, optional });
     });
     let needed = |one: &Reference| Reference { optional: false, ..one.clone() };
     let all = found.iter().filter(|one| !one.optional || !found.contains(&needed(one)));
@@ -98,7 +120,7 @@ pub(super) fn references(pod: &Value) -> Vec<Reference> {
 /// Those whose success is waited for: `spec.dependsOn`.
 pub(super) fn dependencies(dialect: Dialect, spec: &Value) -> impl Iterator<Item = Reference> {
     let names = spec["dependsOn"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let kind = Kind::Triggered(dialect);
+    let kind = To::Triggered(dialect);
     names.map(move |name| Reference { kind, name: name.into(), optional: false })
 }
 

@@ -13,7 +13,7 @@ use super::inputs;
 use super::manifest::TTL;
 use super::output::{OutputMap, Target};
 use super::peers::Following;
-use super::reference::{Kind, Reference, dependencies, references};
+use super::reference::{Reference, To, dependencies, references};
 use super::retention::Limits;
 use super::schedule::Times;
 use super::status::{SUCCEEDED, Said, WAITING};
@@ -267,8 +267,8 @@ impl Resource {
 
     /// Whether a run of it writes this, where prefixes are `verbatim` or not; `made` says whether a run of it may have
     /// made it, if it is there.
-    pub(super) fn makes(&self, kind: Kind, name: &str, verbatim: bool, made: Option<bool>) -> bool {
-        self.makes[usize::from(verbatim)].iter().any(|target| target.is(kind, name, made))
+    pub(super) fn makes(&self, to: To, name: &str, verbatim: bool, made: Option<bool>) -> bool {
+        self.makes[usize::from(verbatim)].iter().any(|target| target.is(to, name, made))
     }
 
     /// Its newest success, if no run has failed since then and none goes on.

@@ -14,7 +14,7 @@ use super::held::{Object, Objects};
 use super::namesakes;
 use super::noted::Proofs;
 use super::peers;
-use super::reference::{Kind, base};
+use super::reference::{To, base};
 use super::resource::Resource;
 use super::seen::{SeenJob, SeenPod};
 use super::strays::{Waiting, waiting};
@@ -57,7 +57,7 @@ pub(super) struct Table {
     pub(super) objects: Objects,
     proofs: Proofs,
     /// Who refers to what, by how it is referred to.
-    referrers: HashMap<(Arc<str>, Kind, Arc<str>), BTreeSet<Key>>,
+    referrers: HashMap<(Arc<str>, To, Arc<str>), BTreeSet<Key>>,
     /// By the uid of their Job, then by their own.
     pub(super) pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
     /// Pods that wait for us though their Job is gone or their run is over, by their uid.
@@ -263,7 +263,7 @@ impl Table {
     pub(super) fn dependents(&self, key: Key) -> Vec<Key> {
         let (mut found, mut next) = (BTreeSet::new(), vec![key]);
         while let Some(key) = next.pop() {
-            let place = (key.namespace, Kind::Triggered(key.dialect), key.name);
+            let place = (key.namespace, To::Triggered(key.dialect), key.name);
             let further = self.referrers.get(&place).into_iter().flatten();
             for key in further {
                 if found.insert(key.clone()) {
@@ -309,7 +309,8 @@ impl Table {
 
     /// Those who refer to something, or to versions of which it may be one: by a label, which may have come or gone.
     pub(super) fn referrers(&self, object: &Object) -> Vec<Key> {
-        let place = |name: &str| (Arc::clone(&object.namespace), object.kind, Arc::from(name));
+        let to = To::Object(object.kind);
+        let place = |name: &str| (Arc::clone(&object.namespace), to, Arc::from(name));
         let names = [Some(&*object.name), base(&object.name)].into_iter().flatten();
         names.filter_map(|name| self.referrers.get(&place(name))).flatten().cloned().collect()
     }

@@ -69,7 +69,7 @@ impl Controller {
             let put = async {
                 match wanted.kind {
                     Kind::ConfigMap => self.put(resource, &name, step, Object::of_config_map).await,
-                    _ => self.put(resource, &name, step, Object::of_secret).await,
+                    Kind::Secret => self.put(resource, &name, step, Object::of_secret).await,
                 }
             };
             let written = tokio::time::timeout(left, put).await;
@@ -79,7 +79,7 @@ impl Controller {
                     object.into_iter().for_each(|object| self.learn_object(&object));
                     return Ok(Ok(match wanted.kind {
                         Kind::ConfigMap => format!("configmap/{name}"),
-                        _ => name,
+                        Kind::Secret => name,
                     }));
                 }
                 Err(CallError::Exists | CallError::NotFound | CallError::Conflict) => {
@@ -145,7 +145,7 @@ impl Controller {
                 let found = find(self.api::<ConfigMap>(namespace).get(name)).await?;
                 found.as_ref().and_then(Object::of_config_map)
             }
-            _ => {
+            Kind::Secret => {
                 let found = find(self.api::<Secret>(namespace).get(name)).await?;
                 found.as_ref().and_then(Object::of_secret)
             }
@@ -201,7 +201,9 @@ impl Controller {
             Kind::ConfigMap => {
                 call(self.api::<ConfigMap>(namespace).delete(name, &params)).await.map(drop)
             }
-            _ => call(self.api::<Secret>(namespace).delete(name, &params)).await.map(drop),
+            Kind::Secret => {
+                call(self.api::<Secret>(namespace).delete(name, &params)).await.map(drop)
+            }
         };
         match deleted {
             Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}

@@ -150,7 +150,7 @@ fn object(name: &str, marks: &Marks, wanted: &Wanted, owner: Option<&Resource>) 
             let text = |bytes: &[u8]| json!(String::from_utf8_lossy(bytes));
             data.map(|(key, value)| (key.clone(), text(value))).collect()
         }
-        _ => {
+        Kind::Secret => {
             object["type"] = json!("Opaque");
             let bytes = data.map(|(key, value)| (key.clone(), json!(ByteString(value.clone()))));
             bytes.collect()

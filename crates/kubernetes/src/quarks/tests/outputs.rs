@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::quarks::Dialect;
 use crate::quarks::output::{Kept, MAX_SECRET_BYTES, kept};
-use crate::quarks::reference::Kind;
+use crate::quarks::reference::{Kind, To};
 use crate::quarks::resource::Resource;
 use crate::quarks::seen::{SeenJob, SeenPod};
 use crate::quarks::table::Table;
@@ -330,7 +330,7 @@ fn what_a_run_writes_itself_is_known_by_its_name() {
         ("foo-a", true, false),
         ("fooa", true, true),
     ] {
-        let made = extended.makes(Kind::Secret, name, verbatim, None);
+        let made = extended.makes(To::Object(Kind::Secret), name, verbatim, None);
         assert_eq!(made, expected, "{name}, verbatim: {verbatim}");
     }
     let files = json!({"c": {
@@ -361,7 +361,7 @@ fn what_a_run_writes_itself_is_known_by_its_name() {
         (Kind::Secret, "all-", None, false),
         (Kind::ConfigMap, "all-keys", None, false),
     ] {
-        let found = quarks.makes(kind, name, false, made);
+        let found = quarks.makes(To::Object(kind), name, false, made);
         assert_eq!(found, expected, "{name}, made by a run: {made:?}");
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::quarks::dialect::Dialect;
 use crate::quarks::held::Object;
 use crate::quarks::look::Look;
+use crate::quarks::reference::{Kind, To};
 use crate::quarks::resource::{RUNS, Resource};
 use crate::quarks::seen::SeenJob;
 use crate::quarks::status;
@@ -51,7 +52,7 @@ fn digest(table: &mut Table, value: &str, version: u64) -> Value {
     }))
     .unwrap();
     table.objects.learn(Object::of_config_map(&map).unwrap());
-    let held = table.objects.held("n", crate::quarks::reference::Kind::ConfigMap, "m", None);
+    let held = table.objects.held("n", To::Object(Kind::ConfigMap), "m", None);
     serde_json::to_value(held.1).unwrap()
 }
 
