@@ -112,7 +112,7 @@ impl Controller {
         }
         let waits = made.iter().any(|made| made.state == State::Waiting);
         let stand = match (failed.is_empty(), waits) {
-            (false, _) => Stand::Failed(failed.join("\n"), true),
+            (false, _) => Stand::Failed { why: failed.join("\n"), was_awaited: true },
             (true, false) => Stand::Ready,
             (true, true) => {
                 // What is waited for is said where it is for long.

@@ -19,7 +19,7 @@ use super::plan::Planned;
 use super::prepare::Prepared;
 use super::requester::Requester;
 use super::resource::{Instance, Key};
-use super::status::{Made, said_of_drift};
+use super::status::{Made, Objects, said_of_drift};
 use super::trouble::Trouble;
 use crate::calls::{CallError, find};
 
@@ -139,7 +139,8 @@ impl Controller {
             _ => {
                 let words = drifted.iter().map(|it| it.words.as_str()).collect::<Vec<_>>();
                 let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
-                self.say_drift(&instance, !drifted.is_empty(), redacted, None).await?;
+                let are = if drifted.is_empty() { Objects::AsMade } else { Objects::Drifted };
+                self.say_drift(&instance, are, redacted, None).await?;
                 Looked::Through
             }
         };
@@ -241,7 +242,10 @@ impl Controller {
                 }
             }
         }
-        let words = if left.is_empty() { &repaired } else { &left };
+        let (are, words) = match left.is_empty() {
+            true => (Objects::Repaired, &repaired),
+            false => (Objects::Drifted, &left),
+        };
         let redacted = prepared.redactor.redact(&words.join("\n")).into_owned();
         let (namespace, name) = (&*instance.key.namespace, &*instance.key.name);
         tracing::info!(
@@ -253,7 +257,7 @@ impl Controller {
         );
         let said = match is_old {
             true => Err(Trouble::Old),
-            false => self.say_drift(instance, !left.is_empty(), redacted, Some(made)).await,
+            false => self.say_drift(instance, are, redacted, Some(made)).await,
         };
         // Another may lead by now, and may have removed it.
         if !self.leads() || said == Err(Trouble::Old) {
@@ -262,18 +266,16 @@ impl Controller {
         said.map(|()| looked)
     }
 
-    /// Says that it has drifted, or has not (any more): nothing, where that is no news.
+    /// Says how its objects are, and what was made where something was made anew: nothing, where that is no news.
     async fn say_drift(
         &self,
         instance: &Instance,
-        is_drifted: bool,
+        are: Objects,
         message: String,
-        objects: Option<Vec<Made>>,
+        made: Option<Vec<Made>>,
     ) -> Result<(), Trouble> {
-        let is_repaired = objects.is_some() && !is_drifted;
-        let now = self.now().to_string();
-        let said = said_of_drift(instance, is_drifted, is_repaired, &message, &now);
-        let objects: Option<Vec<_>> = objects.map(|all| all.iter().map(Made::entry).collect());
+        let said = said_of_drift(instance, are, &message, &self.now().to_string());
+        let objects: Option<Vec<_>> = made.map(|all| all.iter().map(Made::entry).collect());
         // What is another object now is said in any case: by its uid it is removed.
         let objects = objects.filter(|objects| objects.as_slice() != instance.objects());
         let is_news = said.is_some();
@@ -288,7 +290,7 @@ impl Controller {
             return Ok(());
         }
         self.write_status(instance, &status).await?;
-        if is_drifted && is_news {
+        if are == Objects::Drifted && is_news {
             self.tell_event(instance, "Drifted", &message);
         }
         Ok(())

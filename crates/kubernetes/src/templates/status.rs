@@ -17,8 +17,21 @@ pub(super) enum Stand {
     Changing,
     /// It is there.
     Ready,
-    /// Nothing becomes of it. Whether its objects were waited for then.
-    Failed(String, bool),
+    /// Nothing becomes of it.
+    Failed {
+        why: String,
+        /// Whether its objects were waited for then.
+        was_awaited: bool,
+    },
+}
+
+/// How its objects are, beside what was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Objects {
+    AsMade,
+    Drifted,
+    /// They were drifted, and are as made again.
+    Repaired,
 }
 
 /// What the original says while objects are waited for.
@@ -42,8 +55,10 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
                 ("InstantiateFailure", "False", "Changing", String::new()),
             ]
         }
-        Stand::Failed(message, false) => vec![failure(message)],
-        Stand::Failed(message, true) => vec![ready("False", "Failed", message), failure(message)],
+        Stand::Failed { why, was_awaited: false } => vec![failure(why)],
+        Stand::Failed { why, was_awaited: true } => {
+            vec![ready("False", "Failed", why), failure(why)]
+        }
     };
     let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
     for (kind, status, reason, message) in said {
@@ -65,20 +80,19 @@ pub(super) fn conditions(instance: &Instance, stand: &Stand, at: &str) -> Value 
 /// Conditions that say whether objects are what was made; `None` where that is no news.
 pub(super) fn said_of_drift(
     instance: &Instance,
-    is_drifted: bool,
-    is_repaired: bool,
+    objects: Objects,
     message: &str,
     at: &str,
 ) -> Option<Value> {
     let mut conditions = instance.status()["conditions"].as_array().cloned().unwrap_or_default();
     let there = conditions.iter_mut().find(|it| it["type"] == "Drifted");
     let was = there.as_deref().cloned().unwrap_or_default();
-    let (status, reason) = match (is_drifted, is_repaired) {
-        (true, _) => ("True", "Drifted"),
-        (false, true) => ("False", "Repaired"),
+    let (status, reason) = match objects {
+        Objects::Drifted => ("True", "Drifted"),
+        Objects::Repaired => ("False", "Repaired"),
         // One that never drifted does not say that it has not; what was repaired stays to be seen.
-        (false, false) if was["status"] != "True" => return None,
-        (false, false) => ("False", "AsMade"),
+        Objects::AsMade if was["status"] != "True" => return None,
+        Objects::AsMade => ("False", "AsMade"),
     };
     let condition = condition("Drifted", status, (reason, &cut(message)), stands(&was), at);
     if was == condition {

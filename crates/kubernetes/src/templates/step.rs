@@ -44,14 +44,14 @@ impl Controller {
         let came = match decide(&self.state(&instance)) {
             Action::Rest => return Ok(self.wait_for_another(&instance)),
             Action::Refuse(why) => {
-                let was_made = !instance.objects().is_empty();
-                Ok(Came::Stands(Stand::Failed(why, was_made), None))
+                let was_awaited = !instance.objects().is_empty();
+                Ok(Came::Stands(Stand::Failed { why, was_awaited }, None))
             }
             Action::TakeUp => Ok(Came::Stands(Stand::Changing, None)),
             Action::GiveUp => {
                 let why = self.last_words(&instance);
-                let was_waited_for = instance.is_made() || instance.is_taken_up();
-                Ok(Came::Stands(Stand::Failed(why, was_waited_for), None))
+                let was_awaited = instance.is_made() || instance.is_taken_up();
+                Ok(Came::Stands(Stand::Failed { why, was_awaited }, None))
             }
             Action::Make => Box::pin(self.make(&instance)).await,
             Action::Await => Box::pin(self.await_ready(&instance)).await,
@@ -115,7 +115,9 @@ impl Controller {
                 return Err(());
             }
             // One that is being removed does not fail: it is tried until it goes.
-            Trouble::Final(why) if !instance.deleting => Stand::Failed(why, instance.is_taken_up()),
+            Trouble::Final(why) if !instance.deleting => {
+                Stand::Failed { why, was_awaited: instance.is_taken_up() }
+            }
             Trouble::Passing(why) | Trouble::Final(why) => Stand::Retrying(why),
             Trouble::Doubtful(why) => {
                 tracing::debug!(namespace, name, why, "it seems not to go");
@@ -123,11 +125,11 @@ impl Controller {
             }
         };
         match &stand {
-            Stand::Failed(why, _) => tracing::info!(namespace, name, why, "it has failed"),
+            Stand::Failed { why, .. } => tracing::info!(namespace, name, why, "it has failed"),
             Stand::Retrying(why) => tracing::warn!(namespace, name, why, "it does not go on now"),
             Stand::Waiting(_) | Stand::Changing | Stand::Ready => {}
         }
-        let has_failed = matches!(stand, Stand::Failed(..));
+        let has_failed = matches!(stand, Stand::Failed { .. });
         let made = has_failed.then(|| self.made_so_far(instance));
         let mut said = self.say(instance, &stand, made).await;
         // There is no room for what was made: when it goes that is found by what was recorded.
@@ -243,7 +245,7 @@ impl Controller {
         }
         let conditions = status::conditions(&instance, stand, &self.now().to_string());
         let mut said = json!({"conditions": conditions});
-        if objects.is_some() || matches!(stand, Stand::Failed(..)) {
+        if objects.is_some() || matches!(stand, Stand::Failed { .. }) {
             said["observedGeneration"] = json!(instance.generation);
         }
         if let Some(objects) = objects {

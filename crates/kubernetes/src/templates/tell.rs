@@ -54,7 +54,7 @@ impl Controller {
     pub(super) fn tell(&self, instance: &Instance, stand: &Stand) {
         match stand {
             Stand::Ready => drop(self.counters.ready.fetch_add(1, Ordering::Relaxed)),
-            Stand::Failed(why, _) => {
+            Stand::Failed { why, .. } => {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 self.tell_event(instance, "Failed", why);
             }

@@ -16,7 +16,9 @@ use super::record::{Kept, Record};
 use super::remove::is_orphaned;
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
-use super::status::{Made, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift};
+use super::status::{
+    Made, Objects, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift,
+};
 use super::table::Table;
 use super::trouble::{Trouble, written};
 use crate::calls::CallError;
@@ -67,22 +69,22 @@ fn drift_is_said_when_it_is_news() {
         Instance::of(&seen("1", &json!({"status": {"conditions": [condition]}}))).unwrap()
     };
     let none = with(json!({"type": "Ready", "status": "True"}));
-    let said = |of: &Instance, drifted, repaired, message: &str| {
-        let conditions = said_of_drift(of, drifted, repaired, message, "2026-01-01T00:00:00Z")?;
+    let said = |of: &Instance, objects, message: &str| {
+        let conditions = said_of_drift(of, objects, message, "2026-01-01T00:00:00Z")?;
         let conditions = conditions.as_array().cloned().unwrap();
         conditions.into_iter().find(|it| it["type"] == "Drifted")
     };
-    assert_eq!(said(&none, false, false, ""), None, "it never drifted");
-    let drifted = said(&none, true, false, "a").unwrap();
+    assert_eq!(said(&none, Objects::AsMade, ""), None, "it never drifted");
+    let drifted = said(&none, Objects::Drifted, "a").unwrap();
     assert_eq!((&drifted["status"], &drifted["message"]), (&json!("True"), &json!("a")));
     let again = with(drifted.clone());
-    assert_eq!(said(&again, true, false, "a"), None, "it is said already");
-    assert_eq!(said(&again, true, false, "b").unwrap()["message"], "b");
-    assert_eq!(said(&again, false, false, "").unwrap()["reason"], "AsMade");
-    let repaired = said(&again, false, true, "a").unwrap();
+    assert_eq!(said(&again, Objects::Drifted, "a"), None, "it is said already");
+    assert_eq!(said(&again, Objects::Drifted, "b").unwrap()["message"], "b");
+    assert_eq!(said(&again, Objects::AsMade, "").unwrap()["reason"], "AsMade");
+    let repaired = said(&again, Objects::Repaired, "a").unwrap();
     assert_eq!((&repaired["status"], &repaired["reason"]), (&json!("False"), &json!("Repaired")));
     assert_eq!(
-        said(&with(repaired), false, false, ""),
+        said(&with(repaired), Objects::AsMade, ""),
         None,
         "that it was repaired stays to be seen"
     );
@@ -195,6 +197,10 @@ fn what_was_seen_later_stays() {
     assert_eq!(table.learn(&seen("7", &deleted)), Some(of()));
 }
 
+fn failed(was_awaited: bool) -> Stand {
+    Stand::Failed { why: "why".to_owned(), was_awaited }
+}
+
 #[test]
 fn conditions_keep_their_times_and_those_of_others() {
     let there = json!({"status": {"conditions": [
@@ -208,7 +214,7 @@ fn conditions_keep_their_times_and_those_of_others() {
         "lastTransitionTime": "then",
     });
     assert_eq!(said, json!([ready, {"type": "Other", "status": "True"}]));
-    let said = conditions(&instance, &Stand::Failed("why".to_owned(), false), "now");
+    let said = conditions(&instance, &failed(false), "now");
     assert_eq!(said[0], instance.status()["conditions"][0], "as in the original");
     assert_eq!(said[2]["type"], "InstantiateFailure");
     let said = conditions(&instance, &Stand::Ready, "now");
@@ -226,10 +232,10 @@ fn how_it_stands_is_said_in_the_words_of_the_original() {
     for (name, stand, expected) in [
         ("waiting", Stand::Waiting(WAITING.to_owned()), vec![ready("False", "Waiting")]),
         ("ready", Stand::Ready, vec![ready("True", "Created")]),
-        ("failed before it was made", Stand::Failed("why".to_owned(), false), vec![failure]),
+        ("failed before it was made", failed(false), vec![failure]),
         (
             "failed while it was waited for",
-            Stand::Failed("why".to_owned(), true),
+            failed(true),
             vec![ready("False", "Failed"), failure],
         ),
     ] {
