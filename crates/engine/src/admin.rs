@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use osb::{Backend, Call, DeprovisionRequest, Error, ErrorKind, InstanceId, UnbindRequest};
+use osb::{Call, Error, ErrorKind, InstanceId};
 
 use crate::backend::store_error;
 use crate::driver;
@@ -85,18 +85,9 @@ impl Engine {
     /// # Errors
     /// As of that request; 404 for an unknown record.
     pub async fn remove(&self, key: &Key) -> Result<(), Error> {
-        let ordered = self.record(key).await?.ordered.clone();
-        let (service_id, plan_id) = (ordered.service_id, ordered.plan_id);
+        let service = self.record(key).await?.ordered.service_id.clone();
         let call = Call { accepts_incomplete: true, ..Call::default() };
-        let removed = match key {
-            Key::Instance(instance) => {
-                self.deprovision(&call, instance, DeprovisionRequest { service_id, plan_id }).await
-            }
-            Key::Binding(instance, binding) => {
-                self.unbind(&call, instance, binding, UnbindRequest { service_id, plan_id }).await
-            }
-        };
-        removed.map(drop)
+        self.delete(&call, key, &service).await.map(drop)
     }
 
     /// Forgets a record without asking the broker: for what cannot be removed otherwise. A run that

@@ -121,7 +121,7 @@ impl Backend for Engine {
         instance: &InstanceId,
         request: DeprovisionRequest,
     ) -> Result<Reply<()>, Error> {
-        self.remove(call, &Key::Instance(instance.clone()), &request.service_id).await
+        self.delete(call, &Key::Instance(instance.clone()), &request.service_id).await
     }
 
     async fn instance(&self, _: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
@@ -162,7 +162,7 @@ impl Backend for Engine {
         request: UnbindRequest,
     ) -> Result<Reply<()>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        self.remove(call, &key, &request.service_id).await
+        self.delete(call, &key, &request.service_id).await
     }
 
     async fn binding(
@@ -306,8 +306,8 @@ impl Engine {
         })
     }
 
-    /// Deprovisions, or unbinds.
-    async fn remove(
+    /// Deprovisions, or unbinds: what a platform's DELETE does.
+    pub(crate) async fn delete(
         &self,
         call: &Call,
         key: &Key,
