@@ -333,15 +333,16 @@ mod tests {
             let image = Image::new("one:1").bytes("/etc/one", b"one", 0o644).command(&["/one"]);
             image.write(archive).unwrap();
         }
-        let members: BTreeMap<String, Vec<u8>> = tar::Archive::new(File::open(&archives[0]).unwrap())
-            .entries()
-            .unwrap()
-            .map(|entry| {
-                let (mut entry, mut bytes) = (entry.unwrap(), Vec::new());
-                entry.read_to_end(&mut bytes).unwrap();
-                (entry.path().unwrap().to_str().unwrap().to_owned(), bytes)
-            })
-            .collect();
+        let members: BTreeMap<String, Vec<u8>> =
+            tar::Archive::new(File::open(&archives[0]).unwrap())
+                .entries()
+                .unwrap()
+                .map(|entry| {
+                    let (mut entry, mut bytes) = (entry.unwrap(), Vec::new());
+                    entry.read_to_end(&mut bytes).unwrap();
+                    (entry.path().unwrap().to_str().unwrap().to_owned(), bytes)
+                })
+                .collect();
         let read = |name: &str| serde_json::from_slice::<Value>(&members[name]).unwrap();
         let saved = read(SAVED);
         let (config, layer) = (&saved[0]["Config"], &saved[0]["Layers"][0]);

@@ -149,7 +149,13 @@ async fn what_an_operation_waits_for_is_said_before_its_progress_until_it_goes_o
     let words = "its run cannot be started yet: no node has room";
     for (case, progress, waits, before, after) in [
         ("it waits", None, Some(words), Some(words), None),
-        ("it waits for another attempt", Some("half way"), Some(words), Some(words), Some("half way")),
+        (
+            "it waits for another attempt",
+            Some("half way"),
+            Some(words),
+            Some(words),
+            Some("half way"),
+        ),
         ("it waited for a build before", Some(words), None, Some(words), None),
         ("it has waited for nothing", Some("half way"), None, Some("half way"), Some("half way")),
     ] {
