@@ -26,10 +26,14 @@ const REFUSAL_HOLDS: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 4096;
 /// How many questions are under way at once: strangers with tokens that nobody knows cost no more.
 const AT_ONCE: usize = 8;
-/// How long somebody who asks waits for an answer of the API server.
+/// How long somebody who asks waits for an answer of the API server, whoever put the question.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No token is longer, in bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
+/// What is asked about tokens.
+const WHOSE: &str = "TokenReview";
+/// What is asked about rights.
+const MAY: &str = "SubjectAccessReview";
 
 /// Somebody whom the cluster knows: all that its rights may depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,15 +114,15 @@ impl Reviews {
         if let Some(known) = held(&self.known, &key) {
             return Ok(known);
         }
-        Box::pin(asked(&self.known, key, Option::is_some, self.ask_whose(token))).await
+        let answer = asked(&self.known, key, Option::is_some, self.ask_whose(token));
+        Box::pin(in_time(WHOSE, answer)).await
     }
 
     async fn ask_whose(&self, token: &str) -> Result<Option<Arc<Identity>>, AccessError> {
         let audiences = (!self.audiences.is_empty()).then(|| self.audiences.clone());
         let spec = TokenReviewSpec { token: token.to_owned(), audiences };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let asked = "TokenReview";
-        let answered = self.ask(asked, self.tokens.create(&PostParams::default(), &review)).await?;
+        let answered = self.ask(WHOSE, self.tokens.create(&PostParams::default(), &review)).await?;
         let status = answered.status.unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Ok(None);
@@ -153,7 +157,8 @@ impl Reviews {
         if let Some(allowed) = held(&self.allowed, &key) {
             return Ok(allowed);
         }
-        Box::pin(asked(&self.allowed, key, |allowed| *allowed, self.ask_may(who, verb, path))).await
+        let answer = asked(&self.allowed, key, |allowed| *allowed, self.ask_may(who, verb, path));
+        Box::pin(in_time(MAY, answer)).await
     }
 
     async fn ask_may(&self, who: &Identity, verb: &str, path: &str) -> Result<bool, AccessError> {
@@ -176,18 +181,13 @@ impl Reviews {
         who: &Identity,
         attributes: ResourceAttributes,
     ) -> Result<bool, AccessError> {
-        self.ask_access(SubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..whole(who)
-        })
-        .await
+        let spec = SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..whole(who) };
+        in_time(MAY, self.ask_access(spec)).await
     }
 
     async fn ask_access(&self, spec: SubjectAccessReviewSpec) -> Result<bool, AccessError> {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let asked = "SubjectAccessReview";
-        let answered =
-            self.ask(asked, self.accesses.create(&PostParams::default(), &review)).await?;
+        let answered = self.ask(MAY, self.accesses.create(&PostParams::default(), &review)).await?;
         Ok(answered.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
 
@@ -196,17 +196,23 @@ impl Reviews {
         asked: &'static str,
         made: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, AccessError> {
-        let unanswered = |why: String| AccessError::Unanswered { asked, why };
-        let answered = tokio::time::timeout(PATIENCE, async {
-            let _permit = self.asking.acquire().await;
-            call(made).await
-        });
-        match answered.await {
-            Ok(Err(CallError::Forbidden(why))) => Err(AccessError::NotAllowed { asked, why }),
-            Ok(answered) => answered.map_err(|error| unanswered(error.to_string())),
-            Err(_) => Err(unanswered(format!("waited for {} s", PATIENCE.as_secs()))),
-        }
+        let _permit = self.asking.acquire().await;
+        call(made).await.map_err(|error| match error {
+            CallError::Forbidden(why) => AccessError::NotAllowed { asked, why },
+            error => AccessError::Unanswered { asked, why: error.to_string() },
+        })
     }
+}
+
+/// Waits for an answer, but not for ever. Those who share a question put it one after the other as long as it is not
+/// answered, so it is for each to stop waiting, and not for the question to end.
+async fn in_time<T>(
+    asked: &'static str,
+    answer: impl Future<Output = Result<T, AccessError>>,
+) -> Result<T, AccessError> {
+    let waited = || format!("waited for {} s", PATIENCE.as_secs());
+    let answered = tokio::time::timeout(PATIENCE, answer).await;
+    answered.unwrap_or_else(|_| Err(AccessError::Unanswered { asked, why: waited() }))
 }
 
 /// All that rights may depend on.
@@ -243,4 +249,102 @@ async fn asked<K: Hash + Eq + Clone, T: Clone>(
         Ok(Timed { answer, until: Instant::now() + holds })
     });
     Ok(timed.await?.answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::task::JoinSet;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// How long after one another they come.
+    const LATER: Duration = Duration::from_millis(10);
+
+    /// An API server that leaves so many questions open, and says yes to those after.
+    fn reviews(open: usize) -> Arc<Reviews> {
+        let asked = AtomicUsize::new(0);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let is_open = asked.fetch_add(1, Ordering::Relaxed) < open;
+            async move {
+                if is_open {
+                    std::future::pending::<()>().await;
+                }
+                let user = json!({"username": "known"});
+                let status = json!({"authenticated": true, "user": user, "allowed": true});
+                let said = json!({"metadata": {}, "spec": {}, "status": status}).to_string();
+                Response::builder().status(201).body(Body::from(said.into_bytes()))
+            }
+        });
+        Arc::new(Reviews::new(Client::new(service, "n"), Vec::new()))
+    }
+
+    /// How long each of many waits who ask the same, and what each is told.
+    async fn told<T, F>(many: u32, ask: impl Fn() -> F) -> Vec<(Duration, T)>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut waiting = JoinSet::new();
+        for number in 0..many {
+            let asks = ask();
+            waiting.spawn(async move {
+                tokio::time::sleep(number * LATER).await;
+                let began = Instant::now();
+                let answer = asks.await;
+                (began.elapsed(), answer)
+            });
+        }
+        waiting.join_all().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_who_shares_a_question_that_is_not_answered_waits_no_longer_than_one_alone() {
+        let reviews = reviews(usize::MAX);
+        let whose = told(100, || {
+            let reviews = Arc::clone(&reviews);
+            async move { reviews.identify("t").await.map(|_| ()) }
+        });
+        let may = told(100, || {
+            let reviews = Arc::clone(&reviews);
+            let who = Arc::new(known());
+            async move { reviews.may(&who, "get", "/v2/catalog").await.map(|_| ()) }
+        });
+        for (what, told) in [(WHOSE, whose.await), (MAY, may.await)] {
+            assert_eq!(told.len(), 100);
+            for (waited, answer) in told {
+                assert!(waited <= PATIENCE + LATER, "{what}: {waited:?}");
+                let unanswered =
+                    matches!(answer, Err(AccessError::Unanswered { asked, .. }) if asked == what);
+                assert!(unanswered, "{what}: {answer:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_put_again_for_those_who_still_wait() {
+        let reviews = reviews(1);
+        let told = told(3, || {
+            let reviews = Arc::clone(&reviews);
+            async move { reviews.identify("t").await.ok().flatten() }
+        });
+        let told = told.await;
+        let who = Some(Arc::new(known()));
+        assert_eq!(told.iter().filter(|(_, answer)| *answer == who).count(), 2, "{told:?}");
+        assert!(told.iter().all(|(waited, _)| *waited <= PATIENCE + LATER), "{told:?}");
+    }
+
+    fn known() -> Identity {
+        Identity {
+            user: "known".to_owned(),
+            uid: String::new(),
+            groups: Vec::new(),
+            extra: BTreeMap::new(),
+        }
+    }
 }
