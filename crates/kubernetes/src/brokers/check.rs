@@ -159,8 +159,10 @@ impl Reader {
             keep_succeeded: self.period(members, path, "keepSucceeded"),
             keep_failed: self.period(members, path, "keepFailed"),
         };
-        if policy.start_timeout.take_if(|it| it.is_zero()).is_some() {
-            self.fault(&format!("{path}.startTimeout"), "must be more than 0; give more, or none");
+        // It is kept in whole seconds, and in none no pod begins.
+        if policy.start_timeout.take_if(|it| *it < Duration::from_secs(1)).is_some() {
+            let message = "must be at least 1s; give more, or leave it out";
+            self.fault(&format!("{path}.startTimeout"), message);
         }
         policy
     }

@@ -31,7 +31,13 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
         ),
         (json!({"grace": "10"}), "spec.grace", "30s"),
         (json!({"grace": 10}), "spec.grace", "30s"),
-        (json!({"startTimeout": "0s"}), "spec.startTimeout", "more than 0"),
+        (json!({"startTimeout": "0s"}), "spec.startTimeout", "at least 1s"),
+        (json!({"startTimeout": "999ms"}), "spec.startTimeout", "leave it out"),
+        (
+            json!({"plans": [{"planID": "p", "startTimeout": "1ms"}]}),
+            "spec.plans[0].startTimeout",
+            "at least 1s",
+        ),
         (json!({"keepFailed": "1w"}), "spec.keepFailed", "7d"),
         (json!({"deadline": "0s"}), "spec.deadlines.provision", "at least 1s"),
         (json!({"deadlines": {"bind": "999ms"}}), "spec.deadlines.bind", "at least 1s"),
@@ -96,6 +102,7 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
         assert!(faults[0].message.contains(words), "{more}: {faults:?}");
     }
     assert_eq!(spec(&Value::Null).unwrap_err()[0].path, "spec.image");
+    assert!(spec(&with(&json!({"startTimeout": "1s"}))).is_ok());
     let many = json!({"grace": "x", "pod": {"x": 1}, "plans": [{"grace": "x"}]});
     assert_eq!(spec(&many).unwrap_err().len(), 5, "all at once");
 }

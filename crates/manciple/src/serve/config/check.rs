@@ -16,6 +16,8 @@ use crate::serve::cluster::Cluster;
 const MOST_IN_A_LOG: usize = 4 * 1024 * 1024;
 /// A catalog that is read more often is read all the time.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
+/// In less no pod begins, and every run would fail: it is kept in whole seconds.
+const LEAST_START: Duration = Duration::from_secs(1);
 
 /// What `operations.dashboard_url` may have in braces.
 const PLACEHOLDER: &str = "{instance_id}";
@@ -53,6 +55,11 @@ impl Config {
         if self.catalog.refresh.is_some_and(|it| !it.0.is_zero() && it.0 < LEAST_REFRESH) {
             let why = "must be 1s at least, for the broker is run each time; or 0s: never";
             faults.push(format!("catalog.refresh: {why}"));
+        }
+        let start = self.kubernetes.as_ref().and_then(|cluster| cluster.start_timeout);
+        if start.is_some_and(|it| it.0 < LEAST_START) {
+            let why = "must be at least 1s, and so must be what JOBS_TIMEOUT gives it; give more, or leave it out";
+            faults.push(format!("kubernetes.start_timeout: {why}"));
         }
         faults.extend(self.no_image().map(str::to_owned));
         faults.extend(self.pod_limits());
@@ -238,6 +245,8 @@ mod tests {
                 "kubernetes.key_rotation",
                 "which may be 4540 s",
             ),
+            ("kubernetes: {start_timeout: 0s}", "kubernetes.start_timeout", "at least 1s"),
+            ("kubernetes: {start_timeout: 999ms}", "kubernetes.start_timeout", "leave it out"),
             (
                 "{kubernetes: {}, auth: {secrets: [{name: s}, {name: s}]}}",
                 "auth.secrets",
@@ -377,6 +386,7 @@ mod tests {
             "kubernetes: {agent_file: /a}",
             "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
             "kubernetes: {agent_image: i}",
+            "kubernetes: {start_timeout: 1s}",
             "kubernetes: {agent_delivery: init-container, agent_resources: {limits: {memory: 64Mi}}}",
             "kubernetes: {image: 'r:5000/b@sha256:0', config_map: a.b, secret: s}",
             "kubernetes: {pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",
