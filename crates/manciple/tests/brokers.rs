@@ -407,7 +407,14 @@ fn what_a_removed_broker_left_is_opened_as_soon_as_it_can_be() {
     town.kubectl(&["patch", keys, "--type=merge", "-p", spoilt]);
     let server = town.start();
     server.says("it cannot be served yet");
-    assert_eq!(http::get(&server.address, path).unwrap().status, 404);
+    // What is there is not denied, and what is ordered not refused for good.
+    for (method, path) in [("GET", path), ("GET", &last), ("PUT", path), ("DELETE", path)] {
+        let answer = http::send(&server.address, method, path, None).unwrap();
+        assert_eq!(answer.status, 503, "{method} {path}: {answer:?}");
+        assert!(answer.head.contains("retry-after: "), "{method} {path}: {answer:?}");
+    }
+    let nobodys = "/brokers/none/v2/service_instances/i";
+    assert_eq!(http::get(&server.address, nobodys).unwrap().status, 404);
     let sound = json!({"data": sound["data"]}).to_string();
     town.kubectl(&["patch", keys, "--type=merge", "-p", &sound]);
     assert!(ended(&server).is_some(), "{}", server.log());

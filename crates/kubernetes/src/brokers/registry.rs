@@ -63,6 +63,11 @@ impl Registry {
         self.known.borrow().clone().unwrap_or_default()
     }
 
+    /// Whether there is one of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.known.borrow().as_ref().is_some_and(|known| known.contains_key(name))
+    }
+
     /// Resolves when one of them changes, comes or goes.
     pub fn changes(&self) -> watch::Receiver<Option<Resources>> {
         self.known.clone()

@@ -163,6 +163,17 @@ impl Connected {
     }
 }
 
+#[cfg(test)]
+impl Connected {
+    /// To an API server of a test, in the namespace `home`.
+    pub(crate) fn before(client: Client, registry: &Arc<Registry>, name: &str) -> Self {
+        let base = JobSettings::new("home", name, "", "agent");
+        let lead = Arc::new(Lead::new(client.clone(), "home", name, "this"));
+        let registry = Some(Arc::clone(registry));
+        Self { client, base, further: Vec::new(), registry, lead }
+    }
+}
+
 impl Cluster {
     /// Connects, and finds out what has to be known before anything is opened.
     pub(crate) async fn connect(&self, config: &Config, name: &str) -> anyhow::Result<Connected> {

@@ -4,6 +4,8 @@
 //! Broker comes ──▶ Group: store, runner, engine, routes ──▶ /brokers/NAME/v2, /brokers/NAME/admin/v1
 //! Broker goes  ──▶ nothing is sold ──▶ no record is left, for a while ──▶ the group goes
 //! ```
+//!
+//! A broker that cannot be opened now is not gone: whoever asks for it is told to come again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -18,10 +20,11 @@ use engine::ports::{Filter, Kind, Query, StoreError};
 use http::Uri;
 use http::uri::PathAndQuery;
 use kubernetes::brokers::{Registry, Share};
+use kubernetes::own::OwnError;
 use kubernetes::templates::Counts;
 use kubernetes::{KubernetesStore, own};
 use osb::server::Authentication;
-use osb::{Backend, Error};
+use osb::{Backend, Error, ErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_service::Service;
@@ -33,6 +36,9 @@ use crate::admin::refusal::unwelcome;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
+/// How often it is looked who left something behind, which is a list of metadata: a `Broker` may come and go while our watch is dead, and another replica
+/// take its orders.
+const LEARN: Duration = Duration::from_secs(60);
 /// A replica whose watches are dead sells what was withdrawn until they are begun anew, after a minute, and what it sold
 /// takes as long to be heard of by another.
 const GRACE: Duration = Duration::from_secs(150);
@@ -105,8 +111,8 @@ pub(crate) struct Groups {
     name: String,
     open: Box<Open>,
     table: RwLock<BTreeMap<String, Group>>,
-    /// Left records behind and are not open yet: no `Broker` may say their names again.
-    left: Mutex<BTreeSet<String>>,
+    /// Are to be opened: had a `Broker`, or left something behind. No `Broker` may say their names again.
+    due: Mutex<BTreeSet<String>>,
     /// Since when a group has neither a `Broker` nor a record.
     idle: Mutex<BTreeMap<String, Instant>>,
 }
@@ -129,8 +135,8 @@ impl Groups {
     ) -> Arc<Self> {
         let name = name.to_owned();
         let table = RwLock::default();
-        let (left, idle) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { cluster, registry, name, open, table, left, idle })
+        let (due, idle) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { cluster, registry, name, open, table, due, idle })
     }
 
     fn engines(&self) -> Vec<Engine> {
@@ -141,8 +147,15 @@ impl Groups {
     /// Opens and closes groups as `Broker`s come and go, for ever. To be spawned.
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut changes = self.registry.changes();
+        let mut learnt = Instant::now();
         loop {
             changes.mark_unchanged();
+            if learnt.elapsed() >= LEARN {
+                learnt = Instant::now();
+                if let Err(error) = self.learn().await {
+                    tracing::warn!(%error, "who left something behind is open");
+                }
+            }
             self.look().await;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
@@ -153,28 +166,36 @@ impl Groups {
 
     /// Opens the groups that are not open: of each `Broker`, and of those that left records behind.
     pub(crate) async fn begin(&self) -> anyhow::Result<()> {
-        let namespace = self.cluster.namespace();
-        let saved = own::saved(self.cluster.client.clone(), namespace).await?;
-        let below = format!("{}/", self.name);
-        let left = saved.iter().filter_map(|name| name.strip_prefix(&below));
-        self.left().extend(left.map(str::to_owned));
+        self.learn().await?;
         self.look().await;
         Ok(())
     }
 
-    fn left(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Learns who left something behind, by the catalogs that were saved.
+    async fn learn(&self) -> Result<(), OwnError> {
+        let namespace = self.cluster.namespace();
+        let saved = own::saved(self.cluster.client.clone(), namespace).await?;
+        let below = format!("{}/", self.name);
+        let left = saved.iter().filter_map(|name| name.strip_prefix(&below));
+        self.due().extend(left.map(str::to_owned));
+        Ok(())
+    }
+
+    fn due(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn look(&self) {
         let brokers = self.registry.all();
-        let left = self.left().clone();
-        for name in left.iter().chain(brokers.keys()) {
+        // One may go before it can be opened, and another replica have taken its orders.
+        self.due().extend(brokers.keys().cloned());
+        let due = self.due().clone();
+        for name in &due {
             self.open(name).await;
         }
         let names: Vec<String> = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            self.left().retain(|name| !table.contains_key(name));
+            self.due().retain(|name| !table.contains_key(name));
             table.keys().filter(|name| !brokers.contains_key(*name)).cloned().collect()
         };
         self.idle().retain(|name, _| names.contains(name));
@@ -212,6 +233,17 @@ impl Groups {
         let group = Group { engine, resources, router, _tasks: tasks };
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.insert(name.to_owned(), group);
+    }
+
+    /// The routes of a broker.
+    ///
+    /// # Errors
+    /// If it has none now, or never.
+    fn of(&self, name: &str) -> Result<Router, Error> {
+        // Asked first: what is opened meanwhile is in the table then.
+        let is_known = self.due().contains(name) || self.registry.has(name);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(name).map(|group| group.router.clone()).ok_or_else(|| absent(is_known))
     }
 
     fn idle(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
@@ -275,26 +307,37 @@ async fn dispatch(
     State((groups, authentication)): State<(Arc<Groups>, Authentication)>,
     mut request: Request<Body>,
 ) -> Response {
-    let found = below(request.uri()).and_then(|(name, uri)| {
-        let table = groups.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.get(&name).map(|group| (group.router.clone(), uri))
-    });
-    if let Some((mut router, uri)) = found {
-        *request.uri_mut() = uri;
-        return match router.call(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        };
-    }
+    let found = match below(request.uri()) {
+        Some((name, uri)) => groups.of(&name).map(|router| (router, uri)),
+        None => Err(absent(false)),
+    };
+    let error = match found {
+        Ok((mut router, uri)) => {
+            *request.uri_mut() = uri;
+            return match router.call(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            };
+        }
+        Err(error) => error,
+    };
     // Which brokers there are is not for everybody.
     let (parts, _) = request.into_parts();
-    let error = authentication.principal(&parts).await.err();
-    let error = error.unwrap_or_else(|| {
-        Error::not_found(
-            "there is no such broker: brokers are at /brokers/NAME, by their Broker's name",
-        )
-    });
-    unwelcome(error, &authentication)
+    let unknown = authentication.principal(&parts).await.err();
+    unwelcome(unknown.unwrap_or(error), &authentication)
+}
+
+/// What is said where a broker is not served. To a platform, 404 says that an operation it was promised is none, and that
+/// nothing is there to be removed.
+fn absent(is_known: bool) -> Error {
+    if is_known {
+        let words =
+            "the broker is not open here yet; come again, and if it stays so, the log says why";
+        return Error::new(ErrorKind::Unavailable, words).retry_after(LOOK);
+    }
+    Error::not_found(
+        "there is no such broker: brokers are at /brokers/NAME, by their Broker's name",
+    )
 }
 
 /// The broker that a path names, and what is below it, as it was written.
@@ -307,27 +350,4 @@ fn below(uri: &Uri) -> Option<(String, Uri)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_below_a_broker_stays_as_it_was_written() {
-        for (path, expected) in [
-            ("/brokers/a/v2/catalog", Some(("a", "/v2/catalog"))),
-            ("/brokers/a/v2/x%2Fy?service_id=s%20t&b", Some(("a", "/v2/x%2Fy?service_id=s%20t&b"))),
-            ("/brokers/a/", Some(("a", "/"))),
-            ("/brokers/a//v2", Some(("a", "//v2"))),
-            ("/brokers/a/brokers/b/v2", Some(("a", "/brokers/b/v2"))),
-            ("/brokers//v2", Some(("", "/v2"))),
-            ("/brokers/a", None),
-            ("/brokers/a?x=/v2", None),
-            ("/v2/catalog", None),
-            ("/brokersa/v2", None),
-        ] {
-            let found = below(&path.parse().unwrap());
-            let found = found.map(|(name, uri)| (name, uri.to_string()));
-            let expected = expected.map(|(name, uri)| (name.to_owned(), uri.to_owned()));
-            assert_eq!(found, expected, "{path}");
-        }
-    }
-}
+mod tests;
