@@ -391,6 +391,51 @@ fn a_hangup_takes_up_passwords_and_the_catalog() {
     assert_eq!(catalog("second").status, 200);
 }
 
+/// The broker may take minutes; a password that is revoked does not wait for it. Hangups meanwhile are one more, after it.
+#[test]
+fn a_catalog_that_is_asked_for_in_vain_holds_up_no_change_of_passwords() {
+    let mut site = Site::new(&BROKER.replace(
+        "catalog:*)\n",
+        "catalog:*)\n    echo asked >>\"$here/asked\"\n    \
+         while [ -e \"$here/held\" ]; do sleep 0.05; done\n",
+    ));
+    site.settings = "auth: {users: [{name: u, password_file: password, role: operator}]}\n\
+                     catalog: {timeout: 10m}\n"
+        .to_owned();
+    site.write("password", "first");
+    let server = site.serve();
+    order::ready(&server);
+    let status = |password: &str| {
+        let basic = data_encoding::BASE64.encode(format!("u:{password}").as_bytes());
+        let header = format!("Authorization: Basic {basic}\r\n");
+        http::send_with(&server.address, "GET", "/v2/catalog", None, &header).unwrap().status
+    };
+    let asked = || site.read("asked").lines().count();
+    let is_asked = |times: usize| (asked() == times).then_some(());
+    let before = asked();
+    site.write("held", "");
+    server.signal(Signal::HUP);
+    assert!(within(10, || is_asked(before + 1)).is_some(), "nobody asks\n{}", server.log());
+
+    // Files are looked at each 10 s, and on a hangup at once.
+    site.write("password", "second");
+    let revoked = || (status("first") == 401 && status("second") == 200).then_some(());
+    assert!(within(15, revoked).is_some(), "it is not taken up\n{}", server.log());
+    for password in ["third", "fourth"] {
+        site.write("password", password);
+        server.signal(Signal::HUP);
+        let taken = || (status(password) == 200).then_some(());
+        assert!(within(2, taken).is_some(), "{password} is not taken up\n{}", server.log());
+    }
+    let read = || server.log().matches("the catalog was read again").count();
+    assert_eq!((asked(), read()), (before + 1, 0), "it is asked for while it is asked for");
+
+    std::fs::remove_file(site.path().join("held")).unwrap();
+    let done = || (read() == 2).then_some(());
+    assert!(within(10, done).is_some(), "it is not asked for once more\n{}", server.log());
+    assert!(support::for_seconds(1, || is_asked(before + 3)).is_none(), "twice more");
+}
+
 #[test]
 fn a_hangup_at_the_first_moment_does_not_end_it() {
     let site = Site::new(BROKER);

@@ -1,6 +1,6 @@
 //! From a configuration to a server that answers, and from a signal to a process that has ended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use osb::Backend;
 use osb::server::{Settings, TlsSource};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::access::Access;
@@ -57,16 +58,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         // Caught before anything is begun: unhandled, each of them ends the process.
         let end = told_to_end()?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
-        let first = match &config.kubernetes {
-            None => First::Folder(data_dir.clone()),
-            Some(_) if config.auth.is_configured() => First::Nobody,
-            Some(cluster) => First::Password(cluster.first_password(&policy.broker).await?),
-        };
-        let access = match &config.kubernetes {
-            None => Access::default(),
-            Some(cluster) => cluster.access(&config.auth).await?,
-        };
-        let known = Known::open(&config.auth, first, access)?;
+        let known = known(config, &policy.broker, &data_dir).await?;
         let metrics = Metrics::new();
         let parts = Parts { config: config.clone(), policy, known, metrics };
         let Served { serving, lead, refusing, router } = match machine {
@@ -79,9 +71,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             _ => 0,
         };
         tokio::spawn(watch(hangup, Arc::clone(&parts.known), certificate.clone(), serving.clone()));
-        let listener = TcpListener::bind(listen)
-            .await
-            .with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))?;
+        let listener = bind(listen, usual).await?;
         let address = listener.local_addr()?;
         if config.auth.disabled {
             tracing::warn!(
@@ -95,27 +85,58 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             let source: TlsSource = Arc::new(move || certificate.current());
             source
         });
-        let leads = lead.clone();
-        let end = async move {
-            tokio::select! {
-                () = end => {}
-                () = undone(leads.as_deref()) => return,
-            }
-            if pod {
-                tokio::time::sleep(LINGER).await;
-            }
-            tracing::info!("told to end: answering what was asked, taking nothing new");
-        };
+        let end = over(end, lead.as_deref(), pod);
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
-        if let Some(lead) = lead {
-            serving.engines().iter().for_each(|engine| engine.set_driving(false));
-            lead.give_back().await;
-            ensure!(!lead.is_undone(), UNDONE);
-        }
-        anyhow::Ok(())
+        give_back(lead, &serving).await
     })?;
     runtime.shutdown_timeout(Duration::from_secs(5));
+    Ok(())
+}
+
+/// Who may come in.
+async fn known(config: &Config, broker: &str, data_dir: &Path) -> anyhow::Result<Arc<Known>> {
+    let (first, access) = match &config.kubernetes {
+        None => (First::Folder(data_dir.to_owned()), Access::default()),
+        Some(cluster) => {
+            let first = match config.auth.is_configured() {
+                true => First::Nobody,
+                false => First::Password(cluster.first_password(broker).await?),
+            };
+            (first, cluster.access(&config.auth).await?)
+        }
+    };
+    Known::open(&config.auth, first, access)
+}
+
+/// Listens there, or says where else one could.
+async fn bind(listen: &str, usual: &str) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind(listen).await;
+    bound.with_context(|| format!("listen: {listen} cannot be listened on: name an address and a port that are free, as {usual}"))
+}
+
+/// Waits until nothing new is to be taken: a while after the `end` in a pod, and at once where the API server went back
+/// to an earlier time.
+async fn over(end: impl Future<Output = ()>, lead: Option<&Lead>, pod: bool) {
+    tokio::select! {
+        () = end => {}
+        () = undone(lead) => return,
+    }
+    if pod {
+        tokio::time::sleep(LINGER).await;
+    }
+    tracing::info!("told to end: answering what was asked, taking nothing new");
+}
+
+/// Leaves the lead to another, who goes on with what is in progress.
+///
+/// # Errors
+/// If the API server went back to an earlier time: that is why this ends.
+async fn give_back(lead: Option<Arc<Lead>>, serving: &Serving) -> anyhow::Result<()> {
+    let Some(lead) = lead else { return Ok(()) };
+    serving.engines().iter().for_each(|engine| engine.set_driving(false));
+    lead.give_back().await;
+    ensure!(!lead.is_undone(), UNDONE);
     Ok(())
 }
 
@@ -293,13 +314,15 @@ fn nothing_refuses() -> Refusing {
     Arc::new(|| None)
 }
 
-/// Takes up changed passwords, tokens and certificates, and the catalog on SIGHUP.
+/// Takes up changed passwords, tokens and certificates, and has the catalogs read again on SIGHUP.
 async fn watch(
     mut hangup: Signal,
     known: Arc<Known>,
     certificate: Option<Arc<Certificate>>,
     serving: Serving,
 ) {
+    let due = Arc::new(Notify::new());
+    tokio::spawn(read_catalogs(serving, Arc::clone(&due)));
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
@@ -313,12 +336,27 @@ async fn watch(
             Some(Err(error)) => tracing::error!("the certificate before stays in force: {error:#}"),
             _ => {}
         }
-        for engine in serving.engines().into_iter().filter(|_| asked) {
-            match engine.refresh_catalog().await {
-                Ok(_) => tracing::info!("the catalog was read again"),
-                Err(error) => tracing::error!("the catalog before stays in force: {error}"),
-            }
+        if asked {
+            due.notify_one();
         }
+    }
+}
+
+/// Reads the catalogs again whenever it is due, each beside the others: a broker may take minutes, and what was revoked
+/// meanwhile does not wait for it. However often it falls due while they are read, they are read once more.
+async fn read_catalogs(serving: Serving, due: Arc<Notify>) {
+    loop {
+        due.notified().await;
+        let mut reads = JoinSet::new();
+        for engine in serving.engines() {
+            reads.spawn(async move {
+                match engine.refresh_catalog().await {
+                    Ok(_) => tracing::info!("the catalog was read again"),
+                    Err(error) => tracing::error!("the catalog before stays in force: {error}"),
+                }
+            });
+        }
+        while reads.join_next().await.is_some() {}
     }
 }
 
