@@ -15,6 +15,8 @@
 //! The last releases of ExtendedJob's operator read a file of one name instead of what is printed, and its examples
 //! write that: so there is a place for it too, and the file counts where there is one.
 
+use std::collections::HashSet;
+
 use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey};
 use serde_json::{Value, json};
 
@@ -80,7 +82,7 @@ pub(super) fn capture_files(pod: &mut Value, run: &str, map: &OutputMap, means: 
             false => volumes.extend(capture.watch(pod, &parts)),
         }
         means.delivery.choose_nodes(pod);
-        list(pod, "initContainers").splice(..0, parts.init_containers);
+        begin_with(pod, parts.init_containers);
         volumes.extend(parts.volumes);
     }
     list(pod, "volumes").extend(volumes);
@@ -106,8 +108,27 @@ pub(super) fn capture_prints(pod: &mut Value, run: &str, map: &OutputMap, means:
         (name.to_owned(), Outputs { directory: OUTPUT.into(), files, stdout })
     });
     means.delivery.choose_nodes(pod);
-    list(pod, "initContainers").splice(..0, parts.init_containers);
+    begin_with(pod, parts.init_containers);
     list(pod, "volumes").extend(parts.volumes);
+}
+
+/// Puts what brings the agent before all others, under a name that none of them has. It is told from them by what it
+/// mounts.
+fn begin_with(pod: &mut Value, mut bringing: Vec<Value>) {
+    for container in &mut bringing {
+        container["name"] = json!(free(pod, name(container)));
+    }
+    list(pod, "initContainers").splice(..0, bringing);
+}
+
+/// This name, or the first of those in its place that no container of a pod has.
+fn free(pod: &Value, wanted: &str) -> String {
+    let of = |member: &str| pod[member].as_array().into_iter().flatten().map(name);
+    let taken: HashSet<&str> = of("initContainers").chain(of("containers")).collect();
+    let ours = format!("manciple-{wanted}");
+    let numbered = (2_u64..).map(|number| format!("{ours}-{number}"));
+    let mut names = [wanted.to_owned(), ours.clone()].into_iter().chain(numbered);
+    names.find(|name| !taken.contains(name.as_str())).unwrap_or_else(|| wanted.to_owned())
 }
 
 /// What the container may do that brings the agent: nothing, and as the container whose output it is for, where that says

@@ -272,7 +272,12 @@ impl Objects {
             return false;
         }
         namespace.unlist(&key);
-        namespace.objects.remove(&key).is_some()
+        let was_there = namespace.objects.remove(&key).is_some();
+        // Namespaces come and go.
+        if namespace.objects.is_empty() {
+            self.namespaces.remove(&object.namespace);
+        }
+        was_there
     }
 
     /// A list of a namespace, or of all, has no others of a kind than these. Those that are gone.
@@ -284,7 +289,10 @@ impl Objects {
     ) -> Vec<Object> {
         let mut gone = Vec::new();
         let ours = |name: &Arc<str>| of.is_none_or(|of| of == &**name);
-        for (_, namespace) in self.namespaces.iter_mut().filter(|(name, _)| ours(name)) {
+        self.namespaces.retain(|name, namespace| {
+            if !ours(name) {
+                return true;
+            }
             let missing = namespace.objects.values().filter(|object| {
                 object.kind == kind
                     && !listed.contains(&(Arc::clone(&object.namespace), Arc::clone(&object.name)))
@@ -296,7 +304,8 @@ impl Objects {
                 namespace.objects.remove(&key);
                 gone.push(object);
             }
-        }
+            !namespace.objects.is_empty()
+        });
         gone
     }
 
@@ -454,6 +463,33 @@ mod tests {
         });
         let secret: Secret = serde_json::from_value(secret).unwrap();
         Object::of_secret(&secret).unwrap()
+    }
+
+    #[test]
+    fn of_a_namespace_in_which_nothing_is_left_nothing_is_remembered() {
+        let all = [secret("s", 1, "YQ==", false), secret("s-v1", 2, "YQ==", true)];
+        let place = |it: &Object| (Arc::clone(&it.namespace), Arc::clone(&it.name));
+        let (one, none) = (HashSet::from([place(&all[1])]), HashSet::new());
+        let forget = |it: &mut Objects, gone: &[Object]| {
+            gone.iter().for_each(|gone| assert!(it.forget(gone)));
+        };
+        let keep = |it: &mut Objects, of, kind, listed| drop(it.keep(of, kind, listed));
+        type Change<'c> = &'c dyn Fn(&mut Objects);
+        let cases: [(_, Change<'_>, _); 7] = [
+            ("one went", &|it| forget(it, &all[..1]), 1),
+            ("all went", &|it| forget(it, &all), 0),
+            ("a list has one", &|it| keep(it, None, Kind::Secret, &one), 1),
+            ("a list has none", &|it| keep(it, None, Kind::Secret, &none), 0),
+            ("a list of it has none", &|it| keep(it, Some("n"), Kind::Secret, &none), 0),
+            ("one of another has none", &|it| keep(it, Some("m"), Kind::Secret, &none), 1),
+            ("one of another kind has none", &|it| keep(it, None, Kind::ConfigMap, &none), 1),
+        ];
+        for (name, change, left) in cases {
+            let mut objects = Objects::new(b"key");
+            all.iter().for_each(|it| assert!(objects.learn(it.clone())));
+            change(&mut objects);
+            assert_eq!(objects.namespaces.len(), left, "{name}");
+        }
     }
 
     #[test]

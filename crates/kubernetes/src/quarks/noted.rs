@@ -11,6 +11,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::capture::SIDECAR;
 use super::dialect::Dialect;
 use super::naming;
 use super::resource::longest;
@@ -157,7 +158,11 @@ pub(super) fn inherited(run: u64, trigger: Trigger) -> Value {
 pub(super) fn spec_of(dialect: Dialect, job: &Job) -> Option<Value> {
     let noted = job.metadata.annotations.as_ref()?.get(OUTPUT)?;
     let output: Value = serde_json::from_str(noted).ok()?;
-    let pod = serde_json::to_value(&job.spec.as_ref()?.template).ok()?;
+    let mut pod = serde_json::to_value(&job.spec.as_ref()?.template).ok()?;
+    // A classic sidecar is one of them, and leaves nothing of its own: no template has it.
+    if let Some(containers) = pod.pointer_mut("/spec/containers").and_then(Value::as_array_mut) {
+        containers.retain(|container| container["name"] != SIDECAR);
+    }
     Some(match dialect {
         Dialect::QuarksJob => json!({"template": {"spec": {"template": pod}}, "output": output}),
         Dialect::ExtendedJob => json!({"template": pod, "output": output}),
@@ -170,6 +175,7 @@ fn digest(spec: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::output::OutputMap;
     use super::*;
 
     fn job(annotations: &Value) -> Job {
@@ -210,6 +216,21 @@ mod tests {
         let kept = spec_of(Dialect::QuarksJob, &job).unwrap();
         assert_eq!(kept["output"], spec["output"]);
         assert_eq!(Dialect::QuarksJob.pod_spec(&kept)["containers"][0]["name"], "c");
+    }
+
+    #[test]
+    fn a_sidecar_of_ours_is_no_container_of_which_a_prefix_has_something_kept() {
+        let note = json!({OUTPUT: json!({"namePrefix": "foo"}).to_string()});
+        let ours = json!([{"name": "c"}, {"name": SIDECAR}]);
+        for (name, dialect) in
+            [("files", Dialect::QuarksJob), ("what is printed", Dialect::ExtendedJob)]
+        {
+            let mut job = serde_json::to_value(job(&note)).unwrap();
+            job["spec"]["template"]["spec"]["containers"] = ours.clone();
+            let kept = spec_of(dialect, &serde_json::from_value(job).unwrap()).unwrap();
+            let map = OutputMap::of(dialect, &kept);
+            assert_eq!(map.containers().collect::<Vec<_>>(), ["c"], "{name}");
+        }
     }
 
     #[test]

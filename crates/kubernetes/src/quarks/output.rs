@@ -57,11 +57,11 @@ struct SecretOptions {
 impl SecretOptions {
     /// Whatever cannot be read is a fault of the run, not of the whole spec.
     fn of(options: &Value) -> Self {
-        if !options.is_object() {
+        let Value::Object(members) = without_nulls(options) else {
             let fault = "its entry in outputMap has to be an object with a name".to_owned();
             return Self { fault: Some(fault), ..Self::default() };
-        }
-        serde_path_to_error::deserialize(options).unwrap_or_else(|error| {
+        };
+        serde_path_to_error::deserialize(Value::Object(members)).unwrap_or_else(|error| {
             let (path, expected) = (error.path().to_string(), valueless(error.inner()));
             let fault = Some(format!("its entry in outputMap, {path}: {expected}"));
             Self { fault, ..Self::default() }
@@ -79,6 +79,17 @@ impl SecretOptions {
     /// Of ConfigMaps there are no versions.
     fn is_versioned(&self, general: bool) -> bool {
         self.versioned.unwrap_or(general) && self.kind() == Kind::Secret
+    }
+}
+
+/// Charts write null where they have nothing to say, and the originals read it so.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let said = members.iter().filter(|(_, member)| !member.is_null());
+            said.map(|(name, member)| (name.clone(), without_nulls(member))).collect()
+        }
+        other => other.clone(),
     }
 }
 

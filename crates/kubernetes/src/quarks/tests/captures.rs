@@ -1,9 +1,12 @@
+use std::collections::BTreeSet;
+
 use agent::{GATHERING_VARIABLE, Gathering, KeyPair};
 use serde_json::{Value, json};
 
 use crate::quarks::Dialect;
 use crate::quarks::capture::{Means, capture_files, capture_prints};
 use crate::quarks::output::OutputMap;
+use crate::quarks::view;
 use crate::runner::{Delivery, PackedAgent};
 
 /// Three containers, of which two have output.
@@ -240,6 +243,45 @@ fn what_is_printed_is_taken_where_the_command_is_known_and_else_there_is_the_log
     let names: Vec<_> =
         left["volumes"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
     assert_eq!(names, ["output-d", "output-other"]);
+}
+
+#[test]
+fn what_brings_the_agent_has_a_name_that_no_other_container_has() {
+    let delivery = Delivery::from("image");
+    let key = KeyPair::generate().public().clone();
+    let means =
+        Means { delivery: &delivery, key, native_sidecars: true, wraps: true, resources: None };
+    let files = json!({"output": {"outputMap": {"c": {"o.json": {"name": "s"}}}}});
+    let prints = json!({"template": {"spec": pod()}, "output": {"namePrefix": "out"}});
+    for (first, beside, name) in [
+        (vec!["first"], vec![], "agent"),
+        (vec!["agent"], vec![], "manciple-agent"),
+        (vec![], vec!["agent"], "manciple-agent"),
+        (vec!["manciple-agent"], vec![], "agent"),
+        (vec!["agent"], vec!["manciple-agent"], "manciple-agent-2"),
+        (vec!["agent", "manciple-agent-2"], vec!["manciple-agent"], "manciple-agent-3"),
+    ] {
+        for (dialect, spec) in [(Dialect::QuarksJob, &files), (Dialect::ExtendedJob, &prints)] {
+            let mut pod = pod();
+            let named = |name: &str| json!({"name": name, "image": "i"});
+            pod["initContainers"] = first.iter().copied().map(named).collect();
+            let containers = pod["containers"].as_array_mut().unwrap();
+            containers.extend(beside.iter().copied().map(named));
+            let map = OutputMap::of(dialect, spec);
+            match dialect {
+                Dialect::QuarksJob => capture_files(&mut pod, "run", &map, &means),
+                Dialect::ExtendedJob => capture_prints(&mut pod, "run", &map, &means),
+            }
+            assert_eq!(pod["initContainers"][0]["name"], name, "{first:?}, {beside:?}");
+            let all = ["initContainers", "containers"].map(|it| pod[it].as_array().unwrap());
+            let names: Vec<&str> =
+                all.into_iter().flatten().map(|it| it["name"].as_str().unwrap()).collect();
+            let once: BTreeSet<&str> = names.iter().copied().collect();
+            assert_eq!(once.len(), names.len(), "{names:?}");
+            let shown = serde_json::from_value(json!({"spec": pod})).unwrap();
+            assert!(!view::containers(&shown).contains(&name), "it is no one's log");
+        }
+    }
 }
 
 #[test]

@@ -181,6 +181,28 @@ fn null_is_nothing_as_in_the_original() {
 }
 
 #[test]
+fn a_member_of_an_entry_that_is_null_is_as_one_that_is_not_there() {
+    let without = of(&json!({"name": "s"}), text("{}")).wanted;
+    assert_eq!(without.len(), 1);
+    for (member, nothing) in [
+        ("secretLabels", json!(null)),
+        ("secretLabels", json!({"both": null})),
+        ("secretAnnotations", json!(null)),
+        ("secretAnnotations", json!({"note": null})),
+        ("kind", json!(null)),
+        ("persistencemethod", json!(null)),
+        ("versioned", json!(null)),
+    ] {
+        let mut options = json!({"name": "s"});
+        options[member] = nothing;
+        let kept = of(&options, text("{}"));
+        assert_eq!((kept.faults, kept.wanted), (vec![], without.clone()), "{options}");
+    }
+    let kept = of(&json!({"name": null}), text("{}"));
+    assert!(kept.faults[0].1.contains("names no Secret"), "{kept:?}");
+}
+
+#[test]
 fn what_is_good_is_kept_though_something_else_is_not() {
     let mut spec = spec(&json!({"name": "good"}));
     spec["output"]["outputMap"]["other"] = json!({"x.json": {"name": "bad"}});

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::quarks::dialect::Dialect;
 use crate::quarks::held::Object;
-use crate::quarks::look::Look;
+use crate::quarks::look::{Look, recalled};
 use crate::quarks::reference::{Kind, To};
 use crate::quarks::resource::{RUNS, Resource};
 use crate::quarks::seen::SeenJob;
@@ -182,4 +182,118 @@ fn what_has_ended_well_is_not_begun_again_where_no_history_is_shown() {
         let starts = actions.iter().any(|action| matches!(action, Action::Start(_)));
         assert_eq!(starts, begins, "{name}: {actions:?}");
     }
+}
+
+/// What is recalled of one with this record or this status, and with this Job: its run, its trigger, what it has found.
+fn recall(
+    record: Option<&Value>,
+    status: &Value,
+    job: Option<(u64, &str, Option<&str>)>,
+) -> Record {
+    let jobs = job.map(|(run, trigger, found)| {
+        let found = found.map(|held| json!({"references": {"configmap/m": held}}).to_string());
+        let mut job = super::job("u", "j");
+        job["metadata"]["annotations"] = json!({
+            "manciple.dev/run-id": run.to_string(), "manciple.dev/trigger": trigger,
+        });
+        if let Some(found) = found {
+            job["metadata"]["annotations"]["manciple.dev/found"] = json!(found);
+        }
+        (run, SeenJob::of(&serde_json::from_value::<Job>(job).unwrap()).unwrap())
+    });
+    recalled(&resource(&object("u", record, status)), &jobs.into_iter().collect())
+}
+
+#[test]
+fn a_record_that_is_not_there_is_recalled_from_the_status_and_the_jobs() {
+    let record = json!({
+        "last": 12, "references": {"configmap/m": "old"}, "schedule": {"of": HOURLY, "since": AT},
+    });
+    let mut written = record.clone();
+    written["uid"] = json!("u");
+    let ended = |run: u64, trigger: &str| json!([{"id": run, "trigger": trigger}]);
+    let with_record =
+        |run| json!({"record": written.to_string(), "history": ended(run, "config-change")});
+    // What it has found, and whether its schedule has times behind it.
+    for (name, record, status, job, once, found, has_times) in [
+        ("nothing has run", None, json!({}), None, false, None, true),
+        ("the original has run it", None, json!({"completed": true}), None, true, None, true),
+        (
+            "its history has `once`",
+            None,
+            json!({"history": ended(1, "once")}),
+            None,
+            true,
+            None,
+            false,
+        ),
+        (
+            "its Job was for `once`",
+            None,
+            json!({}),
+            Some((1, "once", Some("new"))),
+            true,
+            Some("new"),
+            false,
+        ),
+        (
+            "its Job was for something else",
+            None,
+            json!({}),
+            Some((1, "now", None)),
+            false,
+            None,
+            false,
+        ),
+        (
+            "the record is there",
+            Some(&record),
+            json!({"history": ended(12, "config-change")}),
+            Some((13, "config-change", Some("new"))),
+            false,
+            Some("old"),
+            true,
+        ),
+        ("it is in the status", None, with_record(12), None, false, Some("old"), true),
+        (
+            "a run has begun since, and says what it found",
+            None,
+            with_record(12),
+            Some((13, "config-change", Some("new"))),
+            false,
+            Some("new"),
+            false,
+        ),
+        (
+            "a run has begun since, and does not say",
+            None,
+            with_record(12),
+            Some((13, "config-change", None)),
+            false,
+            None,
+            false,
+        ),
+        (
+            "a run has ended since, and its Job is gone",
+            None,
+            with_record(13),
+            Some((12, "config-change", Some("old"))),
+            false,
+            None,
+            false,
+        ),
+    ] {
+        let recalled = recall(record, &status, job);
+        let references = recalled.references.map(|it| json!(it)["configmap/m"].clone());
+        assert_eq!(references, found.map(|found| json!(found)), "{name}");
+        assert_eq!((recalled.once, recalled.schedule.is_some()), (once, has_times), "{name}");
+    }
+}
+
+#[test]
+fn what_is_newer_than_the_record_that_names_it_was_counted_elsewhere() {
+    let versions = json!({"configmap/m": 9, "secret/s": 10});
+    let record = json!({"last": 1, "references": {}, "versions": versions});
+    let recalled = recall(Some(&record), &json!({}), None);
+    assert_eq!(json!(recalled.versions), json!({"configmap/m": 9}));
 }
