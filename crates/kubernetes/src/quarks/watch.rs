@@ -19,8 +19,8 @@ use super::dialect::{Dialect, TRIGGERED};
 use super::document::Document;
 use super::follows::{Follows, OfConfigMaps, OfJobs, OfPods, OfResources, OfSecrets, OfWarnings};
 use super::install::installed;
-use super::table::Key;
-use crate::calls::{Again, is_unserved, watching};
+use super::table::{Key, Watched};
+use crate::calls::{Again, is_forbidden, is_unserved, watching};
 
 const PAGE: u32 = 500;
 /// The same of what may be a megabyte each, as agents are: a page is in memory twice while it is read.
@@ -28,15 +28,50 @@ const LARGE_PAGE: u32 = 50;
 /// How often kinds are asked for that the API server does not know.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// After this a kind that is not served has no definition any more: an API server that has just started denies for a moment
-/// those that it has.
-const NOT_SERVED: Duration = Duration::from_secs(60);
+/// After this a kind that is not served has no definition any more, and a right that is missing was not given: an API
+/// server that has just started denies for a moment what it has, and rights are given one after the other.
+const ABSENT: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether everything was listed.
 const LISTS: Duration = Duration::from_millis(500);
 
 /// Where something is watched: a namespace, or everywhere.
 pub(super) type Scope = Option<Arc<str>>;
+
+/// Why nothing is heard of a kind that nothing else has to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// It is not served: there are none of it.
+    Unserved,
+    /// Those of this kind may not be listed: there may be some, of which none is run.
+    Forbidden(Dialect),
+}
+
+impl Absence {
+    /// Why a watch was not begun, if that is all there is to it. Without rights to the kinds that all runs have in common
+    /// nothing can be run, and of what was listed once it is known what there is.
+    fn of(what: Watched, was_listed: bool, error: &watcher::Error) -> Option<Self> {
+        match what {
+            _ if is_unserved(error) => Some(Self::Unserved),
+            Watched::Resources(dialect) if !was_listed && is_forbidden(error) => {
+                Some(Self::Forbidden(dialect))
+            }
+            _ => None,
+        }
+    }
+
+    fn tell(self, what: Watched, of: &str, error: &watcher::Error) {
+        match self {
+            Self::Unserved => tracing::warn!(?what, of, %error, "it is not served any more"),
+            Self::Forbidden(dialect) => {
+                let right = format!("list and watch {}.{}", dialect.plural(), dialect.group());
+                let words = "a right is missing: until it is granted none of these is run, and all others wait for it for a \
+                             minute";
+                tracing::warn!(right, of, %error, "{words}");
+            }
+        }
+    }
+}
 
 impl Controller {
     /// Watches everything of a scope for as long as the tasks live.
@@ -119,23 +154,13 @@ impl Controller {
         let events = watcher(api, of).backoff(Again::default());
         pin_mut!(events);
         let mut listing = HashSet::new();
-        let mut unserved: Option<Instant> = None;
+        let mut was_listed = false;
+        let mut absent: Option<(Absence, Instant)> = None;
         while let Some(event) = events.next().await {
             let keys = match event {
                 Ok(Event::Init) => {
                     listing = HashSet::new();
                     continue;
-                }
-                Err(error) if is_unserved(&error) => {
-                    let since = unserved.get_or_insert_with(|| {
-                        tracing::warn!(what = ?follows.what(), %error, "it is not served any more");
-                        Instant::now()
-                    });
-                    if since.elapsed() < NOT_SERVED {
-                        continue;
-                    }
-                    // There are none that others would have to wait for.
-                    self.passed_over(follows, &scope)
                 }
                 Ok(Event::InitApply(object)) => {
                     let (id, _) = follows.learn(&mut self.table(), &object);
@@ -143,15 +168,26 @@ impl Controller {
                     continue;
                 }
                 Ok(Event::InitDone) => {
-                    unserved = None;
+                    (was_listed, absent) = (true, None);
                     self.listed(follows, &scope, std::mem::take(&mut listing))
                 }
                 Ok(Event::Apply(object)) => follows.learn(&mut self.table(), &object).1,
                 Ok(Event::Delete(object)) => follows.forget(&mut self.table(), &object),
                 Err(error) => {
-                    let of = scope.as_deref().unwrap_or("all namespaces");
-                    tracing::warn!(what = ?follows.what(), of, %error, "a watch was interrupted");
-                    continue;
+                    let (what, of) = (follows.what(), scope.as_deref().unwrap_or("all namespaces"));
+                    let Some(absence) = Absence::of(what, was_listed, &error) else {
+                        tracing::warn!(?what, of, %error, "a watch was interrupted");
+                        continue;
+                    };
+                    let known = absent.filter(|(known, _)| *known == absence);
+                    let (_, since) = *absent.insert(known.unwrap_or_else(|| {
+                        absence.tell(what, of, &error);
+                        (absence, Instant::now())
+                    }));
+                    if since.elapsed() < ABSENT {
+                        continue;
+                    }
+                    self.passed_over(follows, &scope)
                 }
             };
             self.queue.push(keys);
@@ -234,5 +270,33 @@ impl Controller {
             }
             !goes
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_served_or_may_not_be_listed_is_waited_for_by_no_other() {
+        let ejobs = Watched::Resources(Dialect::ExtendedJob);
+        let unserved = Some(Absence::Unserved);
+        let forbidden = Some(Absence::Forbidden(Dialect::ExtendedJob));
+        let nothing_there = "404 page not found";
+        for (name, code, said, what, was_listed, expected) in [
+            ("not served", 404, nothing_there, ejobs, false, unserved),
+            ("not served any more", 404, nothing_there, ejobs, true, unserved),
+            ("no right", 403, "forbidden", ejobs, false, forbidden),
+            ("a right that was taken away", 403, "forbidden", ejobs, true, None),
+            ("none to what all runs have", 403, "forbidden", Watched::Jobs, false, None),
+            ("none to what nothing waits for", 403, "forbidden", Watched::Warnings, false, None),
+            ("busy", 429, "too many requests", ejobs, false, None),
+        ] {
+            let status = Status::failure(said, "").with_code(code).boxed();
+            let error = watcher::Error::InitialListFailed(kube::Error::Api(status));
+            assert_eq!(Absence::of(what, was_listed, &error), expected, "{name}");
+        }
     }
 }

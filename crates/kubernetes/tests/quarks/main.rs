@@ -33,6 +33,7 @@ mod output;
 mod owners;
 mod planted;
 mod podstate;
+mod rights;
 mod shown;
 mod sizes;
 mod triggers;

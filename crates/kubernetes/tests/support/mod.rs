@@ -5,14 +5,17 @@ pub(crate) mod jobs;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use data_encoding::BASE64;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Client;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
+use kube::{Client, ResourceExt};
 use kubernetes::PackedAgent;
 use kubernetes::resources::{self, Kind};
-use serde_json::json;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
 use testkit::proxy::{Plan, Proxy};
 
 /// The agent, as runs get it by default.
@@ -28,6 +31,25 @@ pub(crate) async fn proxied(cluster: &Cluster, plan: Plan) -> (Proxy, kube::Clie
     std::fs::write(kubeconfig.path(), proxy.kubeconfig()).unwrap();
     let client = kubernetes::client(Some(kubeconfig.path())).await.unwrap();
     (proxy, client)
+}
+
+/// A client of an account that is made in the namespace, and that may do what this test gives it.
+pub(crate) async fn account(cluster: &Cluster, name: &str) -> Client {
+    let accounts: Api<ServiceAccount> = cluster.api();
+    let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let asked: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}})).unwrap();
+    let token = accounts.create_token_request(name, &PostParams::default(), &asked).await;
+    let token = token.unwrap().status.unwrap().token;
+    let shown = testkit::cluster::kubectl()
+        .args(["config", "view", "--raw", "--minify", "-o", "json"])
+        .output()
+        .unwrap();
+    let mut config: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    config["users"][0]["user"] = json!({"token": token});
+    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
+    kubernetes::client(Some(kubeconfig.path())).await.unwrap()
 }
 
 /// A client, and a namespace that is removed when the test is over.
@@ -93,7 +115,11 @@ impl Cluster {
     }
 }
 
-/// Installs the definitions of our kinds, and waits until they are served.
+/// Says by which text a definition was applied.
+const APPLIED: &str = "manciple.dev/applied-by-a-test";
+
+/// Installs the definitions of our kinds, and waits until they are served. Those that another test has installed are left
+/// as they are: to apply one costs the API server more than all that most tests do.
 async fn install(client: &Client) {
     let resource = ApiResource {
         group: "apiextensions.k8s.io".into(),
@@ -103,17 +129,25 @@ async fn install(client: &Client) {
         plural: "customresourcedefinitions".into(),
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    for definition in resources::definitions() {
+    let is_served = |found: &DynamicObject| {
+        let conditions = found.data.pointer("/status/conditions").and_then(Value::as_array);
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+    };
+    for mut definition in resources::definitions() {
         let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+        let text = BASE64.encode(digest(&SHA256, definition.to_string().as_bytes()).as_ref());
+        let is_this = |found: &DynamicObject| found.annotations().get(APPLIED) == Some(&text);
+        if api.get_opt(&name).await.unwrap().is_some_and(|it| is_this(&it) && is_served(&it)) {
+            continue;
+        }
+        definition["metadata"]["annotations"][APPLIED] = text.clone().into();
         let apply = PatchParams::apply("test").force();
         api.patch(&name, &apply, &Patch::Apply(&definition)).await.unwrap();
         for _ in 0..100 {
-            let found = api.get(&name).await.unwrap();
-            let conditions = found.data.pointer("/status/conditions").cloned().unwrap_or_default();
-            let established = conditions.as_array().into_iter().flatten().any(|condition| {
-                condition["type"] == "Established" && condition["status"] == "True"
-            });
-            if established {
+            if is_served(&api.get(&name).await.unwrap()) {
                 break;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

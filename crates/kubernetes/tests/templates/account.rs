@@ -1,8 +1,5 @@
 //! An account that lacks a right which operators are to give it: what is refused to it is said, and nothing is made.
 
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, PostParams};
 use kube::client::Client;
 use kubernetes::templates::admission::{Admission, Answers, Changes};
 use kubernetes::templates::names::GROUP;
@@ -11,6 +8,7 @@ use serde_json::{Value, json};
 use super::counter::{Counter, id, put};
 use super::harness::{Town, condition, password, template};
 use super::rights::rule;
+use super::support;
 use super::withstands::Wide;
 
 /// What the broker, the controller and the webhook have to be let do in their own name, but for one thing each.
@@ -36,10 +34,8 @@ fn acting() -> Vec<Value> {
 
 /// A client of an account with these rights in the whole cluster, and what it takes to be rid of them.
 async fn account(town: &Town, rights: Vec<Value>) -> (Client, Wide) {
-    let (client, namespace) = (&town.cluster.client, &town.cluster.namespace);
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let account = serde_json::from_value(json!({"metadata": {"name": "broker"}})).unwrap();
-    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let namespace = &town.cluster.namespace;
+    let client = support::account(&town.cluster, "broker").await;
     let role = format!("broker-{namespace}");
     let wide = Wide::of(&[&["clusterrolebinding", &role], &["clusterrole", &role]]);
     give(town, rights);
@@ -49,19 +45,7 @@ async fn account(town: &Town, rights: Vec<Value>) -> (Client, Wide) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": "broker", "namespace": namespace}],
     }));
-    let asked: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}})).unwrap();
-    let token = accounts.create_token_request("broker", &PostParams::default(), &asked).await;
-    let token = token.unwrap().status.unwrap().token;
-    let shown = testkit::cluster::kubectl()
-        .args(["config", "view", "--raw", "--minify", "-o", "json"])
-        .output()
-        .unwrap();
-    let mut config: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    config["users"][0]["user"] = json!({"token": token});
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("kubeconfig");
-    std::fs::write(&file, config.to_string()).unwrap();
-    (kubernetes::client(Some(&file)).await.unwrap(), wide)
+    (client, wide)
 }
 
 /// Has the account have these rights, and no others.
