@@ -120,10 +120,21 @@ async fn of_a_program_that_only_the_image_names_the_log_is_read() {
     let container = &mut spec["template"]["spec"]["containers"][0];
     container.as_object_mut().unwrap().remove("command");
     container["args"] = json!(["-c", "echo '{\"k\": \"from the log\"}'"]);
-    town.create("a", spec).await;
+    town.create("a", spec.clone()).await;
     let run = town.ended("a", 1).await;
     assert_eq!(run["succeeded"], true, "{run}");
     assert_eq!(town.data("foo-c").await["k"], "from the log");
+    // What is no text, or is cut within a letter where no more is read, ends the run as what it is.
+    let endless = "s=\u{fc}; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do s=$s$s; done; printf x%s \"$s\"";
+    for (name, script, reason) in [
+        ("no-text", "printf '{\"k\": \"\\377\"}'", "OutputInvalid"),
+        ("endless", endless, "OutputTooLarge"),
+    ] {
+        spec["template"]["spec"]["containers"][0]["args"] = json!(["-c", script]);
+        town.create(name, spec.clone()).await;
+        let run = town.ended(name, 1).await;
+        assert_eq!(run["reason"], reason, "{run}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use super::support::{Cluster, packed_agent};
 
 /// The longest that anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) struct Town {
     pub(crate) cluster: Cluster,
