@@ -147,6 +147,13 @@ fn deleting_the_resource_is_a_deprovision() {
     // The id can be used again.
     assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
     assert_eq!(town.effects("provision of i"), 2);
+    // Somebody has Kubernetes leave behind what belongs to it: nobody would find the credentials again.
+    let kept = || town.kubectl(&["get", "secrets", "-o", "name"]).contains("secret/instance-");
+    assert!(kept(), "the Secret of the record");
+    town.kubectl(&["delete", "serviceinstances", "--all", "--cascade=orphan", "--timeout=180s"]);
+    assert_eq!(town.effects("deprovision of i"), 2);
+    let gone = || (!kept()).then_some(());
+    assert!(within(60, gone).is_some(), "{}", town.kubectl(&["get", "secrets", "-o", "wide"]));
 }
 
 /// As a platform's delete does: it waits for nothing that is being made.

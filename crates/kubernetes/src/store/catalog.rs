@@ -141,10 +141,12 @@ fn without_secrets(value: &mut Value) -> bool {
         Value::Object(members) => {
             let client = members.get_mut("dashboard_client").and_then(Value::as_object_mut);
             let had = client.is_some_and(|client| client.remove("secret").is_some());
-            members.values_mut().fold(had, |had, member| without_secrets(member) || had)
+            let within =
+                members.values_mut().filter_map(|it| without_secrets(it).then_some(())).count();
+            had || within > 0
         }
         Value::Array(items) => {
-            items.iter_mut().fold(false, |had, item| without_secrets(item) || had)
+            items.iter_mut().filter_map(|it| without_secrets(it).then_some(())).count() > 0
         }
         _ => false,
     }

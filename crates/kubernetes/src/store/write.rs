@@ -14,7 +14,7 @@ use super::known::Known;
 use super::read::unreadable;
 use super::secrets::{Fresh, unique};
 use super::{Place, names};
-use crate::calls::{CallError, call, find, in_background};
+use crate::calls::{CallError, call, find, in_background, only};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
 
@@ -275,6 +275,9 @@ impl Place {
     /// Removes a resource that is still of the version that was read. It goes when others have let go of it, too.
     pub(super) async fn let_go(&self, before: &Entry) -> Result<(), StoreError> {
         let name = self.name(&before.key);
+        if before.going {
+            self.take_orphan(&name, before).await?;
+        }
         let resources = self.resources(Kind::of(&before.key));
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": before.version.to_string(),
@@ -290,6 +293,20 @@ impl Place {
         }
         let uid = Some(before.uid.clone());
         gone(call(resources.delete(&name, &in_background(uid, None))).await.map(drop))
+    }
+
+    /// Removes the Secret of one that somebody has deleted by hand, if he has told Kubernetes to leave it behind
+    /// (`--cascade=orphan`): nothing would know of it any more, and credentials are in it. While the resource is there
+    /// nobody else makes one of its name.
+    async fn take_orphan(&self, name: &str, before: &Entry) -> Result<(), StoreError> {
+        let found = find(self.secrets().get_metadata(name)).await?.map(|secret| secret.metadata);
+        // The finalizer is there until Kubernetes has taken the owner off.
+        let is_about_to_be = before.others.iter().any(|it| it == "orphan");
+        let is_orphan = |it: &ObjectMeta| {
+            is_about_to_be || it.owner_references.iter().flatten().next().is_none()
+        };
+        let Some(orphan) = found.filter(is_orphan) else { return Ok(()) };
+        gone(call(self.secrets().delete(name, &only(orphan.uid, None))).await.map(drop))
     }
 
     /// Removes what stands for a record and cannot be read: a resource, whoever else holds it, or a tombstone.
@@ -314,7 +331,9 @@ impl Place {
             other => drop(other?),
         }
         self.secrets.forget(&name);
-        gone(call(resources.delete(&name, &in_background(found.metadata.uid, None))).await.map(drop))
+        gone(
+            call(resources.delete(&name, &in_background(found.metadata.uid, None))).await.map(drop),
+        )
     }
 
     /// Writes what is left of a record that is gone.
