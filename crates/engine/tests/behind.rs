@@ -1,10 +1,12 @@
 //! Stores that do not say how all stands. One's news is old: who begins to lead then knows an operation as it was recorded,
-//! and not that another has carried it out since, by a run of which nothing is left. One has a binding that cannot be read.
+//! and not that another has carried it out since, by a run of which nothing is left. One has a binding that cannot be read, one
+//! a catalog.
 
 #[path = "support/over.rs"]
 mod over;
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use engine::testing::{MemoryStore, TestClock};
 use engine::{Engine, Policy, Ports};
 use osb::{Backend, ErrorKind, OperationState};
 use over::{Otherwise, Over};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Platform, World, asynchronous, binding_id, id, offer, operation, provision};
 
 /// What is known is what was recorded first, until it is read anew.
@@ -28,6 +30,8 @@ struct Behind {
     torn: Option<Key>,
     /// How often a record was read as it is.
     reads: Mutex<usize>,
+    /// The catalog was damaged.
+    is_damaged: AtomicBool,
 }
 
 #[async_trait]
@@ -72,6 +76,18 @@ impl Otherwise for Behind {
         let known = self.known.lock().unwrap().clone();
         Ok(known.into_iter().map(|stored| stored.record.key.clone()).collect())
     }
+
+    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
+        match self.is_damaged.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unreadable { key: "the catalog".into(), why: "torn".into() }),
+            false => self.inner.catalog().await,
+        }
+    }
+
+    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
+        self.is_damaged.store(false, Ordering::Relaxed);
+        self.inner.save_catalog(catalog).await
+    }
 }
 
 async fn engine(
@@ -111,6 +127,21 @@ async fn a_binding_that_cannot_be_read_ends_what_it_stands_in_the_way_of_and_hol
     operation(other.unwrap());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!world.record(&Key::Instance(id("other"))).await.unwrap().is_busy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalog_that_was_damaged_is_as_none_and_the_next_is_saved_over_it() {
+    let (world, clock) = (World::default(), Arc::new(TestClock::default()));
+    let behind = Behind { inner: Arc::clone(&world.store), ..Behind::default() };
+    let store = Arc::new(Over(behind));
+    let engine = engine(&world, &store, clock, Policy::default()).await;
+    store.0.is_damaged.store(true, Ordering::Relaxed);
+    assert!(!engine.load_catalog().await.unwrap(), "a start does not fail of it");
+    assert!(engine.catalog().is_some(), "what is in force stays");
+    // The same as before is written, too.
+    engine.set_offer(offer()).await.unwrap();
+    assert!(!store.0.is_damaged.load(Ordering::Relaxed));
+    assert!(engine.load_catalog().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

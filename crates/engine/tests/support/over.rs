@@ -41,6 +41,14 @@ pub(crate) trait Otherwise: Send + Sync + 'static {
     async fn busy(&self) -> Result<Vec<Key>, StoreError> {
         self.inner().busy().await
     }
+
+    async fn catalog(&self) -> Result<Option<Value>, StoreError> {
+        self.inner().catalog().await
+    }
+
+    async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
+        self.inner().save_catalog(catalog).await
+    }
 }
 
 /// The store.
@@ -89,10 +97,10 @@ impl<T: Otherwise> Store for Over<T> {
     }
 
     async fn catalog(&self) -> Result<Option<Value>, StoreError> {
-        self.0.inner().catalog().await
+        self.0.catalog().await
     }
 
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
-        self.0.inner().save_catalog(catalog).await
+        self.0.save_catalog(catalog).await
     }
 }
