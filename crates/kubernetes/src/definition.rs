@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// The definition of a kind of namespaces, for any API server from 1.16 on. One whose schema has a status has that as a
 /// subresource.
-pub(crate) fn custom_resource(of: &ApiResource, schema: Value, columns: Vec<Value>) -> Value {
+pub(crate) fn custom_resource(of: &ApiResource, schema: &Value, columns: &[Value]) -> Value {
     let has_status = schema["properties"].get("status").is_some();
     let mut version = json!({
         "name": of.version,

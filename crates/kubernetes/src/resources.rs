@@ -219,7 +219,7 @@ fn definition(kind: Kind) -> Value {
         Kind::ServiceInstance => "si",
         Kind::ServiceBinding => "sb",
     };
-    let mut definition = custom_resource(&kind.resource(), schema(kind), columns(kind));
+    let mut definition = custom_resource(&kind.resource(), &schema(kind), &columns(kind));
     let names = &mut definition["spec"]["names"];
     names["shortNames"] = json!([short]);
     names["categories"] = json!(["manciple"]);

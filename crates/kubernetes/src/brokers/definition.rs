@@ -36,7 +36,7 @@ pub fn definition() -> Value {
         column("Message", &ready("message"), 1),
         age(),
     ];
-    let mut definition = custom_resource(&resource(), schema(), columns);
+    let mut definition = custom_resource(&resource(), &schema(), &columns);
     definition["spec"]["names"]["categories"] = json!(["manciple"]);
     definition
 }
@@ -101,8 +101,7 @@ fn policy() -> Vec<(&'static str, Value)> {
 
 fn pod() -> Value {
     let open = |says: &str| described(json!({"type": "object"}), says).open();
-    let list =
-        |says: &str, items: Value| described(json!({"type": "array", "items": items}), says);
+    let list = |says: &str, items: Value| described(json!({"type": "array", "items": items}), says);
     let opens = |says: &str, required: &[&str]| list(says, open("").requires(required));
     let texts = |says: &str| {
         described(json!({"type": "object", "additionalProperties": {"type": "string"}}), says)

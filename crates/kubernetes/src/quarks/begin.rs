@@ -36,46 +36,54 @@ impl Controller {
                 return Ok(());
             }
         }
-        let job = {
-            let means = Means {
-                delivery: &self.settings.delivery,
-                key: self.keys.newest(),
-                native_sidecars: self.native_sidecars,
-                wraps: self.settings.wraps,
-                resources: self.settings.agent_resources.as_ref(),
-            };
-            let table = self.table();
-            let newest = |base: &str| Some(table.objects.newest(&key.namespace, base)?.0);
-            manifest::of_run(resource, run, &means, newest).map(|mut job| {
-                let name = naming::of_run(&resource.name, &resource.uid, run);
-                let annotations = &mut job["metadata"]["annotations"];
-                table.prove(&key.namespace, &name, &resource.uid, annotations);
-                job
-            })
-        };
-        let job = job.and_then(|job| {
-            let read: Result<Job, _> = serde_path_to_error::deserialize(&job);
-            read.map(|_| ()).map_err(|error| {
-                let (path, expected) = (error.path(), valueless(error.inner()));
-                let why = format!("spec.template: of its Job, {path}: {expected}");
-                Outcome::failed("TemplateInvalid", why)
-            })?;
-            Ok(job)
-        });
-        let job = match job {
-            Ok(job) => job,
+        match self.job_of(resource, run) {
+            Ok(job) => self.send(key, resource, run, &job).await,
             Err(outcome) => {
                 self.table().kept(resource, run.id, outcome);
-                return Ok(());
+                Ok(())
             }
+        }
+    }
+
+    /// The Job of a run, proved to be ours.
+    ///
+    /// # Errors
+    /// As the outcome of the run: its template makes no Job.
+    fn job_of(&self, resource: &Resource, run: &Run) -> Result<Value, Outcome> {
+        let means = Means {
+            delivery: &self.settings.delivery,
+            key: self.keys.newest(),
+            native_sidecars: self.native_sidecars,
+            wraps: self.settings.wraps,
+            resources: self.settings.agent_resources.as_ref(),
         };
+        let table = self.table();
+        let namespace = &resource.namespace;
+        let newest = |base: &str| Some(table.objects.newest(namespace, base)?.0);
+        let mut job = manifest::of_run(resource, run, &means, newest)?;
+        let name = naming::of_run(&resource.name, &resource.uid, run);
+        let annotations = &mut job["metadata"]["annotations"];
+        table.prove(namespace, &name, &resource.uid, annotations);
+        drop(table);
+        assert_is_job(&job)?;
+        Ok(job)
+    }
+
+    /// Sends the Job of a run, and takes up what the API server answers.
+    async fn send(
+        &self,
+        key: &Key,
+        resource: &Resource,
+        run: &Run,
+        job: &Value,
+    ) -> Result<(), CallError> {
         // A Job that is made after another has carried the run out, and removed its own, would be a second one. So it
         // is made while nobody else may, or not at all.
         let left = self.leads_for();
         if left.is_zero() {
             return Err(CallError::NoAnswer("another may lead by now".to_owned()));
         }
-        let made = tokio::time::timeout(left, self.make(key, &job)).await;
+        let made = tokio::time::timeout(left, self.make(key, job)).await;
         match made.unwrap_or_else(|_| Err(CallError::NoAnswer("while it leads".to_owned()))) {
             Ok(job) => {
                 self.counters.started.add();
@@ -150,5 +158,56 @@ impl Controller {
         // Namespaces come and go. Whoever waits has the lock itself.
         self.agents.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
         made
+    }
+}
+
+/// Asserts that this can be read as a Job.
+///
+/// # Errors
+/// As the outcome of its run, which names the member that is wrong, without its value.
+fn assert_is_job(job: &Value) -> Result<(), Outcome> {
+    let read: Result<Job, _> = serde_path_to_error::deserialize(job);
+    read.map(drop).map_err(|error| {
+        let (path, expected) = (error.path(), valueless(error.inner()));
+        let why = format!("spec.template: of its Job, {path}: {expected}");
+        Outcome::failed("TemplateInvalid", why)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_that_makes_no_job_is_told_of_by_the_member_that_is_wrong() {
+        let with = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec});
+        let pod = |pod: Value| with(json!({"template": {"spec": pod}}));
+        let of_env = |value: Value| {
+            let env = json!([{"name": "e", "value": value}]);
+            pod(json!({"containers": [{"name": "c", "env": env}]}))
+        };
+        for (name, job, path) in [
+            ("a Job", pod(json!({"containers": [{"name": "c"}]})), None),
+            ("a member that we do not know", with(json!({"template": {}, "later": 1})), None),
+            (
+                "a count in words",
+                with(json!({"template": {}, "backoffLimit": "2"})),
+                Some("spec.backoffLimit"),
+            ),
+            (
+                "a value that is no text",
+                of_env(json!(5)),
+                Some("spec.template.spec.containers[0].env[0].value"),
+            ),
+        ] {
+            let outcome = assert_is_job(&job).err();
+            let reason = outcome.as_ref().map(|it| it.reason.as_str());
+            assert_eq!(reason, path.map(|_| "TemplateInvalid"), "{name}");
+            let said = outcome.map(|it| it.message).unwrap_or_default();
+            let before = path.map(|path| format!("spec.template: of its Job, {path}: "));
+            assert!(said.starts_with(&before.unwrap_or_default()), "{name}: {said}");
+        }
     }
 }

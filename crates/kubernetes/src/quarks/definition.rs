@@ -13,7 +13,7 @@ use crate::definition::{
 
 /// For any API server from 1.16 on.
 pub fn definition(dialect: Dialect) -> Value {
-    let mut definition = custom_resource(&dialect.resource(), schema(dialect), columns());
+    let mut definition = custom_resource(&dialect.resource(), &schema(dialect), &columns());
     definition["spec"]["names"]["shortNames"] = json!(dialect.short_names());
     definition
 }

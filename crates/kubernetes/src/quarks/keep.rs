@@ -29,7 +29,8 @@ impl Controller {
     /// Keeps what the run of a Job has left; its outcome.
     pub(super) async fn keep(&self, resource: &Resource, job: &SeenJob) -> Result<Outcome, Undone> {
         if job.noted.inherited {
-            return Ok(of_inherited(job)?);
+            // What it leaves, the original's sidecar has kept before.
+            return Ok(ended(job.end.as_ref(), None)?);
         }
         let spec = self.spec_of(resource, job).await?;
         let has_output = !OutputMap::of(resource.dialect, &spec).is_empty();
@@ -38,86 +39,61 @@ impl Controller {
         if matches!(&job.end, Some(JobEnd::Failed(reason, _)) if reason != DEADLINE) {
             self.see_pods(job).await?;
         }
-        let failed = match &job.end {
-            Some(JobEnd::Complete) => None,
-            // By what was put into its pods: Kubernetes counts a pod as failed by that, too.
-            Some(JobEnd::Failed(..)) if job.wants.end(self.table().pods(job)) == Some(true) => None,
-            Some(JobEnd::Failed(reason, message)) => Some((reason.clone(), message.clone())),
-            // What was put into its pods goes on, and Kubernetes waits for it.
-            None => match job.wants.end(self.table().pods(job)) {
-                Some(true) => None,
-                Some(false) => Some((String::new(), String::new())),
-                // They went just now.
-                None => return Err(CallError::Conflict.into()),
-            },
-        };
-        let pod = self.pod(job, failed.is_some(), is_needed).await?;
-        let mut outcome = match failed {
-            None => Outcome::completed(),
-            Some((reason, message)) => {
-                // One that is not over is there no more, and what is known of it has no end.
-                let ends = match &pod {
-                    Some(pod) => report::ends(pod),
-                    None => self.table().pods(job).last().map(report::ends).unwrap_or_default(),
-                };
-                let mut words = vec![ends, message];
-                words.retain(|words| !words.is_empty());
-                Outcome::failed(
-                    if reason.is_empty() { "Failed" } else { &reason },
-                    words.join("; "),
-                )
-            }
-        };
+        let by_pods = job.wants.end(self.table().pods(job));
+        let mut outcome = ended(job.end.as_ref(), by_pods)?;
+        let pod = self.pod(job, !outcome.succeeded, is_needed).await?;
+        if !outcome.succeeded {
+            outcome.message = joined([&self.ends(job, pod.as_ref()), &outcome.message]);
+        }
         if !has_output || !(outcome.succeeded || on_failure) {
             return Ok(outcome);
         }
         // Held until all of it is written.
         let mut reading = None;
-        let mut kept = match &pod {
+        let mut output = match &pod {
             Some(pod) => {
                 let reports = self.reports(resource, &spec, job, pod, &mut reading).await?;
                 let verbatim = self.settings.verbatim_prefixes;
                 kept(resource.dialect, &spec, verbatim, &merged(reports))
             }
             None => match self.kept_before(resource, &spec, job) {
-                Some(names) => {
-                    outcome.made = names;
-                    Kept::default()
-                }
-                None => {
-                    let how = if outcome.succeeded { " well" } else { "" };
-                    let why = format!(
-                        "no pod that ended{how} is there any more: its output went with it"
-                    );
-                    Kept { faults: vec![("OutputLost", why)], ..Kept::default() }
-                }
+                Some(made) => return Ok(Outcome { made, ..outcome }),
+                None => lost(outcome.succeeded),
             },
         };
-        for wanted in std::mem::take(&mut kept.wanted) {
+        outcome.made = self.write_all(resource, job, &mut output).await?;
+        Ok(with_output(outcome, &output))
+    }
+
+    /// How the containers of a run that failed ended, for people: those of this pod or, where it is there no more, of the
+    /// last that is known.
+    fn ends(&self, job: &SeenJob, pod: Option<&SeenPod>) -> String {
+        match pod {
+            Some(pod) => report::ends(pod),
+            None => self.table().pods(job).last().map(report::ends).unwrap_or_default(),
+        }
+    }
+
+    /// Writes what is wanted, and adds to the faults what was refused. The names of what is there now.
+    async fn write_all(
+        &self,
+        resource: &Resource,
+        job: &SeenJob,
+        output: &mut Kept,
+    ) -> Result<Vec<String>, Undone> {
+        let mut made = Vec::new();
+        for wanted in std::mem::take(&mut output.wanted) {
             match self.write(resource, job, &wanted).await? {
-                Ok(name) => outcome.made.push(name),
-                Err(why) => kept.faults.push(("SecretRefused", why)),
+                Ok(name) => made.push(name),
+                Err(why) => output.faults.push(("SecretRefused", why)),
             }
             match self.prune(resource, &wanted).await {
-                // It is beside what is kept, and is tried again with the next.
+                // Old versions that stay do no harm: the next run tries again to remove them.
                 Err(CallError::Forbidden(why)) => self.tell_of_what_stays(resource, &wanted, &why),
                 pruned => pruned?,
             }
         }
-        if outcome.succeeded {
-            outcome.message = kept.notes.join("; ");
-        }
-        if let Some((reason, _)) = kept.faults.first() {
-            let words = kept.faults.iter().map(|(_, why)| why.as_str());
-            // Of a run that failed anyhow, that comes first.
-            let before = (!outcome.succeeded).then(|| outcome.message.clone());
-            let words: Vec<&str> = before.as_deref().into_iter().chain(words).collect();
-            outcome.message = words.join("; ");
-            if outcome.succeeded {
-                (outcome.succeeded, outcome.reason) = (false, (*reason).to_owned());
-            }
-        }
-        Ok(outcome)
+        Ok(made)
     }
 
     /// What another has kept of this run while its pod was there, if that is all of it: a version says whose it is, and
@@ -285,14 +261,157 @@ impl Controller {
     }
 }
 
-/// How the run of a Job ended that the original operator has made: what it leaves, its own sidecar has kept before.
-fn of_inherited(job: &SeenJob) -> Result<Outcome, CallError> {
-    match &job.end {
-        Some(JobEnd::Complete) => Ok(Outcome::completed()),
-        Some(JobEnd::Failed(reason, message)) => {
+/// The outcome of a run without what it leaves, by how its Job ended and by whether its pods say that it ended well.
+///
+/// # Errors
+/// If neither says that it has ended: the pods that said so went just now.
+fn ended(job: Option<&JobEnd>, by_pods: Option<bool>) -> Result<Outcome, CallError> {
+    match (job, by_pods) {
+        (Some(JobEnd::Complete), _) => Ok(Outcome::completed()),
+        // Something was put into its pods. Kubernetes waits for that, and counts a pod as failed by it, too.
+        (_, Some(true)) => Ok(Outcome::completed()),
+        (Some(JobEnd::Failed(reason, message)), _) => {
             let reason = if reason.is_empty() { "Failed" } else { reason };
             Ok(Outcome::failed(reason, message.clone()))
         }
-        None => Err(CallError::Conflict),
+        (None, Some(false)) => Ok(Outcome::failed("Failed", "")),
+        (None, None) => Err(CallError::Conflict),
+    }
+}
+
+/// What is kept of a run whose pods are there no more.
+fn lost(succeeded: bool) -> Kept {
+    let how = if succeeded { " well" } else { "" };
+    let why = format!("no pod that ended{how} is there any more: its output went with it");
+    Kept { faults: vec![("OutputLost", why)], ..Kept::default() }
+}
+
+/// The outcome of a run together with what became of its output: one of which something is not kept has failed.
+fn with_output(outcome: Outcome, output: &Kept) -> Outcome {
+    let faults = output.faults.iter().map(|(_, why)| why.as_str());
+    match (output.faults.first(), outcome.succeeded) {
+        (None, true) => Outcome { message: output.notes.join("; "), ..outcome },
+        (None, false) => outcome,
+        (Some((reason, _)), true) => {
+            let message = faults.collect::<Vec<_>>().join("; ");
+            Outcome { made: outcome.made, ..Outcome::failed(reason, message) }
+        }
+        // That it failed anyhow comes first.
+        (Some(_), false) => {
+            let words: Vec<&str> = [outcome.message.as_str()].into_iter().chain(faults).collect();
+            Outcome { message: words.join("; "), ..outcome }
+        }
+    }
+}
+
+/// What there is to say of these.
+fn joined(words: [&str; 2]) -> String {
+    words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_as_its_job_says_and_before_that_as_its_pods_do() {
+        let failed = |reason: &str, message: &str| {
+            Some(JobEnd::Failed(reason.to_owned(), message.to_owned()))
+        };
+        let limit = || failed("BackoffLimitExceeded", "it has reached the limit");
+        let (well, badly) = (Some(true), Some(false));
+        for (name, job, by_pods, expected) in [
+            ("its Job is complete", Some(JobEnd::Complete), None, Some(("Completed", ""))),
+            ("whatever its pods say", Some(JobEnd::Complete), badly, Some(("Completed", ""))),
+            (
+                "its Job failed",
+                limit(),
+                None,
+                Some(("BackoffLimitExceeded", "it has reached the limit")),
+            ),
+            (
+                "its pods did, too",
+                limit(),
+                badly,
+                Some(("BackoffLimitExceeded", "it has reached the limit")),
+            ),
+            ("it failed by what was put into them", limit(), well, Some(("Completed", ""))),
+            ("its Job does not say why", failed("", ""), None, Some(("Failed", ""))),
+            ("what was put into its pods goes on", None, well, Some(("Completed", ""))),
+            ("the same in one that failed", None, badly, Some(("Failed", ""))),
+            ("its pods went just now", None, None, None),
+        ] {
+            let outcome = ended(job.as_ref(), by_pods).ok();
+            let succeeded = outcome.as_ref().map(|it| it.succeeded);
+            assert_eq!(succeeded, expected.map(|(reason, _)| reason == "Completed"), "{name}");
+            let said = outcome.as_ref().map(|it| (it.reason.as_str(), it.message.as_str()));
+            assert_eq!(said, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_run_of_whose_output_something_is_not_kept_has_failed() {
+        let failed = || Outcome::failed("Failed", "container c exited with 1");
+        let fault = |reason, why: &str| (reason, why.to_owned());
+        let missing = || fault("OutputMissing", "a");
+        let refused = || fault("SecretRefused", "b");
+        for (name, outcome, faults, notes, expected) in [
+            ("all is kept", Outcome::completed(), vec![], vec![], ("Completed", "")),
+            (
+                "all is kept, and there is something to know",
+                Outcome::completed(),
+                vec![],
+                vec!["n", "m"],
+                ("Completed", "n; m"),
+            ),
+            (
+                "one is not",
+                Outcome::completed(),
+                vec![missing()],
+                vec!["n"],
+                ("OutputMissing", "a"),
+            ),
+            (
+                "two are not",
+                Outcome::completed(),
+                vec![missing(), refused()],
+                vec![],
+                ("OutputMissing", "a; b"),
+            ),
+            (
+                "it failed, and all is kept",
+                failed(),
+                vec![],
+                vec!["n"],
+                ("Failed", "container c exited with 1"),
+            ),
+            (
+                "it failed, and one is not",
+                failed(),
+                vec![refused()],
+                vec![],
+                ("Failed", "container c exited with 1; b"),
+            ),
+        ] {
+            let notes = notes.into_iter().map(str::to_owned).collect();
+            let output = Kept { faults, notes, ..Kept::default() };
+            let made = vec!["made".to_owned()];
+            let outcome = with_output(Outcome { made: made.clone(), ..outcome }, &output);
+            let is_completed = expected.0 == "Completed";
+            assert_eq!((outcome.succeeded, outcome.made), (is_completed, made), "{name}");
+            assert_eq!((&*outcome.reason, &*outcome.message), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn of_a_run_that_failed_both_its_containers_and_its_job_are_told() {
+        for (words, expected) in [
+            (["", ""], ""),
+            (["container c exited with 1", ""], "container c exited with 1"),
+            (["", "it has reached the limit"], "it has reached the limit"),
+            (["a", "b"], "a; b"),
+        ] {
+            assert_eq!(joined(words), expected);
+        }
     }
 }

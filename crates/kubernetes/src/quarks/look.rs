@@ -1,10 +1,12 @@
 //! One look at a QuarksJob: of all that is known, what is decided by.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Held, References, Schedule, State, Strategy, Trigger, Versions, Work};
+use engine::trigger::{
+    Held, Record, References, Schedule, State, Strategy, Trigger, Versions, Work,
+};
 use jiff::Timestamp;
 
 use super::dialect::Dialect;
@@ -12,7 +14,7 @@ use super::reference::{Reference, To};
 use super::resource::Resource;
 use super::retention::{Disposal, disposals};
 use super::seen::{JobEnd, SeenJob};
-use super::table::{Key, Table};
+use super::table::{Entry, Key, Table};
 use super::{ending, inputs};
 use crate::deep::TOO_DEEP;
 
@@ -54,7 +56,7 @@ impl Table {
         let mut faults = Vec::new();
         let is_told = match state.strategy {
             Strategy::Now => true,
-            // What is said again has no run: what it says of one is read by nobody.
+            // `once` that has run starts no run, so its inputs are not read.
             Strategy::Once => !state.record.once,
             Strategy::Manual | Strategy::Done | Strategy::PodState => false,
         };
@@ -88,7 +90,7 @@ impl Table {
                 look.state.schedule = Some(Schedule { of: times.of.to_string(), is_due });
             }
             Err(fault) => {
-                // As one without: what is behind it is remembered until somebody mends it.
+                // Decided as if it had no schedule: the times behind it stay recorded until somebody mends it.
                 look.state.record.schedule = None;
                 look.fault = Some(fault);
             }
@@ -101,44 +103,11 @@ impl Table {
         let resource = Arc::clone(entry.resource.as_ref()?);
         let Found { references, versions, missing } = self.find(&resource);
         let now = Instant::now();
-        let is_refused = |run: &u64| {
-            entry.unkept.get(run).is_some_and(|since| now.duration_since(*since) > REFUSED)
-        };
-        let work = |job: &SeenJob| match self.awaited(&resource, job, at) {
-            Some(_) => Work::Going,
-            None => match self.work(job) {
-                Work::Ended if is_refused(&job.run) => Work::Unkept,
-                work => work,
-            },
-        };
-        let mut runs: BTreeMap<u64, Work> =
-            entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
-        runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
-        runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
+        let runs = self.runs(entry, &resource, at, now);
         let left = disposals(&resource, &entry.jobs).into_keys().collect();
-        // One that has run under the original operator has no record, and must not run for `once` again.
-        let mut record = resource.record.clone();
-        // The same of one whose record somebody has removed.
-        let mut history = resource.status.history.iter();
-        let begun = entry.jobs.values().map(|job| (job.run, job.noted.trigger, &job.noted.at));
-        let begun = begun.filter_map(|(run, trigger, at)| Some((run, (trigger?, at.clone()))));
-        let begun: BTreeMap<u64, (Trigger, String)> = begun.collect();
-        let was_once = history.any(|run| run.trigger == Trigger::Once.word())
-            || begun.values().any(|(trigger, _)| *trigger == Trigger::Once);
-        record.once |= was_once || record.last == 0 && resource.status.completed;
-        let newest = resource.status.history.first().map(|run| run.id);
-        if resource.is_recalled && newest.max(entry.jobs.keys().max().copied()) > Some(record.last)
-        {
-            // What has run since then has seen more, and later times. What it was is in its Job, while that is there.
-            let last = entry.jobs.values().max_by_key(|job| job.run);
-            let found = last.filter(|job| newest.is_none_or(|newest| job.run >= newest));
-            let found = found.and_then(|job| job.noted.found());
-            let (references, versions) = found.map(|it| (it.references, it.versions)).unzip();
-            (record.references, record.schedule) = (references, None);
-            record.versions = versions.unwrap_or_default();
-        }
-        // It was written after what it names, unless that was counted elsewhere: in an etcd of its own, or another one.
-        record.versions.retain(|_, version| *version <= resource.version);
+        let begun = begun(&entry.jobs);
+        let record = recalled(&resource, &entry.jobs);
+        let settled = settled(&resource, &record, &runs);
         let entry = self.entries.get_mut(key)?;
         let since = match &entry.references {
             Some((known, since)) if *known == references => *since,
@@ -147,12 +116,6 @@ impl Table {
                 now
             }
         };
-        let mut settled = resource.settled();
-        if resource.lacks_history() {
-            // A definition of another leaves no history to be seen. What has no Job any more has had it.
-            settled
-                .extend(record.open.iter().map(|run| run.id).filter(|run| !runs.contains_key(run)));
-        }
         let differs = record.differs(&references, &versions);
         entry.differs = differs.then(|| entry.differs.unwrap_or(now));
         Some(State {
@@ -174,6 +137,31 @@ impl Table {
             left,
             ..State::default()
         })
+    }
+
+    /// How far its runs are whose work is known, at this time of the API server's clock and of ours.
+    fn runs(
+        &self,
+        entry: &Entry,
+        resource: &Resource,
+        at: Timestamp,
+        now: Instant,
+    ) -> BTreeMap<u64, Work> {
+        let is_refused = |run: &u64| {
+            entry.unkept.get(run).is_some_and(|since| now.duration_since(*since) > REFUSED)
+        };
+        let work = |job: &SeenJob| match self.awaited(resource, job, at) {
+            Some(_) => Work::Going,
+            None => match self.work(job) {
+                Work::Ended if is_refused(&job.run) => Work::Unkept,
+                work => work,
+            },
+        };
+        let mut runs: BTreeMap<u64, Work> =
+            entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
+        runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
+        runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
+        runs
     }
 
     fn find(&self, resource: &Resource) -> Found {
@@ -267,4 +255,46 @@ impl Table {
         let has_ended = job.end.is_some() || job.wants.end(self.pods(job)).is_some();
         if has_ended { Work::Ended } else { Work::Going }
     }
+}
+
+/// What runs were begun for, and when, as their Jobs say.
+fn begun(jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (Trigger, String)> {
+    let begun = jobs.values().map(|job| (job.run, job.noted.trigger, &job.noted.at));
+    begun.filter_map(|(run, trigger, at)| Some((run, (trigger?, at.clone())))).collect()
+}
+
+/// The record of one's runs, with what its status and its Jobs say where it does not.
+pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Record {
+    let mut record = resource.record.clone();
+    let mut history = resource.status.history.iter();
+    let was_once = history.any(|run| run.trigger == Trigger::Once.word())
+        || jobs.values().any(|job| job.noted.trigger == Some(Trigger::Once));
+    // One that has run under the original operator has no record, and must not run for `once` again. The same of one
+    // whose record somebody has removed.
+    record.once |= was_once || record.last == 0 && resource.status.completed;
+    let newest = resource.status.history.first().map(|run| run.id);
+    if resource.is_recalled && newest.max(jobs.keys().max().copied()) > Some(record.last) {
+        // A run that was begun after this record has seen more, and later times. Its Job says what it found, while it
+        // is there.
+        let last = jobs.values().max_by_key(|job| job.run);
+        let found = last.filter(|job| newest.is_none_or(|newest| job.run >= newest));
+        let found = found.and_then(|job| job.noted.found());
+        let (references, versions) = found.map(|it| (it.references, it.versions)).unzip();
+        (record.references, record.schedule) = (references, None);
+        record.versions = versions.unwrap_or_default();
+    }
+    // A record is newer than what it names. A higher version was counted elsewhere: in an etcd of its own, or in
+    // another one.
+    record.versions.retain(|_, version| *version <= resource.version);
+    record
+}
+
+/// Runs whose end is known.
+fn settled(resource: &Resource, record: &Record, runs: &BTreeMap<u64, Work>) -> BTreeSet<u64> {
+    let mut settled = resource.settled();
+    if resource.lacks_history() {
+        // The definition of another operator drops the history. A recorded run that has no Job any more has ended.
+        settled.extend(record.open.iter().map(|run| run.id).filter(|run| !runs.contains_key(run)));
+    }
+    settled
 }

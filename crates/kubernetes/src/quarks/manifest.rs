@@ -36,10 +36,9 @@ pub(super) fn of_run(
         let what = format!("{path}: {what}; mend it, then trigger again");
         return Err(Outcome::failed("TemplateInvalid", what));
     }
-    let (mut job, mut metadata) = if dialect.is_of_job(&spec) {
-        (spec["template"]["spec"].clone(), spec["template"]["metadata"].clone())
-    } else {
-        (json!({"backoffLimit": BACKOFF, "template": spec["template"]}), Value::Null)
+    let mut job = match dialect.is_of_job(&spec) {
+        true => spec["template"]["spec"].clone(),
+        false => json!({"backoffLimit": BACKOFF, "template": spec["template"]}),
     };
     // It goes when its run is settled, not before.
     job.as_object_mut().and_then(|job| job.remove(TTL));
@@ -54,27 +53,7 @@ pub(super) fn of_run(
             capture_prints(pod, &name, &map, means);
         }
     }
-    let label = naming::label(&resource.name);
-    let (of_job, of_pod) = match dialect {
-        Dialect::QuarksJob => {
-            let label = json!({dialect.label("qjob-name"): label});
-            (label.clone(), label)
-        }
-        Dialect::ExtendedJob => (
-            json!({dialect.label("extendedjob"): "true"}),
-            json!({dialect.label("ejob-name"): label}),
-        ),
-    };
-    let triggered = json!({TRIGGERED: dialect.kind()});
-    keep_only(&mut metadata, &["labels", "annotations"]);
-    merge(&mut metadata, "labels", &of_job);
-    merge(&mut metadata, "labels", &triggered);
-    merge(&mut metadata, "annotations", &noted::notes(run, &spec, &resource.record));
-    // Not what the template says under that name.
-    if let Some(all) = metadata["annotations"].as_object_mut() {
-        all.remove(noted::STAYS);
-        all.extend(resource.ttl.map(|ttl| (noted::STAYS.to_owned(), json!(ttl.to_string()))));
-    }
+    let mut metadata = metadata_of_job(resource, run, &spec);
     if let Some(agent) = means.delivery.config_map().filter(|_| !map.is_empty()) {
         merge(&mut metadata, "labels", &json!({AGENT: agent.name()}));
     }
@@ -83,19 +62,56 @@ pub(super) fn of_run(
         let planned = job["parallelism"].as_u64().unwrap_or(1).to_string();
         merge(&mut metadata, "annotations", &json!({PARALLELISM: planned}));
     }
-    metadata["name"] = json!(name);
-    metadata["ownerReferences"] = json!([owner(resource, true)]);
-    let mut pods = job["template"]["metadata"].take();
-    let says = pods["annotations"][CONTAINERS].as_str();
-    let containers = json!({CONTAINERS: containers(&job["template"]["spec"], says)});
-    merge(&mut pods, "labels", &of_pod);
-    merge(&mut pods, "labels", &triggered);
-    merge(&mut pods, "annotations", &containers);
-    if let Some(pod) = &run.pod {
-        merge(&mut pods, "labels", &json!({dialect.label("triggering-pod"): pod.uid}));
-    }
-    job["template"]["metadata"] = pods;
+    job["template"]["metadata"] = metadata_of_pods(resource, run, &job["template"]);
     Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}))
+}
+
+/// The metadata of the Job of a run by this spec: labels and annotations of the template, if it is a Job's, its name,
+/// and whose it is.
+fn metadata_of_job(resource: &Resource, run: &Run, spec: &Value) -> Value {
+    let dialect = resource.dialect;
+    let mut metadata = match dialect.is_of_job(spec) {
+        true => spec["template"]["metadata"].clone(),
+        false => Value::Null,
+    };
+    let of_kind = match dialect {
+        Dialect::QuarksJob => {
+            json!({dialect.label("qjob-name"): naming::label(&resource.name)})
+        }
+        Dialect::ExtendedJob => json!({dialect.label("extendedjob"): "true"}),
+    };
+    keep_only(&mut metadata, &["labels", "annotations"]);
+    merge(&mut metadata, "labels", &of_kind);
+    merge(&mut metadata, "labels", &json!({TRIGGERED: dialect.kind()}));
+    merge(&mut metadata, "annotations", &noted::notes(run, spec, &resource.record));
+    // Not what the template says under that name.
+    if let Some(all) = metadata["annotations"].as_object_mut() {
+        all.remove(noted::STAYS);
+        all.extend(resource.ttl.map(|ttl| (noted::STAYS.to_owned(), json!(ttl.to_string()))));
+    }
+    metadata["name"] = json!(naming::of_run(&resource.name, &resource.uid, run));
+    metadata["ownerReferences"] = json!([owner(resource, true)]);
+    metadata
+}
+
+/// The metadata of the pods of a run: what their template says, whose they are, and the containers that count.
+fn metadata_of_pods(resource: &Resource, run: &Run, template: &Value) -> Value {
+    let dialect = resource.dialect;
+    let mut metadata = template["metadata"].clone();
+    let named = match dialect {
+        Dialect::QuarksJob => "qjob-name",
+        Dialect::ExtendedJob => "ejob-name",
+    };
+    let says = metadata["annotations"][CONTAINERS].as_str();
+    let containers = json!({CONTAINERS: containers(&template["spec"], says)});
+    let of_kind = json!({dialect.label(named): naming::label(&resource.name)});
+    merge(&mut metadata, "labels", &of_kind);
+    merge(&mut metadata, "labels", &json!({TRIGGERED: dialect.kind()}));
+    merge(&mut metadata, "annotations", &containers);
+    if let Some(pod) = &run.pod {
+        merge(&mut metadata, "labels", &json!({dialect.label("triggering-pod"): pod.uid}));
+    }
+    metadata
 }
 
 /// What an ExtendedJob's containers are told: that they are the one of one.
@@ -162,7 +178,134 @@ fn merge(object: &mut Value, member: &str, with: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use engine::trigger::{PodRef, Trigger};
+
     use super::*;
+
+    /// One of this kind, with this template.
+    fn resource(dialect: Dialect, template: &Value) -> Resource {
+        let object = json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"},
+            "spec": {"template": template},
+        });
+        Resource::of(dialect, &serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn run(pod: Option<&str>) -> Run {
+        let pod = pod.map(|uid| PodRef { name: "p".to_owned(), uid: uid.to_owned() });
+        Run { id: 3, trigger: Trigger::Now, at: String::new(), inputs: Vec::new(), pod }
+    }
+
+    #[test]
+    fn a_job_says_whose_it_is_beside_what_the_template_of_a_job_says() {
+        const QUARKS: &str = "quarks.cloudfoundry.org/qjob-name";
+        const EXTENDED: &str = "fissile.cloudfoundry.org/extendedjob";
+        let own = json!({
+            "name": "own", "labels": {"l": "v"}, "annotations": {noted::STAYS: "7"},
+        });
+        let pod = json!({"containers": []});
+        let job = json!({"template": {"spec": pod}});
+        let mut staying = job.clone();
+        staying[TTL] = json!(60);
+        let triggered =
+            |kind: &str, label: &str, value: &str| json!({TRIGGERED: kind, label: value});
+        let of_quarks = triggered("QuarksJob", QUARKS, "a");
+        let of_extended = triggered("ExtendedJob", EXTENDED, "true");
+        let with_own = |labels: &Value| {
+            let mut labels = labels.clone();
+            labels["l"] = json!("v");
+            labels
+        };
+        for (name, dialect, template, labels, stays) in [
+            ("a Job's", Dialect::QuarksJob, json!({"spec": job}), of_quarks.clone(), None),
+            (
+                "with labels, and an annotation of ours",
+                Dialect::QuarksJob,
+                json!({"metadata": own, "spec": job}),
+                with_own(&of_quarks),
+                None,
+            ),
+            (
+                "of one that stays",
+                Dialect::QuarksJob,
+                json!({"metadata": own, "spec": staying}),
+                with_own(&of_quarks),
+                Some("60"),
+            ),
+            (
+                "a pod's: its labels are the pod's",
+                Dialect::ExtendedJob,
+                json!({"metadata": own, "spec": pod}),
+                of_extended.clone(),
+                None,
+            ),
+            (
+                "a Job's, of the last releases",
+                Dialect::ExtendedJob,
+                json!({"metadata": own, "spec": job}),
+                with_own(&of_extended),
+                None,
+            ),
+        ] {
+            let resource = resource(dialect, &template);
+            let metadata = metadata_of_job(&resource, &run(None), &resource.spec());
+            assert_eq!(metadata["labels"], labels, "{name}");
+            assert_eq!(metadata["annotations"][noted::STAYS].as_str(), stays, "{name}");
+            assert_eq!(metadata["annotations"][noted::RUN_ID], "3", "{name}");
+            assert_eq!(metadata["name"], naming::job("a", "u", 3), "{name}");
+            assert_eq!(metadata["ownerReferences"][0]["uid"], "u", "{name}");
+        }
+    }
+
+    #[test]
+    fn pods_say_whose_they_are_and_which_of_their_containers_count() {
+        const QUARKS: &str = "quarks.cloudfoundry.org/qjob-name";
+        const EXTENDED: &str = "fissile.cloudfoundry.org/ejob-name";
+        const TRIGGERING: &str = "fissile.cloudfoundry.org/triggering-pod";
+        let spec = json!({"containers": [{"name": "c"}, {"name": "d"}]});
+        let plain = json!({"spec": spec});
+        let one_counts = json!({
+            "metadata": {"labels": {"l": "v"}, "annotations": {CONTAINERS: "d"}}, "spec": spec,
+        });
+        for (name, dialect, template, pod, labels, containers) in [
+            (
+                "of a QuarksJob",
+                Dialect::QuarksJob,
+                &plain,
+                None,
+                json!({QUARKS: "a", TRIGGERED: "QuarksJob"}),
+                "c,d",
+            ),
+            (
+                "its template has labels, and says which count",
+                Dialect::QuarksJob,
+                &one_counts,
+                None,
+                json!({"l": "v", QUARKS: "a", TRIGGERED: "QuarksJob"}),
+                "d",
+            ),
+            (
+                "of an ExtendedJob",
+                Dialect::ExtendedJob,
+                &plain,
+                None,
+                json!({EXTENDED: "a", TRIGGERED: "ExtendedJob"}),
+                "c,d",
+            ),
+            (
+                "of a run that is for a pod",
+                Dialect::ExtendedJob,
+                &plain,
+                Some("u-p"),
+                json!({EXTENDED: "a", TRIGGERED: "ExtendedJob", TRIGGERING: "u-p"}),
+                "c,d",
+            ),
+        ] {
+            let metadata = metadata_of_pods(&resource(dialect, template), &run(pod), template);
+            assert_eq!(metadata["labels"], labels, "{name}");
+            assert_eq!(metadata["annotations"], json!({CONTAINERS: containers}), "{name}");
+        }
+    }
 
     #[test]
     fn a_variable_is_told_where_others_may_refer_to_it() {

@@ -115,7 +115,7 @@ impl Controller {
     }
 
     async fn take_away(&self, key: &Key, resource: &Resource, left: Left) -> Result<(), CallError> {
-        // Or it is this one that is gone, and that of the one after it.
+        // Our resource may itself be the deleted one. Then all of this is its successor's.
         self.refresh(key).await?;
         let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         if known.is_none_or(|known| known.uid != resource.uid) {
@@ -140,8 +140,7 @@ impl Controller {
 
     async fn take_job_away(&self, key: &Key, job: &SeenJob) -> Result<(), CallError> {
         // As it was seen: somebody may have made it nobody's since then.
-        let params =
-            in_background(Some(job.uid.to_string()), Some(job.version.to_string()));
+        let params = in_background(Some(job.uid.to_string()), Some(job.version.to_string()));
         match call(self.api::<Job>(&key.namespace).delete(&job.name, &params)).await {
             // Of one that has changed there is news.
             Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {

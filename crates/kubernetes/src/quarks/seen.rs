@@ -202,8 +202,55 @@ impl SeenPod {
         let label = |name: &str| metadata.labels.as_ref()?.get(name);
         let job = owner.map(|owner| &owner.uid).or_else(|| label("controller-uid"))?;
         let status = pod.status.as_ref();
+        let spec = pod.spec.as_ref();
+        let Ends { containers, anew, sidecar, succeeded, over, lingers, waits_for_us } =
+            Ends::of(pod);
+        Some(Self {
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            uid: metadata.uid.as_deref()?.into(),
+            version: metadata.resource_version.as_deref()?.parse().ok()?,
+            job: job.as_str().into(),
+            orphan: owner.is_none(),
+            succeeded,
+            over,
+            lingers,
+            gone: false,
+            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
+            grace: spec.and_then(|it| it.termination_grace_period_seconds).unwrap_or(GRACE),
+            waits_for_us,
+            anew,
+            sidecar,
+            wrapped: wrapped(pod),
+            ended: status.map(last_end).unwrap_or_default(),
+            containers,
+            trouble: status.and_then(trouble),
+            node: spec.and_then(|it| it.node_name.as_deref()).map(Arc::from),
+            silent: status.is_some_and(is_silent),
+            unheard_since: placed(pod).filter(|_| is_unheard(pod) || is_unlooked_at(pod)),
+            began: status.is_some_and(began),
+            ended_for: status.and_then(ended_for),
+            before: status.map(before).unwrap_or_default(),
+        })
+    }
+}
+
+/// How far the containers of a pod have ended, and what that makes of the pod: members of [`SeenPod`].
+struct Ends {
+    containers: BTreeMap<Arc<str>, SeenEnd>,
+    anew: bool,
+    sidecar: bool,
+    succeeded: bool,
+    over: bool,
+    lingers: bool,
+    waits_for_us: bool,
+}
+
+impl Ends {
+    fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
         let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
-        let annotation = |name: &str| metadata.annotations.as_ref()?.get(name);
+        let annotation = |name: &str| pod.metadata.annotations.as_ref()?.get(name);
         let is_told = annotation(ENDED).is_some();
         let mut containers = status.map(ends).unwrap_or_default();
         let again = status.filter(|_| is_told).and_then(told_and_started_again);
@@ -233,37 +280,15 @@ impl SeenPod {
             && !containers.contains_key(SIDECAR)
             && !is_told
             && others.copied().all(|name| over(&name));
-        Some(Self {
-            namespace: metadata.namespace.as_deref()?.into(),
-            name: metadata.name.as_deref()?.into(),
-            uid: metadata.uid.as_deref()?.into(),
-            version: metadata.resource_version.as_deref()?.parse().ok()?,
-            job: job.as_str().into(),
-            orphan: owner.is_none(),
+        Self {
+            anew,
+            sidecar,
             succeeded,
             over: succeeded || all_over || phase == "Failed",
             lingers: all_over && goes_on,
-            gone: false,
-            going: metadata.deletion_timestamp.as_ref().map(|at| at.0.as_second()),
-            grace: pod
-                .spec
-                .as_ref()
-                .and_then(|it| it.termination_grace_period_seconds)
-                .unwrap_or(GRACE),
             waits_for_us,
-            anew,
-            sidecar,
-            wrapped: wrapped(pod),
-            ended: status.map(last_end).unwrap_or_default(),
             containers,
-            trouble: status.and_then(trouble),
-            node: pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).map(Arc::from),
-            silent: status.is_some_and(is_silent),
-            unheard_since: placed(pod).filter(|_| is_unheard(pod) || is_unlooked_at(pod)),
-            began: status.is_some_and(began),
-            ended_for: status.and_then(ended_for),
-            before: status.map(before).unwrap_or_default(),
-        })
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Controller {
                     )));
                 }
                 Step::Take(left) => {
-                    // Or it is this one that is gone, and that of the one after it.
+                    // Our resource may itself be the deleted one. Then the object is its successor's.
                     self.assert_open(resource, job).await?;
                     self.delete(left).await?;
                     takes = true;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::seen::{Ended, SeenJob, SeenPod, Warning};
-use super::stage::{End, Stage, UNKNOWN};
+use super::stage::{End, Stage, UNKNOWN, Waits};
 use super::watch::Seen;
 use crate::nodes::{self, MAKES, UNHEARD};
 
@@ -53,19 +53,11 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         return Standing::ToEnd(Ended::Lost(why));
     }
     if let Some(said) = job.over_time() {
-        // Where nobody can say how far it came, that is why it is over, and not its time.
-        return match (alive, unanswered(pods)) {
-            (true, _) => {
-                let why = format!("it is being ended: its time is up: {said}");
-                going(joined([Some(why), silence(pods)]))
-            }
-            (false, Some(unanswered)) => Standing::Lost(unanswered),
-            (false, None) => Standing::TimedOut(said.to_owned()),
-        };
+        return over_time(said, pods, alive);
     }
     let late = now.saturating_sub(job.created.max(back)) > seconds(start_timeout);
+    let hopeless = late.then_some(start_timeout);
     let Some(pod) = pods.first() else {
-        let hopeless = late.then_some(start_timeout);
         return without_pod(job, warning.as_ref(), hopeless, now);
     };
     match &pod.stage {
@@ -73,27 +65,10 @@ pub(super) fn standing(seen: &Seen, start_timeout: Duration, now: i64, back: i64
         _ if pod.gone => Standing::Lost(gone(job)),
         Stage::Waiting(waits) => {
             let waits = waits.clone().or_else(|| warning.as_ref()?.of(&pod.uid));
-            match waits {
-                Some(waits) if waits.for_ever || late => {
-                    Standing::ToEnd(Ended::Hopeless(waits.why))
-                }
-                None if late => {
-                    let why = format!("its pod did not begin within {} s", start_timeout.as_secs());
-                    Standing::ToEnd(Ended::Hopeless(joined([Some(why), unheard(pod, now)])))
-                }
-                waits => Standing::Going {
-                    said: waits.map(|waits| waits.why).or_else(|| unheard(pod, now)),
-                    broker: false,
-                },
-            }
+            waiting(pod, waits, hopeless, now)
         }
         Stage::Running if !alive => Standing::Lost(joined([unanswered(pods)])),
-        Stage::Running => {
-            let silent = pod.silent.then(|| format!("{}, and may go on", silent(pod)));
-            let deleted = (job.deleted || job.going)
-                .then(|| "its Job was deleted, and its pod goes on".to_owned());
-            Standing::Going { said: silent.or(deleted), broker: true }
-        }
+        Stage::Running => running(pod, job),
         Stage::NeverBegan(why) if !pod.began => Standing::NeverBegan(why.clone()),
         // What its kubelet once said of its container it has forgotten.
         Stage::NeverBegan(_) if job.deleted || job.going => Standing::Lost(gone(job)),
@@ -166,6 +141,18 @@ fn ended(why: &Ended, pods: &[SeenPod], alive: bool) -> Standing {
     }
 }
 
+/// Of a run whose time is up. Where nobody can say how far it came, that is why it is over, and not its time.
+fn over_time(said: &str, pods: &[SeenPod], alive: bool) -> Standing {
+    match (alive, unanswered(pods)) {
+        (true, _) => {
+            let why = format!("it is being ended: its time is up: {said}");
+            going(joined([Some(why), silence(pods)]))
+        }
+        (false, Some(unanswered)) => Standing::Lost(unanswered),
+        (false, None) => Standing::TimedOut(said.to_owned()),
+    }
+}
+
 /// `hopeless`: after so long.
 fn without_pod(
     job: &SeenJob,
@@ -184,6 +171,31 @@ fn without_pod(
     }
     let slow = (age > PATIENCE).then(|| "Kubernetes has made no pod for it yet".to_owned());
     Standing::Going { said: warning.or(slow), broker: false }
+}
+
+/// Of a pod whose broker has not begun, and why it waits; `hopeless`: after so long.
+fn waiting(pod: &SeenPod, waits: Option<Waits>, hopeless: Option<Duration>, now: i64) -> Standing {
+    match (waits, hopeless) {
+        (Some(waits), _) if waits.for_ever || hopeless.is_some() => {
+            Standing::ToEnd(Ended::Hopeless(waits.why))
+        }
+        (None, Some(after)) => {
+            let why = format!("its pod did not begin within {} s", after.as_secs());
+            Standing::ToEnd(Ended::Hopeless(joined([Some(why), unheard(pod, now)])))
+        }
+        (waits, _) => Standing::Going {
+            said: waits.map(|waits| waits.why).or_else(|| unheard(pod, now)),
+            broker: false,
+        },
+    }
+}
+
+/// Of a pod whose broker has begun, and may go on.
+fn running(pod: &SeenPod, job: &SeenJob) -> Standing {
+    let silent = pod.silent.then(|| format!("{}, and may go on", silent(pod)));
+    let deleted =
+        (job.deleted || job.going).then(|| "its Job was deleted, and its pod goes on".to_owned());
+    Standing::Going { said: silent.or(deleted), broker: true }
 }
 
 /// Of a run without pods.

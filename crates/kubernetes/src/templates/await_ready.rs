@@ -61,18 +61,46 @@ impl Controller {
     pub(super) async fn await_ready(&self, instance: &Arc<Instance>) -> Result<Came, Trouble> {
         let key = &instance.key;
         let mut made: Vec<Made> = instance.objects().iter().filter_map(Made::of).collect();
-        let client = match self.with(key, |work| work.record.clone()).flatten() {
-            Some(record) => self.of_record(key, &record.record)?,
-            None => {
-                let record = self.read_record(key).await?;
-                let gone = || Trouble::Final("what it was begun with was removed".to_owned());
-                let record = record.ok_or_else(gone)?;
-                self.with(key, |work| work.record = Some(Arc::clone(&record)));
-                self.of_record(key, &record.record)?
-            }
-        };
+        let client = self.client_of(key).await?;
         self.follow_objects(instance, &client, &made).await?;
-        let looked = self.with(key, |work| {
+        let (mut seen, is_due) = self.sight(key).ok_or(Trouble::Old)?;
+        if is_due {
+            seen.extend(self.look(&client, &made).await?);
+        }
+        let redacted = |text: &str| {
+            let redact = |work: &mut Work| {
+                let follower = work.follower.as_ref()?;
+                Some(follower.redactor.redact(text).into_owned())
+            };
+            self.with(key, redact).flatten().unwrap_or_default()
+        };
+        match judged(&mut made, seen, redacted) {
+            Some(stand) => Ok(Came::Stands(stand, Some(made))),
+            None => {
+                // What is waited for is said where it is for long.
+                if is_due {
+                    self.say_waiting(instance, made).await?;
+                }
+                Ok(Came::Later(self.next_look(instance)))
+            }
+        }
+    }
+
+    /// A client of whoever it was begun for, by its record, which is read where it is not known.
+    async fn client_of(&self, key: &Key) -> Result<Client, Trouble> {
+        if let Some(record) = self.with(key, |work| work.record.clone()).flatten() {
+            return self.of_record(key, &record.record);
+        }
+        let record = self.read_record(key).await?;
+        let gone = || Trouble::Final("what it was begun with was removed".to_owned());
+        let record = record.ok_or_else(gone)?;
+        self.with(key, |work| work.record = Some(Arc::clone(&record)));
+        self.of_record(key, &record.record)
+    }
+
+    /// What was seen of its objects, and whether each is to be asked for now. `None`: nobody follows it any more.
+    fn sight(&self, key: &Key) -> Option<(HashMap<String, Option<Readiness>>, bool)> {
+        let sight = self.with(key, |work| {
             let follower = work.follower.as_mut()?;
             let mut sight = follower.seen.lock().unwrap_or_else(PoisonError::into_inner);
             let is_due =
@@ -84,45 +112,7 @@ impl Controller {
             }
             Some((seen, is_due))
         });
-        let Some((mut seen, is_due)) = looked.flatten() else { return Err(Trouble::Old) };
-        if is_due {
-            seen.extend(self.look(&client, &made).await?);
-        }
-        let redacted = |text: &str| {
-            let redact = |work: &mut Work| {
-                let follower = work.follower.as_ref()?;
-                Some(follower.redactor.redact(text).into_owned())
-            };
-            self.with(key, redact).flatten().unwrap_or_default()
-        };
-        let mut failed = Vec::new();
-        for made in made.iter_mut().filter(|made| made.state == State::Waiting) {
-            match seen.remove(&made.uid).flatten() {
-                Some(Readiness::Ready) => {
-                    (made.state, made.message) = (State::Ready, String::new());
-                }
-                Some(Readiness::Waiting(why)) => made.message = redacted(&why),
-                Some(Readiness::Failed(why)) => {
-                    let why = redacted(&why);
-                    failed.push(format!("{} {}: {why}", made.kind, made.name));
-                    (made.state, made.message) = (State::Failed, why);
-                }
-                None => {}
-            }
-        }
-        let waits = made.iter().any(|made| made.state == State::Waiting);
-        let stand = match (failed.is_empty(), waits) {
-            (false, _) => Stand::Failed { why: failed.join("\n"), was_awaited: true },
-            (true, false) => Stand::Ready,
-            (true, true) => {
-                // What is waited for is said where it is for long.
-                if is_due {
-                    self.say_waiting(instance, made).await?;
-                }
-                return Ok(Came::Later(self.next_look(instance)));
-            }
-        };
-        Ok(Came::Stands(stand, Some(made)))
+        sight.flatten()
     }
 
     /// Says what is waited for, and for what each of it waits, if there is room for that.
@@ -218,6 +208,36 @@ impl Controller {
         });
         let looks: Vec<_> = looks.collect();
         stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+    }
+}
+
+/// Notes in what was made how far it is, by what was seen of it, and how the instance stands by that; `None`: something
+/// is waited for still.
+pub(super) fn judged(
+    made: &mut [Made],
+    mut seen: HashMap<String, Option<Readiness>>,
+    redacted: impl Fn(&str) -> String,
+) -> Option<Stand> {
+    let mut failed = Vec::new();
+    for made in made.iter_mut().filter(|made| made.state == State::Waiting) {
+        match seen.remove(&made.uid).flatten() {
+            Some(Readiness::Ready) => {
+                (made.state, made.message) = (State::Ready, String::new());
+            }
+            Some(Readiness::Waiting(why)) => made.message = redacted(&why),
+            Some(Readiness::Failed(why)) => {
+                let why = redacted(&why);
+                failed.push(format!("{} {}: {why}", made.kind, made.name));
+                (made.state, made.message) = (State::Failed, why);
+            }
+            None => {}
+        }
+    }
+    let waits = made.iter().any(|made| made.state == State::Waiting);
+    match (failed.is_empty(), waits) {
+        (false, _) => Some(Stand::Failed { why: failed.join("\n"), was_awaited: true }),
+        (true, false) => Some(Stand::Ready),
+        (true, true) => None,
     }
 }
 

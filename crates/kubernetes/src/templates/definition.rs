@@ -11,7 +11,7 @@ use crate::definition::{
 
 /// For any API server from 1.16 on. OpenShift serves these kinds itself: nothing is installed there.
 pub fn definition(kind: Kind) -> Value {
-    let mut definition = custom_resource(&kind.resource(), schema(kind), columns(kind));
+    let mut definition = custom_resource(&kind.resource(), &schema(kind), &columns(kind));
     match kind {
         Kind::Template => {}
         // For whoever binds workloads: servicebinding.io, "Provisioned Service".

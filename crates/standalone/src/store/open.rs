@@ -136,44 +136,19 @@ pub(super) fn open(
     let layout = Layout::new(&options.dir);
     let lock = DirLock::take(&layout)?;
     refuse_half_restored(&layout)?;
-
-    let path = layout.database();
-    create_file(&path)?;
-    let mut connection = open_unchanged(&path)?;
-    let shape = schema::inspect(&connection, migrations)?;
-    let unlocked = match shape {
-        Shape::Empty => Unlocked::Empty,
-        Shape::Version(_) => unlock(
-            &connection,
-            (&options.key, &operator),
-            options.previous_key.as_ref().zip(previous.as_ref()),
-        )?,
-    };
-
-    schema::set_up(&connection, Role::Writer)
-        .and_then(|()| connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false))
-        .map_err(|error| OpenError::database("preparing the database for writing", &error))?;
-    schema::migrate(&mut connection, shape, migrations)?;
-    let keys = settle_keys(&mut connection, unlocked, &operator)?;
-    sync_dir(&layout.dir).map_err(OpenError::io("syncing the directory", &layout.dir))?;
-    restrict(&layout);
-    let _ = std::fs::remove_file(super::backup::unnamed(&path));
-
+    let previous = options.previous_key.as_ref().zip(previous.as_ref());
+    let (connection, keys) =
+        open_database(&layout, (&options.key, &operator), previous, migrations)?;
     let last_version = connection
         .query_row("SELECT last_version FROM store", [], |row| row.get(0))
         .map_err(|error| OpenError::database("reading the last version", &error))?;
+    let path = layout.database();
     let rotator = (keys.retiring() > 0).then(|| Rotator::new(&options.tuning));
     let status = Arc::new(Status::default());
     status.rotation(keys.active().id, keys.retiring(), rotator.as_ref());
     let ring = Arc::new(Keyring::new(keys));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let recent = Arc::new(Recent::new(options.tuning.recent));
-    let reader = Arc::new(Reader {
-        single: Pool::open(&path, Role::Reader, cores.clamp(2, 4))?,
-        many: Pool::open(&path, Role::Scanner, 2)?,
-        recent: Arc::clone(&recent),
-        ring: Arc::clone(&ring),
-    });
+    let reader = Arc::new(reader(&path, Arc::clone(&recent), Arc::clone(&ring))?);
     let (queue, orders) = Queue::new(options.queue);
     let writer = Writer {
         connection,
@@ -206,6 +181,45 @@ pub(super) fn open(
         path,
         one_backup: Arc::new(Mutex::new(())),
         _lock: lock,
+    })
+}
+
+/// Opens the database for writing and brings it up to date, once it is certain that the key fits.
+fn open_database(
+    layout: &Layout,
+    key: NamedKey<'_>,
+    previous: Option<NamedKey<'_>>,
+    migrations: &[Migration],
+) -> Result<(Connection, Keys), OpenError> {
+    let path = layout.database();
+    create_file(&path)?;
+    let mut connection = open_unchanged(&path)?;
+    let shape = schema::inspect(&connection, migrations)?;
+    let unlocked = match shape {
+        Shape::Empty => Unlocked::Empty,
+        Shape::Version(_) => unlock(&connection, key, previous)?,
+    };
+
+    schema::set_up(&connection, Role::Writer)
+        .and_then(|()| connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false))
+        .map_err(|error| OpenError::database("preparing the database for writing", &error))?;
+    schema::migrate(&mut connection, shape, migrations)?;
+    let (_, operator) = key;
+    let keys = settle_keys(&mut connection, unlocked, operator)?;
+    sync_dir(&layout.dir).map_err(OpenError::io("syncing the directory", &layout.dir))?;
+    restrict(layout);
+    let _ = std::fs::remove_file(super::backup::unnamed(&path));
+    Ok((connection, keys))
+}
+
+/// Reads records one at a time on as many connections as there are cores, within bounds, and lists on two others.
+fn reader(path: &Path, recent: Arc<Recent>, ring: Arc<Keyring>) -> Result<Reader, OpenError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Reader {
+        single: Pool::open(path, Role::Reader, cores.clamp(2, 4))?,
+        many: Pool::open(path, Role::Scanner, 2)?,
+        recent,
+        ring,
     })
 }
 

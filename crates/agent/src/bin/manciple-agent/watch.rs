@@ -65,10 +65,7 @@ pub(crate) fn watch(
         }
         let end = match ended_by_us {
             Some(_) => None,
-            None if asked_to_end => Some(Exit::Halted),
-            None if output.is_too_much() => Some(Exit::TooMuchOutput(order.output_limit as u64)),
-            None if deadline <= now => Some(Exit::TimedOut(order.timeout.as_secs())),
-            None => None,
+            None => why_end(order, asked_to_end, output.is_too_much(), deadline <= now),
         };
         // One that has just ended by itself was not ended by us.
         if let Some(exit) = end
@@ -91,6 +88,17 @@ pub(crate) fn watch(
     };
     let (stdout, log) = output.into_parts();
     Ok(Watched { exit, stdout, log })
+}
+
+/// Why a broker that goes on is to be ended now, if it is. Of several reasons the first of these is told.
+fn why_end(order: &Order, is_asked: bool, is_too_much: bool, is_late: bool) -> Option<Exit> {
+    if is_asked {
+        return Some(Exit::Halted);
+    }
+    if is_too_much {
+        return Some(Exit::TooMuchOutput(order.output_limit as u64));
+    }
+    is_late.then_some(Exit::TimedOut(order.timeout.as_secs()))
 }
 
 /// Ends what the broker has left: of its group, and in a container whatever there is.
@@ -125,4 +133,32 @@ fn end_leftovers(
         signals.pass_over();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::KeyPair;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_broker_is_ended_for_what_is_asked_before_its_output_and_its_time() {
+        let order: Order = serde_json::from_value(json!({
+            "run": "run-1", "timeout": Duration::from_secs(60), "output_limit": 1024,
+            "key": KeyPair::generate().public(),
+        }))
+        .unwrap();
+        let (too_much, late) = (Exit::TooMuchOutput(1024), Exit::TimedOut(60));
+        for (name, is_asked, is_too_much, is_late, expected) in [
+            ("nothing is wrong", false, false, false, None),
+            ("somebody asked for it", true, false, false, Some(Exit::Halted)),
+            ("it prints too much", false, true, false, Some(too_much)),
+            ("its time is up", false, false, true, Some(late)),
+            ("it prints too much for too long", false, true, true, Some(too_much)),
+            ("all of it", true, true, true, Some(Exit::Halted)),
+        ] {
+            assert_eq!(why_end(&order, is_asked, is_too_much, is_late), expected, "{name}");
+        }
+    }
 }

@@ -321,8 +321,7 @@ fn what_nobody_sells_any_more_need_not_wait_for_one_that_never_sold() {
 /// Whoever does not lead is asked to read the catalogs anew, too, and what it puts in force holds for all.
 #[test]
 fn what_a_broker_has_that_does_not_answer_is_what_was_put_in_force_last() {
-    let status =
-        |id: &str| json!({"services": [{"id": id, "name": id, "sold": true}], "observedGeneration": 1});
+    let status = |id: &str| json!({"services": [{"id": id, "name": id, "sold": true}], "observedGeneration": 1});
     let told = |id: &str| resource("a", 1, &json!({"image": "a:1"}), &status(id));
     let ids = |brokers: &Brokers| {
         let catalog = osb::catalog::parse(&brokers.merged().catalog).unwrap();

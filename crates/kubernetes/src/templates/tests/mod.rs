@@ -16,9 +16,7 @@ use super::record::{Kept, Record};
 use super::remove::is_orphaned;
 use super::resource::{Instance, Key};
 use super::seen::SeenInstance;
-use super::status::{
-    Made, Objects, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift,
-};
+use super::status::{Made, Objects, Stand, State, TIMEOUT, WAITING, conditions, said_of_drift};
 use super::table::Table;
 use super::trouble::{Trouble, written};
 use crate::calls::CallError;
@@ -233,11 +231,7 @@ fn how_it_stands_is_said_in_the_words_of_the_original() {
         ("waiting", Stand::Waiting(WAITING.to_owned()), vec![ready("False", "Waiting")]),
         ("ready", Stand::Ready, vec![ready("True", "Created")]),
         ("failed before it was made", failed(false), vec![failure]),
-        (
-            "failed while it was waited for",
-            failed(true),
-            vec![ready("False", "Failed"), failure],
-        ),
+        ("failed while it was waited for", failed(true), vec![ready("False", "Failed"), failure]),
     ] {
         let said = conditions(&new, &stand, "now");
         let said = said.as_array().unwrap();

@@ -121,7 +121,8 @@ async fn rows_that_were_tampered_with_are_refused_found_and_can_be_discarded() {
                  WHERE former.instance = 'swapped-2') WHERE instance = 'swapped-1';
              UPDATE records SET sealed = (SELECT sealed FROM former
                  WHERE former.instance = 'swapped-1') WHERE instance = 'swapped-2';
-             UPDATE records SET sealed = CAST(substr(sealed, 1, 40) || x'00' || substr(sealed, 42)
+             UPDATE records SET sealed = CAST(substr(sealed, 1, 40)
+                 || CASE substr(sealed, 41, 1) WHEN x'00' THEN x'01' ELSE x'00' END || substr(sealed, 42)
                  AS BLOB) WHERE instance = 'flipped';
              UPDATE records SET sealed = x'01' WHERE instance = 'cut';
              UPDATE records SET instance = 'other' WHERE instance = 'renamed';
