@@ -145,7 +145,9 @@ fn deleting_the_resource_is_a_deprovision() {
     assert_eq!(town.effects("deprovision of i"), 1);
     assert_eq!(town.count("serviceinstances"), 0);
     // The id can be used again.
-    assert_eq!(order::provisioned(&server, "i", &order::body("p"))["state"], "succeeded");
+    let mut body = order::body("p");
+    body["parameters"] = json!({"kept": "in a Secret"});
+    assert_eq!(order::provisioned(&server, "i", &body)["state"], "succeeded");
     assert_eq!(town.effects("provision of i"), 2);
     // Somebody has Kubernetes leave behind what belongs to it: nobody would find the credentials again.
     let kept = || town.kubectl(&["get", "secrets", "-o", "name"]).contains("secret/instance-");

@@ -21,6 +21,7 @@ fn of_kind(dialect: Dialect) -> Vec<Value> {
     vec![
         rule(group, &[plural], &["get", "list", "watch", "patch"]),
         rule(group, &[&format!("{plural}/status")], &["patch"]),
+        rule(group, &[&format!("{plural}/finalizers")], &["update"]),
     ]
 }
 
