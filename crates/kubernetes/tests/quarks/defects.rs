@@ -271,7 +271,8 @@ async fn what_ends_well_because_its_pod_or_its_job_is_given_up_has_failed() {
         kept["output"]["writeOnFailure"] = json!(true);
         kept["output"]["outputMap"]["c"]["o.json"]["name"] = json!("kept");
         kept["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(10);
-        kept["template"]["spec"]["activeDeadlineSeconds"] = json!(5);
+        // It has to have begun by then.
+        kept["template"]["spec"]["activeDeadlineSeconds"] = json!(20);
         if is_kept {
             town.create("kept", kept).await;
         }

@@ -36,9 +36,9 @@ use crate::admin::refusal::unwelcome;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often it is looked who left something behind, which is a list of metadata: a `Broker` may come and go while our watch is dead, and another replica
-/// take its orders.
-const LEARN: Duration = Duration::from_secs(60);
+/// How often it is looked who left something behind, which is a list of metadata: a `Broker` may come and go while our
+/// watch is dead, and another replica take its orders.
+const LEARN: Duration = Duration::from_secs(10 * 60);
 /// A replica whose watches are dead sells what was withdrawn until they are begun anew, after a minute, and what it sold
 /// takes as long to be heard of by another.
 const GRACE: Duration = Duration::from_secs(150);
