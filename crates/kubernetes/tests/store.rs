@@ -279,6 +279,16 @@ async fn secrets_of_dashboard_clients_are_in_the_secret_of_the_catalog_alone() {
     other.save_catalog(&of_secret("planted-two")).await.unwrap();
     assert_eq!(store.catalog().await.unwrap(), Some(of_secret("planted-two")));
 
+    // A build before has kept it in clear: that is not served, so what a broker says next is saved over it.
+    let clear = json!({"data": {"catalog.json": of_secret("planted-before").to_string(), "revision": null}});
+    let maps = cluster.api::<ConfigMap>();
+    let name = maps.list(&all).await.unwrap().items.remove(0).metadata.name.unwrap();
+    maps.patch(&name, &PatchParams::default(), &Patch::Merge(clear)).await.unwrap();
+    assert!(shown().await.contains("planted-before"));
+    assert_eq!(other.catalog().await.unwrap(), Some(with(json!({"id": "c"}))));
+    other.save_catalog(&of_secret("planted-before")).await.unwrap();
+    assert!(!shown().await.contains("planted"), "{}", shown().await);
+
     // Nothing is left of what nobody has any more.
     let open_one = with(json!({"id": "c"}));
     store.save_catalog(&open_one).await.unwrap();

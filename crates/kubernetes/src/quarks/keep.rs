@@ -288,19 +288,16 @@ fn lost(succeeded: bool) -> Kept {
 
 /// The outcome of a run together with what became of its output: one of which something is not kept has failed.
 fn with_output(outcome: Outcome, output: &Kept) -> Outcome {
-    let faults = output.faults.iter().map(|(_, why)| why.as_str());
+    let faults: Vec<&str> = output.faults.iter().map(|(_, why)| why.as_str()).collect();
+    let faults = faults.join("; ");
     match (output.faults.first(), outcome.succeeded) {
         (None, true) => Outcome { message: output.notes.join("; "), ..outcome },
         (None, false) => outcome,
         (Some((reason, _)), true) => {
-            let message = faults.collect::<Vec<_>>().join("; ");
-            Outcome { made: outcome.made, ..Outcome::failed(reason, message) }
+            Outcome { made: outcome.made, ..Outcome::failed(reason, faults) }
         }
         // That it failed anyhow comes first.
-        (Some(_), false) => {
-            let words: Vec<&str> = [outcome.message.as_str()].into_iter().chain(faults).collect();
-            Outcome { message: words.join("; "), ..outcome }
-        }
+        (Some(_), false) => Outcome { message: joined([&outcome.message, &faults]), ..outcome },
     }
 }
 
