@@ -176,7 +176,7 @@ mod tests {
             run,
             end,
             failed_at: 0,
-            over_at: None,
+            due_at: None,
             reminded: None,
             wants: Wants::default(),
             noted: Noted::default(),

@@ -41,8 +41,8 @@ pub(super) struct SeenJob {
     pub(super) end: Option<JobEnd>,
     /// When Kubernetes gave it up, in seconds since 1970.
     pub(super) failed_at: i64,
-    /// When its time is over, in seconds since 1970, if it has one and nobody ends it yet.
-    pub(super) over_at: Option<i64>,
+    /// When Kubernetes has to have begun or ended it, in seconds since 1970, if there is such a time.
+    pub(super) due_at: Option<i64>,
     /// When Kubernetes was last asked to look at it, in seconds since 1970.
     pub(super) reminded: Option<i64>,
     pub(super) wants: Wants,
@@ -81,12 +81,13 @@ impl SeenJob {
         let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
         let spec = job.spec.as_ref()?;
         let pod_labels = spec.template.metadata.as_ref().and_then(|it| it.labels.as_ref());
+        let created = metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second());
         Some(Self {
             namespace: metadata.namespace.as_deref()?.into(),
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
-            created: metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
+            created,
             dialect: Dialect::of_owner(&owner.api_version, &owner.kind)?,
             owner: owner.uid.as_str().into(),
             owner_name: owner.name.as_str().into(),
@@ -94,7 +95,7 @@ impl SeenJob {
             run: note(metadata, RUN_ID)?,
             end: end(job),
             failed_at: failed_at(job).unwrap_or_default(),
-            over_at: overdue::over_at(spec, job.status.as_ref()),
+            due_at: overdue::due_at(spec, job.status.as_ref(), created),
             reminded: note(metadata, overdue::REMINDED),
             wants: Wants::of(spec, job.status.as_ref(), metadata.annotations.as_ref()),
             noted: Noted::of(metadata),

@@ -7,10 +7,10 @@ use engine::trigger::REPLACED;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use kubernetes::quarks::Dialect;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::proxy::Faults;
 use tokio::time::{Instant, sleep};
 
@@ -27,8 +27,7 @@ use crate::users::{Manner, User};
 const CLEAN: Duration = Duration::from_secs(300);
 /// The Job controller awaits the pods that it made by the name of their Job: where one was taken away by hand and made
 /// again at once, it may leave the new one alone until it has forgotten the old one, after five minutes, and then until
-/// anybody changes the new one.
-const AWAITED: Duration = Duration::from_secs(330);
+/// the new one is changed, which is ours to do.
 const FORGOTTEN: Duration = Duration::from_secs(480);
 /// In which a run for nothing would begin.
 const QUIET: Duration = Duration::from_secs(2);
@@ -145,13 +144,9 @@ pub(crate) async fn check(
 ) {
     // The last run of all has its outcome; then nothing may follow.
     let begun = Instant::now();
-    let mut is_changed = false;
     loop {
         while !left(town, users).await.is_empty() {
             let waited = begun.elapsed();
-            if waited >= AWAITED && !std::mem::replace(&mut is_changed, true) {
-                change_those_not_looked_at(town).await;
-            }
             if waited >= FORGOTTEN || waited >= CLEAN && !any_not_looked_at(town).await {
                 panic!("left behind: {:#?}", [left(town, users).await, seen(town).await]);
             }
@@ -344,27 +339,10 @@ where
     sure(|| api.list(&all)).await.items
 }
 
-/// The Jobs that the Job controller has not looked at yet.
-async fn not_looked_at(town: &Town) -> Vec<Job> {
-    let mut jobs: Vec<Job> = list(town).await;
-    jobs.retain(|job| job.status.as_ref().is_none_or(|status| status.start_time.is_none()));
-    jobs
-}
-
+/// Whether there is a Job that the Job controller has not looked at yet.
 async fn any_not_looked_at(town: &Town) -> bool {
-    !not_looked_at(town).await.is_empty()
-}
-
-async fn change_those_not_looked_at(town: &Town) {
-    let jobs: Api<Job> = Api::namespaced(town.client.clone(), &town.namespace);
-    let params = PatchParams::default();
-    for job in not_looked_at(town).await {
-        let name = job.metadata.name.unwrap_or_default();
-        println!("{}: the Job controller has not looked at {name}", town.namespace);
-        let patch =
-            Patch::Merge(json!({"metadata": {"annotations": {"example.com/seen": "true"}}}));
-        sure(|| jobs.patch(&name, &params, &patch)).await;
-    }
+    let mut jobs = list::<Job>(town).await.into_iter();
+    jobs.any(|job| job.status.is_none_or(|status| status.start_time.is_none()))
 }
 
 /// How all stands, for whoever looks for the cause.
