@@ -151,6 +151,12 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
+    /// Another process carries the operation out.
+    fn leave(&mut self) -> Next {
+        self.permit = None;
+        Next::Await(Awaited::Time(ELSEWHERE))
+    }
+
     async fn wait_for(&mut self, permits: &Permits, clock: &dyn Clock, wake: &Notify) {
         match permits.acquire(clock, wake, self.queued.is_some()).await {
             Waited::For(permit) => (self.permit, self.queued) = (Some(permit), None),
@@ -171,6 +177,10 @@ pub(crate) enum Trouble {
 
 /// One look, one decision, one act.
 async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next, Trouble> {
+    // A record may be large, and who carries it out does not depend on what it says.
+    if !shared.drives() && shared.store.is_busy(key) == Some(true) {
+        return Ok(hands.leave());
+    }
     let Some(stored) = newest(shared, key, hands).await? else { return Ok(Next::Over) };
     let record = &*stored.record;
     if !record.is_busy() {
@@ -181,8 +191,7 @@ async fn look(shared: &Arc<Shared>, key: &Key, hands: &mut Hands) -> Result<Next
         hands.refused = None;
     }
     if !shared.drives() {
-        hands.permit = None;
-        return Ok(Next::Await(Awaited::Time(ELSEWHERE)));
+        return Ok(hands.leave());
     }
     let state = observe(shared, record, hands).await?;
     let permits = || shared.permits(&record.ordered.service_id);

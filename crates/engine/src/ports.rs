@@ -154,6 +154,12 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Whether a record has an operation in progress, for all that is known without reading anything, as of a
+    /// [glance](Self::glance); `None`: a glance will tell.
+    fn is_busy(&self, _: &Key) -> Option<bool> {
+        None
+    }
+
     /// Whether a glance may see less than a read.
     fn lags(&self) -> bool {
         false

@@ -30,6 +30,8 @@ struct Behind {
     torn: Option<Key>,
     /// How often a record was read as it is.
     reads: Mutex<usize>,
+    /// How often it was looked at.
+    glances: Mutex<usize>,
     /// The catalog was damaged.
     is_damaged: AtomicBool,
 }
@@ -48,7 +50,13 @@ impl Otherwise for Behind {
     }
 
     async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        *self.glances.lock().unwrap() += 1;
         Ok(self.known.lock().unwrap().clone().filter(|known| known.record.key == *key))
+    }
+
+    fn is_busy(&self, key: &Key) -> Option<bool> {
+        let known = self.known.lock().unwrap();
+        known.as_ref().filter(|known| known.record.key == *key).map(|known| known.record.is_busy())
     }
 
     fn lags(&self) -> bool {
@@ -142,6 +150,24 @@ async fn a_catalog_that_was_damaged_is_as_none_and_the_next_is_saved_over_it() {
     engine.set_offer(offer()).await.unwrap();
     assert!(!store.0.is_damaged.load(Ordering::Relaxed));
     assert!(engine.load_catalog().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_looks_at_no_operation_that_goes_on_and_carries_it_out_once_it_does() {
+    let (world, clock) = (World::default(), Arc::new(TestClock::default()));
+    let behind = Behind { inner: Arc::clone(&world.store), ..Behind::default() };
+    let store = Arc::new(Over(behind));
+    let engine = engine(&world, &store, clock, Policy::default()).await;
+    engine.set_driving(false);
+    engine.provision(&asynchronous(), &id("i"), provision(json!({}))).await.unwrap();
+    let looks = || (*store.0.glances.lock().unwrap(), *store.0.reads.lock().unwrap());
+    let before = looks();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((looks(), engine.in_progress()), (before, 1));
+    engine.set_driving(true);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!world.record(&Key::Instance(id("i"))).await.unwrap().is_busy());
+    assert_eq!(engine.in_progress(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -108,6 +108,10 @@ impl Store for Mortal<dyn Store> {
     async fn catalog_changed(&self) {
         self.inner.catalog_changed().await;
     }
+
+    fn is_busy(&self, key: &Key) -> Option<bool> {
+        self.inner.is_busy(key)
+    }
 }
 
 #[async_trait]

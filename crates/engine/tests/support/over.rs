@@ -22,6 +22,10 @@ pub(crate) trait Otherwise: Send + Sync + 'static {
         self.read(key).await
     }
 
+    fn is_busy(&self, _: &Key) -> Option<bool> {
+        None
+    }
+
     fn lags(&self) -> bool {
         self.inner().lags()
     }
@@ -62,6 +66,10 @@ impl<T: Otherwise> Store for Over<T> {
 
     async fn glance(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         self.0.glance(key).await
+    }
+
+    fn is_busy(&self, key: &Key) -> Option<bool> {
+        self.0.is_busy(key)
     }
 
     fn lags(&self) -> bool {

@@ -196,6 +196,10 @@ impl Store for KubernetesStore {
         }
     }
 
+    fn is_busy(&self, key: &Key) -> Option<bool> {
+        self.known.get(key).map(|entry| entry.busy)
+    }
+
     fn lags(&self) -> bool {
         true
     }

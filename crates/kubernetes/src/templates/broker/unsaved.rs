@@ -32,6 +32,10 @@ impl Store for Unsaved {
         self.store.glance(key).await
     }
 
+    fn is_busy(&self, key: &Key) -> Option<bool> {
+        self.store.is_busy(key)
+    }
+
     fn lags(&self) -> bool {
         self.store.lags()
     }
