@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use super::naming::sanitize;
 use super::output::{LEFT, OutputMap, PRINTED};
 use crate::runner::delivery::{
-    Delivery, Parts, TARGET_VARIABLE, installed, resources_of_agent, restricted,
+    Delivery, PACKED_VOLUME, Parts, TARGET_VARIABLE, VOLUME, installed, resources_of_agent,
+    restricted,
 };
 
 /// Our sidecar, by the name that the original's had.
@@ -36,8 +37,11 @@ pub(super) const CONTAINERS: &str = "manciple.dev/containers";
 
 /// Where users write their output.
 const OUTPUT: &str = "/mnt/quarks/";
-/// Where a classic sidecar is told.
+/// Where a classic sidecar is told, and the volume that is there.
 const TOLD: &str = "/manciple-told";
+const TOLD_VOLUME: &str = "manciple-told";
+/// The volumes that are ours, but for those of a container of the template.
+pub(super) const VOLUMES: [&str; 3] = [VOLUME, PACKED_VOLUME, TOLD_VOLUME];
 /// The most that a kubelet takes of one termination message, in bytes, and of all those of a pod.
 const MESSAGE: usize = 4096;
 const MESSAGES: usize = 12 * 1024;
@@ -217,10 +221,10 @@ impl Capture<'_> {
         // A native one, too: the kubelet ends it after all containers, and a mesh's may never end.
         let ended = format!("{TOLD}/ended");
         sidecar["command"] = json!([parts.program, "gather", "--until", ended]);
-        mounts.push(json!({"name": "manciple-told", "mountPath": TOLD, "readOnly": true}));
+        mounts.push(json!({"name": TOLD_VOLUME, "mountPath": TOLD, "readOnly": true}));
         let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
         let items = json!([{"path": "ended", "fieldRef": field}]);
-        let told = json!({"name": "manciple-told", "downwardAPI": {"items": items}});
+        let told = json!({"name": TOLD_VOLUME, "downwardAPI": {"items": items}});
         sidecar["volumeMounts"] = Value::Array(mounts);
         let place = if self.means.native_sidecars { "initContainers" } else { "containers" };
         list(pod, place).push(sidecar);

@@ -17,6 +17,7 @@ use super::inputs;
 use super::naming::sanitize_subdomain;
 use super::peers::Following;
 use super::schedule::Times;
+use super::shape;
 use crate::calls::valueless;
 
 const SPEC: [&str; 8] = [
@@ -192,6 +193,9 @@ impl Lint {
         let (path, pod) = (dialect.pod_path(spec), dialect.pod_spec(spec));
         if pod["containers"].as_array().is_none_or(Vec::is_empty) {
             self.say(&format!("{path}.containers"), "is missing: there is nothing to run");
+        }
+        if let Some((path, what)) = shape::taken(dialect, spec) {
+            self.say(&path, what);
         }
         let restarts = pod["restartPolicy"].as_str();
         if !matches!(restarts, Some("Never" | "OnFailure")) {

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::capture::{SIDECAR, VOLUMES};
 use super::dialect::Dialect;
 use super::manifest::TTL;
 
@@ -22,12 +23,31 @@ pub(super) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static 
         objects.extend([metadata, pod]);
     }
     let pod = objects.last()?.clone();
-    is_object(objects).or_else(|| of_pod(&pod)).or_else(|| {
+    let fault = is_object(objects).or_else(|| of_pod(&pod)).or_else(|| {
         let ttl = &spec["template"]["spec"][TTL];
         let is_wrong = is_of_job && !ttl.is_null() && !ttl.is_u64();
         let path = || format!("spec.template.spec.{TTL}");
         is_wrong.then(|| (path(), "has to be a whole number of seconds"))
-    })
+    });
+    fault.or_else(|| taken(dialect, spec))
+}
+
+/// A name in a template that is ours, in the pod of whoever has it: the path, and what to do.
+pub(super) fn taken(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {
+    let path = dialect.pod_path(spec);
+    let pod = dialect.pod_spec(spec);
+    let find = |list: &str, names: &[&str]| {
+        let mut of = pod[list].as_array().into_iter().flatten();
+        let place = of.position(|it| it["name"].as_str().is_some_and(|it| names.contains(&it)))?;
+        Some(format!("{path}.{list}[{place}].name"))
+    };
+    let container = ["containers", "initContainers"].iter().find_map(|it| find(it, &[SIDECAR]));
+    let container = container.map(|path| {
+        (path, "is that of the container that reads what others leave: choose another")
+    });
+    // Where nothing is kept, nothing of ours comes into the pod.
+    let volume = || find("volumes", &VOLUMES).filter(|_| !spec["output"].is_null());
+    container.or_else(|| Some((volume()?, "is that of a volume of the agent's: choose another")))
 }
 
 type At<'v> = (String, &'v Value);
@@ -143,6 +163,39 @@ mod tests {
             assert_eq!(found.as_deref(), Some(path));
         }
         assert_eq!(fault(Dialect::QuarksJob, &job()), None);
+    }
+
+    #[test]
+    fn names_of_ours_are_refused_where_they_would_meet() {
+        let pod = "spec.template.spec.template.spec";
+        let named = |list: &str, name: &str| {
+            let mut spec = job();
+            let own = json!([{"name": "c"}, {"name": name}]);
+            spec["template"]["spec"]["template"]["spec"][list] = own;
+            spec
+        };
+        for (list, name, kept, path) in [
+            ("containers", "output-persist", false, Some(format!("{pod}.containers[1].name"))),
+            (
+                "initContainers",
+                "output-persist",
+                true,
+                Some(format!("{pod}.initContainers[1].name")),
+            ),
+            ("containers", "agent", true, None),
+            ("volumes", "manciple", true, Some(format!("{pod}.volumes[1].name"))),
+            ("volumes", "manciple-agent", true, Some(format!("{pod}.volumes[1].name"))),
+            ("volumes", "manciple-told", true, Some(format!("{pod}.volumes[1].name"))),
+            ("volumes", "manciple", false, None),
+            ("volumes", "output", true, None),
+        ] {
+            let mut spec = named(list, name);
+            if kept {
+                spec["output"] = json!({"outputMap": {"c": {"a.json": {"name": "a"}}}});
+            }
+            let found = fault(Dialect::QuarksJob, &spec).map(|(path, _)| path);
+            assert_eq!(found, path, "{list}: {name}, {kept}");
+        }
     }
 
     #[test]

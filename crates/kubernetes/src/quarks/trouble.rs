@@ -66,7 +66,8 @@ impl Table {
 
 /// How long Kubernetes may take to make a Job's pod, and a scheduler to look at it, before that is worth telling, in seconds.
 const TAKEN_UP: i64 = 30;
-const NO_POD: &str = "Kubernetes has no pod for its Job: its controller manager is stopped or busy, or somebody deletes its pods";
+const NO_POD: &str = "Kubernetes has no pod for its Job: its controller manager is stopped or busy, somebody deletes its \
+                      pods, or it refuses them, which the Job's events tell";
 const NO_SCHEDULER: &str = "no scheduler has said a word of it: none of its schedulerName runs, or it waits, as for a volume";
 
 /// What keeps something.

@@ -45,6 +45,8 @@ enum Absence {
     Unserved,
     /// Those of this kind may not be listed: there may be some, of which none is run.
     Forbidden(Dialect),
+    /// Events may not be listed: what keeps a pod is told as far as the pod tells it.
+    Unwarned,
 }
 
 impl Absence {
@@ -56,6 +58,7 @@ impl Absence {
             Watched::Resources(dialect) if !was_listed && is_forbidden(error) => {
                 Some(Self::Forbidden(dialect))
             }
+            Watched::Warnings if is_forbidden(error) => Some(Self::Unwarned),
             _ => None,
         }
     }
@@ -68,6 +71,10 @@ impl Absence {
                 let words = "a right is missing: until it is granted none of these is run, and all others wait for it for a \
                              minute";
                 tracing::warn!(right, of, %error, "{words}");
+            }
+            Self::Unwarned => {
+                let words = "a right is missing: until it is granted it is not told why Kubernetes makes no pod, or no volume";
+                tracing::warn!(right = "list and watch events", of, %error, "{words}");
             }
         }
     }
@@ -284,6 +291,7 @@ mod tests {
         let ejobs = Watched::Resources(Dialect::ExtendedJob);
         let unserved = Some(Absence::Unserved);
         let forbidden = Some(Absence::Forbidden(Dialect::ExtendedJob));
+        let unwarned = Some(Absence::Unwarned);
         let nothing_there = "404 page not found";
         for (name, code, said, what, was_listed, expected) in [
             ("not served", 404, nothing_there, ejobs, false, unserved),
@@ -291,7 +299,9 @@ mod tests {
             ("no right", 403, "forbidden", ejobs, false, forbidden),
             ("a right that was taken away", 403, "forbidden", ejobs, true, None),
             ("none to what all runs have", 403, "forbidden", Watched::Jobs, false, None),
-            ("none to what nothing waits for", 403, "forbidden", Watched::Warnings, false, None),
+            ("none to events", 403, "forbidden", Watched::Warnings, false, unwarned),
+            ("none to events any more", 403, "forbidden", Watched::Warnings, true, unwarned),
+            ("none to others' pods", 403, "forbidden", Watched::Peers, false, None),
             ("busy", 429, "too many requests", ejobs, false, None),
         ] {
             let status = Status::failure(said, "").with_code(code).boxed();

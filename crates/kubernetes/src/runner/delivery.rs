@@ -29,8 +29,8 @@ pub(crate) const DIRECTORY: &str = "/manciple";
 /// What the keys of a ConfigMap hold together, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-const VOLUME: &str = "manciple";
-const PACKED_VOLUME: &str = "manciple-agent";
+pub(crate) const VOLUME: &str = "manciple";
+pub(crate) const PACKED_VOLUME: &str = "manciple-agent";
 const PACKED: &str = "/manciple-agent";
 const GIVEN: &str = "/manciple-given";
 /// Where a packed agent unpacks itself to.
