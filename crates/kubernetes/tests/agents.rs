@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::ports::{Run, RunState, Runner, StartError};
+use engine::record::Reason;
 use engine::testing::runner_contract::{BROKER, Behaviour, run, until, until_finished};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kubernetes::{Delivery, JobRunner, PackedAgent};
 use osb::Output;
 use osb::jobs::contract::Capability;
@@ -86,6 +87,43 @@ async fn one_that_is_removed_is_made_again_and_the_run_goes_on() {
     until_finished(&runner, &after.name).await.unwrap();
     assert_eq!(agents(&jobs).await, [agent.name()]);
     assert_eq!(jobs.effects(&after.work.instance_id), 1);
+}
+
+#[tokio::test]
+async fn while_one_that_is_removed_may_not_be_made_again_its_run_is_told_of_and_can_be_ended() {
+    let jobs = jobs().await;
+    let runner = open(&jobs).await;
+    let before = run(Behaviour::Succeeds, "before");
+    done(&runner, &before).await;
+    runner.release(&before.name).await.unwrap();
+    refuse_maps(&jobs).await;
+    maps(&jobs).delete(packed_agent().name(), &DeleteParams::default()).await.unwrap();
+    let after = run(Behaviour::Succeeds, "after");
+    runner.start(&after).await.unwrap();
+    until(&runner, &after.name, |state| match state {
+        RunState::Running { progress: Some(said) } => said.contains("not found"),
+        _ => false,
+    })
+    .await;
+    runner.cancel(&after.name).await.unwrap();
+    let end = until_finished(&runner, &after.name).await;
+    assert_eq!(end.unwrap_err().reason, Reason::Halted);
+    assert_eq!(agents(&jobs).await, [] as [&str; 0]);
+    assert_eq!(jobs.effects(&after.work.instance_id), 0);
+}
+
+/// No further ConfigMap can be made.
+async fn refuse_maps(jobs: &Jobs) {
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "0"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    let quotas = jobs.cluster.api::<ResourceQuota>();
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    let further = json!({"metadata": {"name": "further"}});
+    let further: ConfigMap = serde_json::from_value(further).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    while maps(jobs).create(&dry, &further).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]

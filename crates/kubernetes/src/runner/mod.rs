@@ -337,11 +337,10 @@ impl Runner for JobRunner {
                     failed.map_or(Ok(()), Err)
                 });
                 let asked = futures_util::future::join_all(asked).await;
+                let is_news = asked.is_empty() || asked.iter().any(Result::is_ok);
+                let mut failures = asked.into_iter().filter_map(Result::err);
                 // Where nobody has said anything nothing is new, and whoever asks has to know.
-                match asked.iter().all(Result::is_err).then(|| asked.into_iter().next()).flatten() {
-                    Some(Err(failure)) => Err(failure),
-                    _ => Ok(brokers.merged()),
-                }
+                failures.next().filter(|_| !is_news).map_or_else(|| Ok(brokers.merged()), Err)
             }
         }
     }
