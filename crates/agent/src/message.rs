@@ -104,8 +104,7 @@ impl fmt::Display for Message {
             Self::Broken(why) => {
                 let why = printable(why);
                 let most = MAX_MESSAGE_BYTES - FIRST.len() - " broken ".len();
-                let end = (0..=most.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
-                write!(f, "{FIRST} broken {}", &why[..end.unwrap_or_default()])
+                write!(f, "{FIRST} broken {}", &why[..why.floor_char_boundary(most)])
             }
         }
     }

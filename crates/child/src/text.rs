@@ -7,9 +7,7 @@ use std::borrow::Cow;
 
 /// The last `limit` bytes of a text, or a little less.
 pub fn end(text: &str, limit: usize) -> &str {
-    let from = text.len().saturating_sub(limit);
-    let boundary = (from..text.len()).find(|&start| text.is_char_boundary(start));
-    &text[boundary.unwrap_or(text.len())..]
+    &text[text.ceil_char_boundary(text.len().saturating_sub(limit))..]
 }
 
 /// Text whose end was cut off, without the half of a character there.

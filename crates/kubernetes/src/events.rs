@@ -18,7 +18,6 @@ use crate::calls::{CallError, call, is_of_a_namespace_that_goes};
 use crate::names;
 use crate::resources::{self, Kind, pascal, time};
 use crate::store::KubernetesStore;
-use crate::text::head;
 
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -157,7 +156,7 @@ pub(crate) fn warning(name: &str, told: &Told<'_>) -> Option<Event> {
         },
         "type": "Warning",
         "reason": told.reason,
-        "message": head(told.message, MAX_NOTE_BYTES),
+        "message": &told.message[..told.message.floor_char_boundary(MAX_NOTE_BYTES)],
         "firstTimestamp": told.at,
         "lastTimestamp": told.at,
         "count": 1,

@@ -36,7 +36,6 @@ mod split;
 mod store;
 pub mod syntax;
 pub mod templates;
-mod text;
 mod versions;
 mod warnings;
 

@@ -14,7 +14,8 @@ const TAIL_BYTES: usize = 1000;
 /// The first `limit` bytes of what a broker said, or a little less; `None` if nothing can be seen of it.
 pub(super) fn said(text: &str, redactor: &Redactor, limit: usize) -> Option<String> {
     let text = shown(text, redactor);
-    let text = head(text.trim(), limit).trim_end();
+    let text = text.trim();
+    let text = text[..text.floor_char_boundary(limit)].trim_end();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
@@ -33,19 +34,13 @@ fn tail(log: &str, redactor: &Redactor) -> String {
     if log.len() <= TAIL_BYTES {
         return log.to_owned();
     }
-    let boundary = (log.len() - TAIL_BYTES..).find(|&start| log.is_char_boundary(start));
-    let cut = &log[boundary.unwrap_or_default()..];
+    let cut = &log[log.ceil_char_boundary(log.len() - TAIL_BYTES)..];
     let lines = cut.split_once('\n').map_or(cut, |(_, lines)| lines);
     format!("… {lines}")
 }
 
 fn shown(text: &str, redactor: &Redactor) -> String {
     redactor.redact(&printable(&redactor.redact(text))).into_owned()
-}
-
-fn head(text: &str, limit: usize) -> &str {
-    let boundary = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..boundary.unwrap_or_default()]
 }
 
 /// Without control characters, but for line ends and tabs. Within a line a mark keeps apart what they

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::resource::Has;
 use super::table::{Answer, Entry, list};
 use crate::conditions::{condition, stands};
-use crate::text::head;
 
 /// The longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -17,7 +16,7 @@ pub(super) fn of(entry: &Entry, faults: Option<&[Fault]>, now: &str) -> Option<V
     let (ready, reason, message) = ready(entry, faults)?;
     let ready = if ready { "True" } else { "False" };
     let before = resource.status.pointer("/conditions/0").and_then(stands);
-    let words = (reason.as_str(), head(&message, MAX_MESSAGE_BYTES));
+    let words = (reason.as_str(), &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)]);
     let mut condition = condition("Ready", ready, words, before, now);
     condition["observedGeneration"] = json!(resource.generation);
     let names: Vec<_> =

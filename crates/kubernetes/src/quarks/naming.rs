@@ -5,7 +5,6 @@ use data_encoding::HEXLOWER;
 use engine::trigger::Run;
 
 use crate::names;
-use crate::text::head;
 
 /// The longest label value, and name of a container or a volume.
 const LABEL: usize = 63;
@@ -23,24 +22,24 @@ const HALF_STEM: usize = 19;
 /// The name of the Job of a run. One that is for a pod names the first characters of both.
 pub(super) fn of_run(name: &str, uid: &str, run: &Run) -> String {
     let Some(pod) = &run.pod else { return job(name, uid, run.id) };
-    let stem = |name| head(name, HALF_STEM).trim_end_matches(['.', '-']);
-    format!("{}-{}-{}", stem(name), stem(&pod.name), hash([uid, &run.id.to_string()]))
+    let (stem, of_pod) = (stem(name, HALF_STEM), stem(&pod.name, HALF_STEM));
+    format!("{stem}-{of_pod}-{}", hash([uid, &run.id.to_string()]))
 }
 
 /// The name of the Job of a run: as many of the first 39 characters as can stand there, and 16 hexadecimal
 /// digits that only this run has.
 pub(super) fn job(name: &str, uid: &str, run: u64) -> String {
-    let stem = head(name, STEM).trim_end_matches(['.', '-']);
-    format!("{stem}-{}", hash([uid, &run.to_string()]))
+    format!("{}-{}", stem(name, STEM), hash([uid, &run.to_string()]))
+}
+
+/// The beginning of a name, after which a dash can stand.
+fn stem(name: &str, most: usize) -> &str {
+    name[..name.floor_char_boundary(most)].trim_end_matches(['.', '-'])
 }
 
 /// The name of what tells of something that has happened: one for each.
 pub(super) fn event(name: &str, uid: &str, reason: &str, of: &str) -> String {
-    format!(
-        "{}.{}",
-        head(name, SUBDOMAIN - 17).trim_end_matches(['.', '-']),
-        hash([uid, reason, of])
-    )
+    format!("{}.{}", stem(name, SUBDOMAIN - 17), hash([uid, reason, of]))
 }
 
 /// A name as a label's value.
@@ -75,10 +74,7 @@ fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
 fn bounded(text: &str, most: usize) -> String {
     match text.len() <= most {
         true => text.to_owned(),
-        false => {
-            let stem = head(text, most - 17).trim_end_matches(['.', '-']);
-            format!("{stem}-{}", hash([text]))
-        }
+        false => format!("{}-{}", stem(text, most - 17), hash([text])),
     }
 }
 

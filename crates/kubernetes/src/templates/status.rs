@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::resource::Instance;
 use crate::conditions::{condition, stands};
-use crate::text::head;
 
 /// What is said of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +107,7 @@ pub(super) fn said_of_drift(
 fn cut(text: &str) -> String {
     match text.len() <= LONGEST {
         true => text.to_owned(),
-        false => format!("{} … (cut)", head(text, LONGEST)),
+        false => format!("{} … (cut)", &text[..text.floor_char_boundary(LONGEST)]),
     }
 }
 

@@ -99,11 +99,7 @@ fn unseen<'a>(printed: &str, log: &'a str) -> &'a str {
     if let Some(rest) = log.strip_prefix(printed) {
         return rest;
     }
-    let mut start = printed.len().saturating_sub(OVERLAP);
-    while !printed.is_char_boundary(start) {
-        start += 1;
-    }
-    let tail = &printed[start..];
+    let tail = &printed[printed.ceil_char_boundary(printed.len().saturating_sub(OVERLAP))..];
     match log.rfind(tail) {
         Some(at) => &log[at + tail.len()..],
         None => log,

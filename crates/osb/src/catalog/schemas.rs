@@ -206,8 +206,7 @@ fn references_are_local(schema: &Value, path: &Path<'_>, faults: &Faults) -> boo
 
 fn shortened(mut text: String) -> String {
     if text.len() > MAX_MESSAGE_BYTES {
-        let end = (0..=MAX_MESSAGE_BYTES).rev().find(|&end| text.is_char_boundary(end));
-        text.truncate(end.unwrap_or_default());
+        text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
         text.push('…');
     }
     text

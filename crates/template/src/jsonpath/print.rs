@@ -51,8 +51,7 @@ impl Output {
             self.text.push_str(text);
             return Ok(());
         }
-        let fits = (0..=left).rev().find(|length| text.is_char_boundary(*length)).unwrap_or(0);
-        self.text.push_str(&text[..fits]);
+        self.text.push_str(&text[..text.floor_char_boundary(left)]);
         Err(FindError::TooLong)
     }
 

@@ -146,9 +146,7 @@ impl Log {
     fn show_line(&mut self, line: &str) {
         let mut rest = line;
         loop {
-            let end = (0..=rest.len().min(MAX_SHOWN_LINE)).rev();
-            let end = end.into_iter().find(|&end| rest.is_char_boundary(end));
-            let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(MAX_SHOWN_LINE));
             self.write_line(&escape(piece));
             rest = after;
             if rest.is_empty() {
