@@ -4,6 +4,8 @@
 //! is then lost, and [`OnLost::Retry`](crate::policy::OnLost) gives it a further attempt, as the trait's
 //! contract allows. A task is ended where it awaits: an author who blocks a thread is not.
 
+mod told;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use osb::{Action, Broker, Failure, MAX_DEPTH, Output, Work, is_too_deep};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use self::told::Teller;
 use crate::names::RunName;
 use crate::ports::{Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use crate::record::{Key, Reason};
@@ -108,6 +111,7 @@ async fn carry_out<B: Broker>(broker: Arc<B>, mut work: Work) -> Result<Output, 
 async fn result<B: Broker>(
     broker: Arc<B>,
     work: Work,
+    teller: &Teller,
     timeout: Duration,
     halt: Arc<Notify>,
 ) -> Result<Output, RunFailure> {
@@ -121,8 +125,7 @@ async fn result<B: Broker>(
                     "the output is nested more than {MAX_DEPTH} levels deep, which cannot be kept"
                 ),
             ),
-            Ok(Ok(output)) => return Ok(output),
-            Ok(Err(failure)) => return Err(RunFailure::new(Reason::Reported, failure)),
+            Ok(ended) => return teller.ended(ended),
             Err(_) => return fail(Reason::Killed, "the broker panicked; see its log".into()),
         },
         () = halt.notified() => fail(Reason::Halted, "the work was halted".into()),
@@ -154,14 +157,17 @@ impl<B: Broker> Runner for InProcess<B> {
         let mut work = run.work.clone();
         let (name, table) = (run.name.clone(), Arc::clone(&self.runs));
         let said = (name.clone(), Arc::clone(&table));
+        let teller = Arc::new(Teller::of(run));
+        let tells = Arc::clone(&teller);
         work.progress = Progress::new(move |words| {
-            set(&said.1, &said.0, RunState::Running { progress: Some(words.to_owned()) });
+            let progress = Some(tells.progress(words).unwrap_or_default());
+            set(&said.1, &said.0, RunState::Running { progress });
         });
         let (broker, timeout) = (Arc::clone(&self.broker), run.timeout);
         let halt = Arc::<Notify>::default();
         let halted = Arc::clone(&halt);
         let task = tokio::spawn(async move {
-            let result = result(broker, work, timeout, halted).await;
+            let result = result(broker, work, &teller, timeout, halted).await;
             set(&table, &name, RunState::Finished(result));
         });
         let entry = Entry {
@@ -259,9 +265,24 @@ mod tests {
                 "action": "provision", "service_id": "s", "plan_id": "p", "instance_id": "i",
                 "operation_id": "o", "attempt": 1, "parameters": parameters,
             });
-            let work = serde_json::from_value(work).unwrap();
-            let result = result(Arc::new(Echo), work, Duration::from_secs(5), Arc::default()).await;
-            assert_eq!(result.map_err(|failure| failure.reason).is_ok(), kept, "{levels}");
+            let run = Run {
+                name: RunName::attempt("o", 1),
+                work: serde_json::from_value(work).unwrap(),
+                timeout: Duration::from_secs(5),
+                capabilities: Vec::new(),
+                removes: None,
+            };
+            let runner = InProcess::new(Echo);
+            runner.start(&run).await.unwrap();
+            while runner.goes_on(&run.name) {
+                runner.changed(&run.name).await;
+            }
+            let ended = runner.observe(&run.name).await.unwrap();
+            let is_kept = match ended {
+                RunState::Finished(ended) => ended.is_ok(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(is_kept, kept, "{levels}");
         }
     }
 }

@@ -61,6 +61,14 @@ pub(super) fn of_status(status: i32, asked: &Asked<'_>, ended: &Ended<'_>) -> Me
     })
 }
 
+/// Of a failure of which nothing can be told.
+pub(crate) const SAYS_NOTHING: &str = "the broker reports a failure and does not say which";
+
+/// The reason of a failure that a broker has reported.
+pub(crate) fn reason(kind: FailureKind) -> Reason {
+    told_apart(kind, 0).map_or(Reason::Reported, |(reason, _)| reason)
+}
+
 /// What an exit status says beyond that it failed.
 fn told_apart(kind: FailureKind, status: i32) -> Option<(Reason, &'static str)> {
     Some(match kind {
@@ -113,8 +121,7 @@ impl Reported {
 
     pub(super) fn into_failure(self, reason: Reason, kind: FailureKind) -> RunFailure {
         let description = self.description.or(self.word);
-        let description = description
-            .unwrap_or_else(|| "the broker reports a failure and does not say which".to_owned());
+        let description = description.unwrap_or_else(|| SAYS_NOTHING.to_owned());
         RunFailure::new(
             reason,
             Failure {

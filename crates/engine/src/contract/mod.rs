@@ -35,17 +35,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::failure::{Meaning, Reported, fail, fail_with_log};
+pub(crate) use self::failure::{SAYS_NOTHING, reason};
 pub use self::given::{RESERVED_PREFIX, arguments, declared, variable, variables};
 pub use self::offer::{offer, written};
 pub use self::said::with_log;
-use self::said::{MAX_DESCRIPTION_BYTES, said};
+pub(crate) use self::said::{MAX_DESCRIPTION_BYTES, said};
 use self::shape::At;
 use crate::ports::RunFailure;
 use crate::record::Reason;
 use crate::redact::Redactor;
 
 /// The longest progress that is shown, in bytes.
-const MAX_PROGRESS_BYTES: usize = 500;
+pub(crate) const MAX_PROGRESS_BYTES: usize = 500;
 
 /// The longest name of external work, in characters (the specification's limit for `operation`).
 const MAX_EXTERNAL_NAME: usize = 10_000;

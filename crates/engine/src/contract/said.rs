@@ -7,12 +7,12 @@
 use crate::redact::Redactor;
 
 /// The longest description that a broker may give, in bytes.
-pub(super) const MAX_DESCRIPTION_BYTES: usize = 4000;
+pub(crate) const MAX_DESCRIPTION_BYTES: usize = 4000;
 /// How much of the log goes into a description, in bytes.
 const TAIL_BYTES: usize = 1000;
 
 /// The first `limit` bytes of what a broker said, or a little less; `None` if nothing can be seen of it.
-pub(super) fn said(text: &str, redactor: &Redactor, limit: usize) -> Option<String> {
+pub(crate) fn said(text: &str, redactor: &Redactor, limit: usize) -> Option<String> {
     let text = shown(text, redactor);
     let text = text.trim();
     let text = text[..text.floor_char_boundary(limit)].trim_end();
