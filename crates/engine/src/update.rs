@@ -15,8 +15,10 @@ pub(crate) fn target(record: &Record, request: &UpdateRequest) -> Result<Ordered
         ));
     }
     let mut target = record.ordered.clone();
-    if let Some(plan) = &request.plan_id {
+    if let Some(plan) = request.plan_id.as_ref().filter(|plan| **plan != target.plan_id) {
         target.plan_id = plan.clone();
+        // It was a version of the other plan.
+        target.maintenance_info = None;
     }
     if let Some(parameters) = &request.parameters {
         let mut merged = target.parameters.into_inner();
@@ -62,14 +64,37 @@ pub(crate) fn check_state(
     let current = catalog.plan(service, &record.ordered.plan_id);
     let wanted = catalog.plan(service, &target.plan_id);
     if target.plan_id != record.ordered.plan_id
-        && [current, wanted].into_iter().flatten().any(|plan| !plan.plan_updateable())
+        && let Some(plan) = [current, wanted].into_iter().flatten().find(|it| !it.plan_updateable())
     {
-        return Err(not_updateable("plan_id: the plan of this instance cannot be changed"));
+        let is_left = plan.plan.id == record.ordered.plan_id;
+        return Err(not_updateable(match is_left {
+            true => "plan_id: the plan of this instance cannot be changed",
+            false => {
+                "plan_id: no instance can be changed to this plan, which is not plan_updateable"
+            }
+        }));
+    }
+    if changes_context_alone(&record.ordered, target)
+        && catalog
+            .service(service)
+            .is_some_and(|service| service.allow_context_updates != Some(true))
+    {
+        return Err(not_updateable(
+            "context: cannot be all that is updated, for the service does not have allow_context_updates in the catalog",
+        ));
     }
     if !can_update {
         return Err(not_updateable("this broker does not support updates"));
     }
     Ok(())
+}
+
+/// Whether an update has no other effect. What it says of before is informational: a platform may leave it out.
+fn changes_context_alone(before: &Ordered, target: &Ordered) -> bool {
+    let context = &target.context;
+    before.context != *context
+        && !context.expose().is_empty()
+        && *target == Ordered { context: context.clone(), ..before.clone() }
 }
 
 /// What tells a repeated update from a different one: everything but what is informational.
@@ -173,7 +198,8 @@ mod tests {
         let as_it_is = |record: Record| record;
         let maintenance = |version: &str| json!({"maintenance_info": {"version": version}});
         type Change = fn(Record) -> Record;
-        let cases: [(&str, Change, Value, bool, Option<ErrorKind>); 10] = [
+        let context = |name: &str| json!({"platform": "p", "instance_name": name});
+        let cases: [(&str, Change, Value, bool, Option<ErrorKind>); 14] = [
             ("another plan", as_it_is, json!({"plan_id": "large"}), true, None),
             ("the same plan, fixed", fixed, json!({"plan_id": "fixed"}), true, None),
             (
@@ -213,6 +239,28 @@ mod tests {
                 true,
                 Some(ErrorKind::MaintenanceInfoConflict),
             ),
+            (
+                "a context alone",
+                as_it_is,
+                json!({"context": context("new")}),
+                true,
+                Some(ErrorKind::Unprocessable),
+            ),
+            (
+                "a context beside what it has",
+                as_it_is,
+                json!({"context": context("new"), "plan_id": "small", "parameters": {"size": 1}}),
+                true,
+                Some(ErrorKind::Unprocessable),
+            ),
+            (
+                "a context and a plan",
+                as_it_is,
+                json!({"context": context("new"), "plan_id": "large"}),
+                true,
+                None,
+            ),
+            ("an empty context", as_it_is, json!({"context": {}}), true, None),
             (
                 "a broker that cannot",
                 as_it_is,

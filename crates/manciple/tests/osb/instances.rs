@@ -112,6 +112,32 @@ async fn item_23_another_maintenance_version_is_422_maintenance_info_conflict() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn item_23_of_maintenance_info_the_version_alone_tells_updates_apart() {
+    let api = Api::new().await;
+    api.provisioned("i").await;
+    let info = |description: &str| json!({ "maintenance_info": { "version": "1.2.3", "description": description } });
+    let first = api.update("i", info("one")).await.operation();
+    assert_eq!(api.update("i", info("another")).await.operation(), first);
+    api.finish(&instance("i"), &first).await.is(200);
+    api.update("i", info("a third")).await.is(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_30_the_version_of_a_plan_is_not_told_of_the_next() {
+    let api = Api::new().await;
+    let info = json!({ "maintenance_info": { "version": "1.2.3" } });
+    let made = api.provision("i", info).await.operation();
+    api.finish(&instance("i"), &made).await.is(200);
+    let version =
+        async || api.get("/v2/service_instances/i").await.body["maintenance_info"].clone();
+    assert_eq!(version().await, json!({ "version": "1.2.3" }));
+    let changed = api.update("i", json!({ "plan_id": LARGE })).await.operation();
+    api.finish(&instance("i"), &changed).await.is(200);
+    assert_eq!(version().await, json!(null));
+    assert_eq!(api.runner.works().pop().unwrap().maintenance_info, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn item_24_the_dashboard_is_in_the_first_answer() {
     let mut setup = Setup::default();
     setup.policy.dashboard_url = Some("https://dashboard.example/{instance_id}".into());
@@ -306,9 +332,15 @@ async fn item_34_a_refused_or_failed_update_applies_nothing() {
 #[tokio::test(start_paused = true)]
 async fn item_35_a_change_of_the_context_alone_needs_permission() {
     let api = Api::new().await;
-    api.provisioned("i").await;
+    let known = json!({ "context": { "platform": "custom", "instance_name": "old" } });
+    let made = api.provision("i", known.clone()).await.operation();
+    api.finish(&instance("i"), &made).await.is(200);
     let context = json!({ "context": { "platform": "custom", "instance_name": "new" } });
     api.update("i", context.clone()).await.refused(422, "Unprocessable", "context");
+    // Whatever it says of before; and to be told what is known already is no change.
+    let beside = json!({ "plan_id": SMALL, "context": context["context"] });
+    api.update("i", beside).await.refused(422, "Unprocessable", "context");
+    api.update("i", known).await.is(200);
     api.update("unknown", json!({ "plan_id": LARGE })).await.refused(404, "NotFound", "instance");
 
     let mut allowed = crate::harness::catalog();

@@ -155,10 +155,11 @@ impl Server {
         let judged = judge.update(&body);
         let (call, instance) = asked.instance()?;
         let (request, plan) = judged.ok_or_else(unread)?;
-        let offered = catalog.as_ref().ok_or_else(no_catalog)?;
+        if catalog.is_none() {
+            return Err(no_catalog().into());
+        }
         self.check_async(&call, Action::Update, plan)?;
         requests::check_maintenance_info(plan, request.maintenance_info.as_ref())?;
-        requests::check_context_update(offered, &request)?;
         let reply = self
             .change(move |backend| async move { backend.update(&call, &instance, request).await });
         Ok(respond::provisioned(reply.await?, StatusCode::OK))

@@ -169,32 +169,6 @@ pub(super) fn check_maintenance_info(
     }
 }
 
-/// Refuses an update of nothing but the context where the service does not allow it.
-pub(super) fn check_context_update(
-    catalog: &CompiledCatalog,
-    request: &UpdateRequest,
-) -> Result<(), Error> {
-    let context = request.context.as_ref().is_some_and(|context| !context.expose().is_empty());
-    let previous = request.previous_values.as_ref().and_then(|values| values.plan_id.as_deref());
-    let plan = request.plan_id.as_ref().map(PlanId::as_str);
-    let plan_stays = plan.is_none() || plan == previous;
-    let context_only =
-        context && plan_stays && request.parameters.is_none() && request.maintenance_info.is_none();
-    let allowed = catalog
-        .service(&request.service_id)
-        .is_none_or(|service| service.allow_context_updates == Some(true));
-    if !context_only || allowed {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Unprocessable,
-        "context: cannot be all that is updated, for the service does not have \
-         allow_context_updates in the catalog",
-    )
-    .instance_usable(true)
-    .update_repeatable(false))
-}
-
 /// Refuses a binding without an application where one is needed (section "Binding").
 pub(super) fn check_app(plan: Option<&PlanEntry>, request: &BindRequest) -> Result<(), Error> {
     let resource = request.bind_resource.as_ref();
@@ -213,9 +187,9 @@ pub(super) fn check_app(plan: Option<&PlanEntry>, request: &BindRequest) -> Resu
 
 fn maintenance_info(mut fields: Fields<'_>) -> Option<MaintenanceInfo> {
     let version = fields.guid("version");
-    // Everything but the version is ignored, whatever it is.
-    let description = fields.take("description").and_then(|text| text.as_str().map(str::to_owned));
-    Some(MaintenanceInfo { version: version?, description })
+    // Everything but the version is ignored, whatever it is: it tells no request from another.
+    fields.take("description");
+    Some(MaintenanceInfo { version: version?, description: None })
 }
 
 fn previous_values(mut fields: Fields<'_>) -> Option<PreviousValues> {

@@ -121,30 +121,6 @@ async fn item_33_async_required_and_maintenance_info_conflict() {
 }
 
 #[tokio::test]
-async fn item_35_an_update_of_the_context_alone_must_be_allowed() {
-    let rig = Rig::new();
-    let context = json!({"platform": "cloudfoundry", "instance_name": "new"});
-    assert_eq!(update(&rig, json!({"service_id": "db", "context": context})).await.status, 200);
-    for body in [
-        json!({"service_id": "log", "context": context}),
-        json!({"service_id": "log", "context": context, "plan_id": "logs", "previous_values": {"plan_id": "logs"}}),
-    ] {
-        let answer = update(&rig, body).await;
-        assert!(answer.refusal(422, "Unprocessable").contains("allow_context_updates"));
-        assert_eq!(answer.json()["update_repeatable"], json!(false));
-        assert_eq!(answer.json()["instance_usable"], json!(true));
-    }
-    for body in [
-        json!({"service_id": "log"}),
-        json!({"service_id": "log", "context": {}}),
-        json!({"service_id": "log", "context": context, "parameters": {}}),
-        json!({"service_id": "log", "context": context, "plan_id": "logs"}),
-    ] {
-        assert_eq!(update(&rig, body.clone()).await.status, 200, "{body}");
-    }
-}
-
-#[tokio::test]
 async fn item_32_replies_become_200_and_202() {
     let rig = Rig::new();
     let body = ProvisionedBody { dashboard_url: Some("https://d".into()), metadata: None };
