@@ -104,6 +104,44 @@ async fn a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_m
     cluster.remove().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_made_outlives_a_secret_of_a_former_life_that_is_about_to_be_collected() {
+    let cluster = Cluster::new("store-again").await;
+    let settings = Settings { namespace: cluster.namespace.clone(), broker: "b".to_owned() };
+    let open = async || KubernetesStore::open(cluster.client.clone(), settings.clone()).await;
+    let store = open().await.unwrap();
+    // Ordered with nothing that is confidential.
+    let mut record = sample("again");
+    (record.ordered.parameters, record.ordered.context) = Default::default();
+    (record.operation.originating_identity, record.made.state) = (None, None);
+    let version = store.write(Arc::new(record.clone()), None).await.unwrap();
+    let resource = instances(&cluster).list(&ListParams::default()).await.unwrap().items.remove(0);
+    let (name, uid) = (resource.metadata.name.unwrap(), resource.metadata.uid.unwrap());
+    let secrets = cluster.api::<Secret>();
+    assert!(secrets.get_opt(&name).await.unwrap().is_none(), "nothing is confidential");
+    let former = json!({
+        "name": name,
+        "ownerReferences": [{
+            "apiVersion": "manciple.dev/v1alpha1", "kind": "ServiceInstance", "name": name,
+            "uid": "00000000-0000-4000-8000-000000000000",
+        }],
+    });
+    // What goes when the collector has looked.
+    let beside: ConfigMap = serde_json::from_value(json!({"metadata": former})).unwrap();
+    let former: Secret = serde_json::from_value(json!({"metadata": former})).unwrap();
+    secrets.create(&PostParams::default(), &former).await.unwrap();
+    record.made.state = state(10);
+    store.write(Arc::new(record), Some(&version)).await.unwrap();
+    let owners = secrets.get(&name).await.unwrap().metadata.owner_references.unwrap();
+    assert_eq!(owners.iter().map(|owner| &owner.uid).collect::<Vec<_>>(), [&uid]);
+    let maps = cluster.api::<ConfigMap>();
+    maps.create(&PostParams::default(), &beside).await.unwrap();
+    until("it is not collected", async || maps.get_opt(&name).await.unwrap().is_none()).await;
+    let found = open().await.unwrap().read(&sample("again").key).await.unwrap().unwrap();
+    assert_eq!(found.record.made.state, state(10));
+    cluster.remove().await;
+}
+
 /// The resources of all instances.
 fn instances(cluster: &Cluster) -> Api<DynamicObject> {
     let kind = kubernetes::resources::Kind::ServiceInstance.resource();

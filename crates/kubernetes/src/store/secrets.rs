@@ -197,22 +197,26 @@ impl Place {
         }
     }
 
-    /// Removes what writers that were killed have left in the Secret of a record: all but what is in force.
-    /// Whether there was any. Not to be called while somebody else may be about to write the record.
-    pub(super) async fn tidy(&self, secret: &str, in_force: &Places) -> Result<bool, CallError> {
+    /// What is in the Secret of a record and not in force, to be removed: writers that were killed have left it, or others
+    /// are about to put it in force.
+    pub(super) async fn strays(
+        &self,
+        secret: &str,
+        in_force: &Places,
+    ) -> Result<BTreeMap<String, Value>, CallError> {
         let found = find(self.secrets().get(secret)).await?.and_then(|secret| secret.data);
         let named = |place: &String| {
             [&in_force.order, &in_force.rest].iter().any(|named| named.as_ref() == Some(place))
         };
         let strays = found.unwrap_or_default().into_keys().filter(|place| !named(place));
-        let strays: BTreeMap<_, _> = strays.map(|place| (place, Value::Null)).collect();
-        if !strays.is_empty() {
-            self.add(secret, &strays).await?;
-        }
-        Ok(!strays.is_empty())
+        Ok(strays.map(|place| (place, Value::Null)).collect())
     }
 
-    async fn add(&self, secret: &str, data: &BTreeMap<String, Value>) -> Result<(), CallError> {
+    pub(super) async fn add(
+        &self,
+        secret: &str,
+        data: &BTreeMap<String, Value>,
+    ) -> Result<(), CallError> {
         let patch = Patch::Merge(json!({"data": data}));
         call(self.secrets().patch(secret, &PatchParams::default(), &patch)).await.map(drop)
     }

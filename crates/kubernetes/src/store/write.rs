@@ -160,7 +160,9 @@ impl Place {
             let labels = self.labels(&record.key);
             let owner = owner(kind, &name, &before.uid);
             let coming = self.secrets.expect(&name, &outgoing.fresh);
-            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, false).await;
+            // A Secret that is there then is of a resource of the name that is gone, and goes with it.
+            let is_first = before.places == Places::default();
+            let kept = self.keep(&name, &outgoing.fresh, &labels, &owner, is_first).await;
             let kept = kept.map_err(CallError::of_a_secret);
             if let Err(CallError::Invalid(said)) = kept {
                 return Err(self.make_room(before, said).await?);
@@ -198,14 +200,19 @@ impl Place {
     /// Whoever is about to write the record is stopped first, ourselves too.
     async fn make_room(&self, before: &Entry, said: String) -> Result<StoreError, StoreError> {
         let name = self.name(&before.key);
+        // Before the write: whoever has left something by then, and has not put it in force, cannot any more.
+        let strays = self.strays(&name, &before.places).await?;
+        if strays.is_empty() {
+            return Ok(StoreError::TooLarge(said));
+        }
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": before.version.to_string(),
             "annotations": {names::TIDIED: unique()?},
         }}));
         let resources = self.resources(Kind::of(&before.key));
         call(resources.patch(&name, &PatchParams::default(), &patch)).await?;
-        let made_room = self.tidy(&name, &before.places).await?;
-        Ok(if made_room { StoreError::Conflict } else { StoreError::TooLarge(said) })
+        self.add(&name, &strays).await?;
+        Ok(StoreError::Conflict)
     }
 
     /// What a record becomes on its way: parts that have not changed stay where they are.
