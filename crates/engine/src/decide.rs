@@ -28,7 +28,7 @@ pub struct State<'a> {
     pub run: RunState,
     /// The run is known to have been started, whatever is recorded: by whoever looks now.
     pub begun: bool,
-    /// The run that the operation halts.
+    /// The run that the operation halts, as far as it is known what became of it.
     pub halted: Option<RunState>,
     /// What the operation has to agree with.
     pub around: Around,
@@ -89,6 +89,8 @@ pub struct RefusedStart {
     pub permanent: bool,
     /// How many starts were refused in a row.
     pub times: u32,
+    /// When it is tried again.
+    pub until: Timestamp,
 }
 
 /// How many starts in a row may be refused before the operation fails.
@@ -206,26 +208,41 @@ fn start(policy: &Policy, state: &State<'_>, run: RunName, now: Timestamp) -> St
         Some(refused) if refused.permanent || refused.times >= STARTS => {
             fail(state, Reason::NotStarted, &refused.why, record.operation.attempt == 1, now)
         }
-        // Once may be a moment's trouble.
-        Some(refused) if refused.times > 1 => start_saying(record, run, &refused.why, now),
-        _ => match state.queued {
-            Some(most) => {
+        Some(refused) => {
+            // Once may be a moment's trouble.
+            let said = (refused.times > 1).then(|| say_first(record, &refused.why, now)).flatten();
+            said.unwrap_or_else(|| again(policy, refused, run, None, now))
+        }
+        None => {
+            let said = state.queued.and_then(|most| {
                 let why = format!(
                     "as many go on as may at once ({most}, operations.max_runs); it waits for its turn"
                 );
-                start_saying(record, run, &why, now)
-            }
-            None => Step::Start { run, poll: None },
-        },
+                say_first(record, &why, now)
+            });
+            said.unwrap_or(Step::Start { run, poll: None })
+        }
     }
 }
 
-/// A start that has to be waited for; why is said first.
-fn start_saying(record: &Record, run: RunName, why: &str, now: Timestamp) -> Step {
+/// What a start waits for, if that was not said.
+fn say_first(record: &Record, why: &str, now: Timestamp) -> Option<Step> {
     let waits = format!("{NOT_YET}{why}");
-    match record.operation.waits.as_ref() == Some(&waits) {
-        true => Step::Start { run, poll: None },
-        false => write(transition::waiting(record, waits, now), vec![]),
+    let is_said = record.operation.waits.as_ref() == Some(&waits);
+    (!is_said).then(|| write(transition::waiting(record, waits, now), vec![]))
+}
+
+/// The next start of what was refused: after its pause, whoever looks meanwhile.
+fn again(
+    policy: &Policy,
+    refused: &RefusedStart,
+    run: RunName,
+    poll: Option<&str>,
+    now: Timestamp,
+) -> Step {
+    match transition::is_due(policy, refused.until, now) {
+        true => Step::Start { run, poll: poll.map(str::to_owned) },
+        false => Step::WaitUntil(refused.until),
     }
 }
 
@@ -311,7 +328,8 @@ fn external(
                 let waits = format!("{UNASKED}{}", refused.why);
                 write(transition::waiting(&later(Output::default()), waits, now), vec![run])
             }
-            _ => Step::Start { run, poll: Some(name.to_owned()) },
+            Some(refused) => again(policy, refused, run, Some(name), now),
+            None => Step::Start { run, poll: Some(name.to_owned()) },
         },
         RunState::Running { .. } => Step::Wait(run),
         RunState::Lost { .. } => ask_again(Output::default()),

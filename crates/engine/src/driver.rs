@@ -258,9 +258,10 @@ async fn start(
             let permanent = matches!(error, StartError::Permanent(_));
             tracing::warn!(run = %run.name, %error, times, "a run could not be started");
             hands.tried = Some(run.name);
-            hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times });
-            let pause = Awaited::Time(shared.policy.pause(times + 1));
-            Ok(if permanent { Next::Look } else { Next::Await(pause) })
+            let pause = shared.policy.pause(times + 1);
+            let until = shared.clock.now().plus(pause);
+            hands.refused = Some(RefusedStart { why: error.to_string(), permanent, times, until });
+            Ok(if permanent { Next::Look } else { Next::Await(Awaited::Time(pause)) })
         }
     }
 }

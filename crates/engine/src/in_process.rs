@@ -217,6 +217,10 @@ impl<B: Broker> Runner for InProcess<B> {
         Ok(lock(&self.runs).iter().map(|(name, entry)| (name.clone(), entry.key.clone())).collect())
     }
 
+    fn forgets(&self) -> bool {
+        true
+    }
+
     async fn log(&self, _: &RunName) -> Result<Option<String>, RunnerError> {
         Ok(None)
     }

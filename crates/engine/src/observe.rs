@@ -53,6 +53,8 @@ pub(crate) async fn observe<'a>(
         Some(halt) => Some(shared.runner.observe(&halt.run).await?),
         None => None,
     };
+    // It may have done its work in a process that is gone.
+    let halted = halted.filter(|it| *it != RunState::Absent || !shared.runner.forgets());
     // Without a permit nothing is started, and there is another look.
     let starting = hands.permit.is_some()
         && matches!(operation.phase, Phase::Pending { .. })

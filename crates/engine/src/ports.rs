@@ -304,7 +304,8 @@ pub struct Offer {
 #[async_trait]
 pub trait Runner: Send + Sync + 'static {
     /// Starts a run; `Ok` too if it exists already, whatever has become of it. Once `Ok`, the run's
-    /// existence survives a crash: it is never [`RunState::Absent`] again until it is released.
+    /// existence survives a crash, unless runs are [forgotten](Self::forgets): it is never [`RunState::Absent`] again
+    /// until it is released.
     async fn start(&self, run: &Run) -> Result<(), StartError>;
 
     /// What is known of a run now.
@@ -332,6 +333,12 @@ pub trait Runner: Send + Sync + 'static {
     /// Whether a run that [`Self::unreleased`] does not name may have left something all the same, which its release
     /// removes.
     fn hides_leftovers(&self) -> bool {
+        false
+    }
+
+    /// Whether a run ends with the process that started it, and is unknown to any other: one that is absent may have
+    /// done its work then.
+    fn forgets(&self) -> bool {
         false
     }
 

@@ -90,8 +90,10 @@ fn runs() -> Vec<RunState> {
 type Situation = (Around, Option<RefusedStart>, Option<RunState>);
 
 fn situations() -> Vec<Situation> {
-    let refused =
-        |permanent, times| Some(RefusedStart { why: "no memory".to_owned(), permanent, times });
+    let refused = |permanent, times| {
+        let (why, until) = ("no memory".to_owned(), Timestamp(0));
+        Some(RefusedStart { why, permanent, times, until })
+    };
     let staying = vec![Key::Instance(InstanceId::new("i").unwrap())];
     let stuck = Some("said no".to_owned());
     let running = RunState::Running { progress: None };

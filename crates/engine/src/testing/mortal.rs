@@ -144,6 +144,10 @@ impl Runner for Mortal<dyn Runner> {
         self.inner.hides_leftovers()
     }
 
+    fn forgets(&self) -> bool {
+        self.inner.forgets()
+    }
+
     async fn log(&self, name: &RunName) -> Result<Option<String>, RunnerError> {
         call!(self, log(name))
     }

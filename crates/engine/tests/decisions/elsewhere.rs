@@ -44,13 +44,18 @@ async fn external_work_that_nobody_can_be_asked_after_says_so_and_goes_on() {
     let mut record = creating().await;
     record.operation.progress = Some("half of it".to_owned());
     record.operation.phase = Phase::External { name: "task".into(), polls: 2, next: NOW };
-    let look = |record: &Record, permanent: bool, times: u32| {
-        let refused = RefusedStart { why: "no Broker has it".into(), permanent, times };
-        let state = State { refused_start: Some(refused), ..seen(record, RunState::Absent) };
+    let look_after = |record: &Record, permanent: bool, times: u32, pause: Duration| {
         let Phase::External { next, .. } = record.operation.phase else { panic!("{record:?}") };
+        let until = next.plus(pause);
+        let refused = RefusedStart { why: "no Broker has it".into(), permanent, times, until };
+        let state = State { refused_start: Some(refused), ..seen(record, RunState::Absent) };
         decide(&policy, &state, next)
     };
+    let look =
+        |record: &Record, permanent, times| look_after(record, permanent, times, Duration::ZERO);
     assert!(matches!(look(&record, false, 1), Step::Start { .. }));
+    let early = look_after(&record, false, 1, Duration::from_secs(5));
+    assert_eq!(early, Step::WaitUntil(NOW.plus(Duration::from_secs(5))));
     for (permanent, times) in [(true, 1), (false, STARTS)] {
         let again = written(look(&record, permanent, times));
         let Phase::External { polls: 3, next, .. } = again.operation.phase else {

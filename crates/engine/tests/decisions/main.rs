@@ -383,12 +383,16 @@ async fn an_update_gives_way_to_what_its_bindings_do_and_they_wait_for_one() {
 async fn a_refused_start_is_repeated_unless_it_is_for_good() {
     let policy = Policy::default();
     let record = creating().await;
-    let look = |permanent: bool, times: u32| {
-        let refused = RefusedStart { why: "no such file".into(), permanent, times };
+    let look_then = |permanent: bool, times: u32, until: Timestamp| {
+        let refused = RefusedStart { why: "no such file".into(), permanent, times, until };
         let state = State { refused_start: Some(refused), ..seen(&record, RunState::Absent) };
         decide(&policy, &state, NOW)
     };
+    let look = |permanent, times| look_then(permanent, times, NOW);
     assert!(matches!(look(false, 1), Step::Start { .. }));
+    // Whoever looks before that tries nothing.
+    let later = NOW.plus(Duration::from_secs(5));
+    assert_eq!(look_then(false, 1, later), Step::WaitUntil(later));
     assert_eq!(reason(&written(look(false, STARTS))), Some(Reason::NotStarted));
     assert_eq!(reason(&written(look(true, 1))), Some(Reason::NotStarted));
 }
