@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
+    Api, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams,
 };
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Event, watcher};
@@ -18,7 +18,7 @@ use osb::Failure;
 use serde_json::{Value, json};
 
 use super::{TemplateBroker, failed, transient};
-use crate::calls::{Again, CallError, call, find, watching};
+use crate::calls::{Again, CallError, call, find, in_background, watching};
 use crate::names::MANAGED_BY;
 use crate::templates::names::{GROUP, Kind, VERSION};
 
@@ -132,10 +132,14 @@ impl TemplateBroker {
         Ok(found.map(|object| Claim { object }))
     }
 
-    /// Removes a claim; what it owns goes with it.
-    pub(super) async fn unclaim(&self, name: &str) -> Result<(), Failure> {
-        let removed = find(self.claims().delete(name, &DeleteParams::background())).await;
-        removed.map(drop).map_err(|error| failed("BrokerTemplateInstance", error))
+    /// Removes a claim; what it owns goes with it. The name may be that of the next order of the same id by now: whoever
+    /// comes late removes nothing.
+    pub(super) async fn unclaim(&self, claim: &Claim) -> Result<(), CallError> {
+        let params = in_background(claim.object.uid(), None);
+        match call(self.claims().delete(&claim.object.name_any(), &params)).await {
+            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Notes who is bound, or is not any longer.
@@ -249,7 +253,7 @@ impl TemplateBroker {
             }
             let name = claim.object.name_any();
             tracing::info!(name, namespace = claim.namespace(), "its namespace is gone: removed");
-            find(self.claims().delete(&name, &DeleteParams::background())).await?;
+            self.unclaim(&claim).await?;
         }
         Ok(())
     }

@@ -132,7 +132,8 @@ impl TemplateBroker {
         if let Some(client) = &client {
             parameters::forget(client, &claim, &BTreeSet::new()).await;
         }
-        self.unclaim(&name).await?;
+        let removed = self.unclaim(&claim).await;
+        removed.map_err(|error| failed("BrokerTemplateInstance", error))?;
         Ok(Output::default())
     }
 
