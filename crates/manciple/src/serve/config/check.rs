@@ -42,12 +42,7 @@ impl Config {
         if let (Some(member), None) = (self.auth.of_cluster(), &self.kubernetes) {
             faults.push(format!("{member}: is for a cluster; give kubernetes too, or files"));
         }
-        if self.catalog.file.is_some()
-            && self.kubernetes.as_ref().is_some_and(|cluster| cluster.brokers.is_some())
-        {
-            let why = "Brokers each say their own; leave it out, or leave out kubernetes.brokers";
-            faults.push(format!("catalog.file: {why}"));
-        }
+        faults.extend(self.of_one_broker());
         let passed = self.broker.pass_env.iter().enumerate();
         faults.extend(passed.filter_map(|(index, name)| {
             Some(format!("broker.pass_env[{index}]: {}", no_variable(name)?))
@@ -82,6 +77,24 @@ impl Config {
             "JOBS_IMAGE: is missing or empty, and STEWARD_MODE=jobs needs it; give the broker's image, or, for a broker of \
              this machine, unset STEWARD_MODE or name its executable (broker.command or MANCIPLE_BROKER_COMMAND)",
         )
+    }
+
+    /// What is said of one broker would be said of each of several, and its catalog or its capabilities are not theirs.
+    fn of_one_broker(&self) -> impl Iterator<Item = String> {
+        let several = self.kubernetes.as_ref().is_some_and(|cluster| cluster.brokers.is_some());
+        [
+            ("catalog.file", self.catalog.file.is_some(), "say their own"),
+            (
+                "broker.capabilities",
+                self.broker.capabilities.is_some(),
+                "declare their own, as jobs.capabilities of what their subcommand catalog prints",
+            ),
+        ]
+        .into_iter()
+        .filter(move |(_, given, _)| several && *given)
+        .map(|(member, _, how)| {
+            format!("{member}: Brokers each {how}; leave it out, or leave out kubernetes.brokers")
+        })
     }
 
     /// What is large comes home in a pod's log, beside what else is in it.
@@ -228,6 +241,16 @@ mod tests {
                 "{kubernetes: {brokers: apart}, catalog: {file: c.json}}",
                 "catalog.file",
                 "Brokers each say their own",
+            ),
+            (
+                "{kubernetes: {brokers: together}, broker: {capabilities: [update]}}",
+                "broker.capabilities",
+                "Brokers each declare their own, as jobs.capabilities",
+            ),
+            (
+                "{kubernetes: {brokers: apart}, broker: {capabilities: []}}",
+                "broker.capabilities",
+                "leave it out, or leave out kubernetes.brokers",
             ),
             ("kubernetes: {key_rotation: 59m}", "kubernetes.key_rotation", "at least 1h"),
             (
@@ -379,6 +402,9 @@ mod tests {
             "catalog: {refresh: 0s}",
             "catalog: {refresh: 1s}",
             "broker: {log_limit: 0, grace: 0s}",
+            "broker: {capabilities: [update]}",
+            "{kubernetes: {image: x}, broker: {capabilities: [update]}, catalog: {file: c.json}}",
+            "kubernetes: {brokers: together}",
             "http: {drain: 0s, max_connections: 1}",
             "operations: {hold: {bind: 0s}, timeout: 1ms, tombstones: 0s}",
             "operations: {dashboard_url: 'https://d/{instance_id}?again={instance_id}'}",
