@@ -44,6 +44,9 @@ pub(crate) struct Config {
     /// The seed's environment asks for jobs mode: the broker is an image.
     #[serde(skip)]
     jobs_mode: bool,
+    /// The seed's environment says how long a pod may take.
+    #[serde(skip)]
+    jobs_timeout: bool,
 }
 
 /// The executable, and what it is given.

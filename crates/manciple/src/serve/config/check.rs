@@ -113,24 +113,37 @@ impl Config {
     }
 
     /// A key is good for two periods once it is not the newest any more, and runs may begin with it in the first: they
-    /// have to end within one. Those whose `Broker` says another deadline are looked at when they begin.
+    /// have to end within one, and so has the question for the catalog. Those whose `Broker` says another deadline are
+    /// looked at when they begin.
     fn key_rotation(&self) -> Option<String> {
-        let cluster = self.kubernetes.as_ref()?;
-        let given = cluster.key_rotation?.0;
-        let mut settings = JobSettings::new("", "", "", "");
-        settings.start_timeout = cluster.start_timeout.map_or(settings.start_timeout, |it| it.0);
-        settings.grace = self.broker.grace.map_or(settings.grace, |it| it.0);
+        // Nothing is run for templates.
+        let cluster = self.kubernetes.as_ref().filter(|cluster| !cluster.is_of_templates())?;
+        let or = |period: Option<Period>, base| period.map_or(base, |period| period.0);
+        let base = JobSettings::new("", "", "", "");
+        let settings = JobSettings {
+            start_timeout: or(cluster.start_timeout, base.start_timeout),
+            grace: or(self.broker.grace, base.grace),
+            catalog_timeout: or(self.catalog.timeout, base.catalog_timeout),
+            key_rotation: or(cluster.key_rotation, base.key_rotation),
+            ..base
+        };
         let PerAction { provision, update, bind, unbind, deprovision } =
             self.policy().ok()?.timeouts;
-        let longest =
-            [update, bind, unbind, deprovision].into_iter().fold(provision, Duration::max);
-        let least = settings.lifetime(longest).max(Duration::from_secs(60 * 60));
-        (given < least).then(|| {
+        let longest = [provision, update, bind, unbind, deprovision]
+            .into_iter()
+            .fold(settings.catalog_timeout, Duration::max);
+        let lifetime = settings.lifetime(longest);
+        let least = lifetime.max(Duration::from_secs(60 * 60));
+        // It goes before what the file says, and gives what the file does not.
+        let timeout = if self.jobs_timeout { "JOBS_TIMEOUT" } else { "operations.timeout" };
+        (settings.key_rotation < least).then(|| {
             format!(
-                "kubernetes.key_rotation: must be at least 1h, and longer than any run, which may be {} s by \
-                 operations.timeout, operations.timeouts, kubernetes.start_timeout and broker.grace; give more, or leave \
-                 it out",
-                settings.lifetime(longest).as_secs()
+                "kubernetes.key_rotation: must be at least 1h, and longer than any run, which may be {} s by {timeout}, \
+                 operations.timeouts, catalog.timeout, kubernetes.start_timeout and broker.grace; it is {} s{}; give \
+                 more, or have runs take less",
+                lifetime.as_secs(),
+                settings.key_rotation.as_secs(),
+                if cluster.key_rotation.is_none() { ", by default" } else { "" },
             )
         })
     }
@@ -267,6 +280,31 @@ mod tests {
                 "{kubernetes: {key_rotation: 1h, start_timeout: 1h}}",
                 "kubernetes.key_rotation",
                 "which may be 4540 s",
+            ),
+            (
+                "{kubernetes: {key_rotation: 2h}, catalog: {timeout: 3h}}",
+                "kubernetes.key_rotation",
+                "which may be 11140 s by operations.timeout, operations.timeouts, catalog.timeout, ",
+            ),
+            (
+                "kubernetes: {start_timeout: 30d}",
+                "kubernetes.key_rotation",
+                "is 2592000 s, by default",
+            ),
+            (
+                "{kubernetes: {image: x}, operations: {timeout: 30d}}",
+                "kubernetes.key_rotation",
+                "which may be 2592340 s",
+            ),
+            (
+                "{kubernetes: {brokers: apart}, operations: {timeouts: {unbind: 40d}}}",
+                "kubernetes.key_rotation",
+                "which may be 3456340 s",
+            ),
+            (
+                "{kubernetes: {image: x}, catalog: {timeout: 31d}}",
+                "kubernetes.key_rotation",
+                "have runs take less",
             ),
             ("kubernetes: {start_timeout: 0s}", "kubernetes.start_timeout", "at least 1s"),
             ("kubernetes: {start_timeout: 999ms}", "kubernetes.start_timeout", "leave it out"),
@@ -413,6 +451,10 @@ mod tests {
             "kubernetes: {agent_delivery: init-container, agent_path: /a, agent_image: i}",
             "kubernetes: {agent_image: i}",
             "kubernetes: {start_timeout: 1s}",
+            "{kubernetes: {image: x}, operations: {timeout: 29d}, catalog: {timeout: 29d}}",
+            "{kubernetes: {image: x, key_rotation: 41d}, operations: {timeout: 40d}}",
+            "{operations: {timeout: 40d}, catalog: {timeout: 40d}}",
+            "{kubernetes: {templates: {namespaces: [a]}}, operations: {timeout: 40d}}",
             "kubernetes: {agent_delivery: init-container, agent_resources: {limits: {memory: 64Mi}}}",
             "kubernetes: {image: 'r:5000/b@sha256:0', config_map: a.b, secret: s}",
             "kubernetes: {pod: {resources: {limits: {memory: 64Mi}}, labels: {team: a}}}",

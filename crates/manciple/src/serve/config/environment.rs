@@ -83,6 +83,7 @@ impl Config {
         let timeout = Period::new(Duration::from_millis(millis));
         let timeout = timeout.map_err(|why| anyhow!("JOBS_TIMEOUT: {why}"))?;
         self.operations.timeout = Some(timeout);
+        self.jobs_timeout = true;
         // There it was the time of a pod, from its creation on, whatever it was for.
         self.catalog.timeout.get_or_insert(timeout);
         if let Some(cluster) = &mut self.kubernetes {

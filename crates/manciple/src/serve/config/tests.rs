@@ -212,6 +212,33 @@ fn variables_of_jobs_mode_are_taken() {
 }
 
 #[test]
+fn a_variable_that_lets_runs_outlive_their_keys_is_named() {
+    let check = |yaml: &str| {
+        let mut config = parse(yaml).unwrap();
+        let given = |name: &str| match name {
+            "JOBS_IMAGE" => Some("registry.example/broker:1".to_owned()),
+            // 30 d: of the run, and of its pod's start.
+            "JOBS_TIMEOUT" => Some("2592000000".to_owned()),
+            _ => None,
+        };
+        config.take_environment(given).unwrap();
+        config.check().map_err(|error| error.to_string())
+    };
+    for (case, yaml) in [
+        ("keys as by default", "{}"),
+        ("the file says less, and does not count", "operations: {timeout: 15m}"),
+        ("keys that are good for longer, and not long enough", "kubernetes: {key_rotation: 60d}"),
+    ] {
+        let said = check(yaml).unwrap_err();
+        for words in ["kubernetes.key_rotation: ", "may be 5184040 s by JOBS_TIMEOUT, "] {
+            assert!(said.contains(words), "{case}: {words} is not in {said}");
+        }
+    }
+    assert_eq!(check("kubernetes: {key_rotation: 61d}"), Ok(()));
+    assert_eq!(check("kubernetes: {key_rotation: 31d, start_timeout: 5m}"), Ok(()));
+}
+
+#[test]
 fn an_image_makes_a_cluster_the_place() {
     let mut config = Config::default();
     let given = |name: &str| match name {
