@@ -23,7 +23,7 @@ use kubernetes::brokers::{Registry, Share};
 use kubernetes::own::OwnError;
 use kubernetes::templates::Counts;
 use kubernetes::{KubernetesStore, own};
-use osb::server::Authentication;
+use osb::server::{Settings, refuse};
 use osb::{Backend, Error, ErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -32,7 +32,6 @@ use tower_service::Service;
 use super::cluster::Connected;
 use super::place::Place;
 use super::templates::Market;
-use crate::admin::refusal::unwelcome;
 
 /// How often it is looked whether a group without a `Broker` has records still, and what failed is tried again.
 const LOOK: Duration = Duration::from_secs(5);
@@ -298,33 +297,31 @@ async fn has_records(engine: &Engine) -> Result<bool, StoreError> {
     Ok(engine.in_progress() > 0)
 }
 
-/// The routes of brokers apart.
-pub(crate) fn routes(groups: Arc<Groups>, authentication: Authentication) -> Router {
-    Router::new().fallback(dispatch).with_state((groups, authentication))
+/// The routes of brokers apart. The settings are those that each of them is served with.
+pub(crate) fn routes(groups: Arc<Groups>, settings: Settings) -> Router {
+    Router::new().fallback(dispatch).with_state((groups, settings))
 }
 
 async fn dispatch(
-    State((groups, authentication)): State<(Arc<Groups>, Authentication)>,
-    mut request: Request<Body>,
+    State((groups, settings)): State<(Arc<Groups>, Settings)>,
+    request: Request<Body>,
 ) -> Response {
-    let found = match below(request.uri()) {
-        Some((name, uri)) => groups.of(&name).map(|router| (router, uri)),
+    let (mut parts, body) = request.into_parts();
+    let found = match below(&parts.uri) {
+        Some((name, uri)) => {
+            parts.uri = uri;
+            groups.of(&name)
+        }
         None => Err(absent(false)),
     };
-    let error = match found {
-        Ok((mut router, uri)) => {
-            *request.uri_mut() = uri;
-            return match router.call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            };
-        }
-        Err(error) => error,
-    };
-    // Which brokers there are is not for everybody.
-    let (parts, _) = request.into_parts();
-    let unknown = authentication.principal(&parts).await.err();
-    unwelcome(unknown.unwrap_or(error), &authentication)
+    match found {
+        Ok(mut router) => match router.call(Request::from_parts(parts, body)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        },
+        // Which brokers there are is not for everybody: who asks is judged first.
+        Err(error) => refuse(&settings, &parts, error).await,
+    }
 }
 
 /// What is said where a broker is not served. To a platform, 404 says that an operation it was promised is none, and that

@@ -247,7 +247,7 @@ impl Parts {
         let stands = Arc::clone(&lead);
         tokio::spawn(async move { stands.keep().await });
         let serving = Serving::Apart(Arc::clone(&groups));
-        let router = groups::routes(groups, self.known.authentication());
+        let router = groups::routes(groups, self.settings());
         Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
     }
 
@@ -293,6 +293,16 @@ impl Parts {
         engine: &Engine,
         place: &Place,
     ) -> Router {
+        let admin = Admin {
+            engine: engine.clone(),
+            authentication: self.known.authentication(),
+            backup: Arc::clone(&place.backup),
+        };
+        routes::routes(admin).merge(osb::server::router(backend, self.settings()))
+    }
+
+    /// How the Open Service Broker API is served, of whichever engine.
+    fn settings(&self) -> Settings {
         let http = &self.config.http;
         let mut settings = Settings::new(self.known.authentication());
         settings.missing_version = http.missing_version.into();
@@ -300,12 +310,7 @@ impl Parts {
         settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
         settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
         settings.observer = Some(Arc::new(Exchanges(Arc::clone(&self.metrics))));
-        let admin = Admin {
-            engine: engine.clone(),
-            authentication: self.known.authentication(),
-            backup: Arc::clone(&place.backup),
-        };
-        routes::routes(admin).merge(osb::server::router(backend, settings))
+        settings
     }
 }
 

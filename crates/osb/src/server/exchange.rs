@@ -61,34 +61,11 @@ impl Server {
     /// Answers a request, whatever happens.
     pub(super) async fn respond(&self, request: Request<Body>) -> Response {
         let (parts, body) = request.into_parts();
-        let identity = headers::request_identity(&parts.headers).ok().flatten();
         let target = Target::find(parts.uri.path());
-        let telling = telling(target, &parts.method);
-        let mut record = Record {
-            server: self,
-            method: &parts.method,
-            route: target.map_or("unknown", |target| target.route.template()),
-            begun: Instant::now(),
-            identity,
-            principal: None,
-            status: None,
-            error: None,
-        };
+        let mut record = Record::begin(&self.settings, &parts, target);
         let answered = unwinding(self.answer(&parts, body, target, &mut record.principal)).await;
         let answered = answered.unwrap_or_else(|| Err(panicked().into()));
-        let mut response = answered.unwrap_or_else(|refusal| {
-            let response = respond::refusal(&refusal, telling);
-            record.error = Some(refusal.error);
-            response
-        });
-        if let Some(identity) = identity {
-            response.headers_mut().insert(headers::REQUEST_IDENTITY, identity.clone());
-        }
-        if let Some(principal) = record.principal.clone() {
-            response.extensions_mut().insert(principal);
-        }
-        record.status = Some(response.status().as_u16());
-        response
+        record.end(answered, telling(target, &parts.method))
     }
 
     async fn answer(
@@ -98,15 +75,7 @@ impl Server {
         target: Option<Target<'_>>,
         principal: &mut Option<Principal>,
     ) -> Result<Response, Refusal> {
-        *principal = self.settings.authentication.principal(parts).await.map_err(|error| {
-            let challenge = error.kind == ErrorKind::Unauthorized;
-            let challenge = challenge.then(|| self.settings.authentication.challenge());
-            Refusal { error, header: challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)) }
-        })?;
-        self.check_role(principal.as_ref())?;
-        if route::is_versioned(parts.uri.path()) {
-            headers::check_version(&parts.headers, self.settings.missing_version)?;
-        }
+        admit(&self.settings, parts, principal).await?;
         let target = target.ok_or_else(|| Error::not_found("the API has no such route"))?;
         if !target.route.allows(&parts.method) {
             let error = Error::new(ErrorKind::MethodNotAllowed, "the route has no such method");
@@ -282,15 +251,6 @@ impl Server {
         self.backend.catalog().ok_or_else(no_catalog)
     }
 
-    fn check_role(&self, principal: Option<&Principal>) -> Result<(), Error> {
-        match (&self.settings.role, principal) {
-            (Some(role), Some(principal)) if *role != principal.role => {
-                Err(Error::new(ErrorKind::Forbidden, format!("the role {role} is needed for this")))
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn check_async(
         &self,
         call: &Call,
@@ -304,6 +264,44 @@ impl Server {
             ErrorKind::AsyncRequired,
             "accepts_incomplete: must be true in the query, for this is only done asynchronously",
         ))
+    }
+}
+
+/// Answers a request that no backend is to hear of, as [`router`](super::router) answers its own: who asks and the version
+/// are judged before the error is told, the request's identity is echoed, and the observer is told. The path in `parts`
+/// is that below the place of the API.
+pub async fn refuse(settings: &Settings, parts: &Parts, error: Error) -> Response {
+    let target = Target::find(parts.uri.path());
+    let mut record = Record::begin(settings, parts, target);
+    let refused = admit(settings, parts, &mut record.principal).await.err();
+    let refusal = refused.unwrap_or_else(|| error.into());
+    record.end(Err(refusal), telling(target, &parts.method))
+}
+
+/// What is judged of every request before anything else: who asks, and then the version.
+async fn admit(
+    settings: &Settings,
+    parts: &Parts,
+    principal: &mut Option<Principal>,
+) -> Result<(), Refusal> {
+    *principal = settings.authentication.principal(parts).await.map_err(|error| {
+        let challenge = error.kind == ErrorKind::Unauthorized;
+        let challenge = challenge.then(|| settings.authentication.challenge());
+        Refusal { error, header: challenge.map(|challenge| (WWW_AUTHENTICATE, challenge)) }
+    })?;
+    check_role(settings, principal.as_ref())?;
+    if route::is_versioned(parts.uri.path()) {
+        headers::check_version(&parts.headers, settings.missing_version)?;
+    }
+    Ok(())
+}
+
+fn check_role(settings: &Settings, principal: Option<&Principal>) -> Result<(), Error> {
+    match (&settings.role, principal) {
+        (Some(role), Some(principal)) if *role != principal.role => {
+            Err(Error::new(ErrorKind::Forbidden, format!("the role {role} is needed for this")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -423,7 +421,7 @@ async fn unwinding<T>(future: impl Future<Output = T>) -> Option<T> {
 
 /// Tells the observer when it is dropped: after the answer, or when the client has gone before.
 struct Record<'r> {
-    server: &'r Server,
+    settings: &'r Settings,
     method: &'r Method,
     route: &'static str,
     begun: Instant,
@@ -433,9 +431,41 @@ struct Record<'r> {
     error: Option<Error>,
 }
 
+impl<'r> Record<'r> {
+    fn begin(settings: &'r Settings, parts: &'r Parts, target: Option<Target<'_>>) -> Self {
+        Self {
+            settings,
+            method: &parts.method,
+            route: target.map_or("unknown", |target| target.route.template()),
+            begun: Instant::now(),
+            identity: headers::request_identity(&parts.headers).ok().flatten(),
+            principal: None,
+            status: None,
+            error: None,
+        }
+    }
+
+    /// The answer as it is sent.
+    fn end(mut self, answered: Result<Response, Refusal>, telling: Telling) -> Response {
+        let mut response = answered.unwrap_or_else(|refusal| {
+            let response = respond::refusal(&refusal, telling);
+            self.error = Some(refusal.error);
+            response
+        });
+        if let Some(identity) = self.identity {
+            response.headers_mut().insert(headers::REQUEST_IDENTITY, identity.clone());
+        }
+        if let Some(principal) = self.principal.clone() {
+            response.extensions_mut().insert(principal);
+        }
+        self.status = Some(response.status().as_u16());
+        response
+    }
+}
+
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        let Some(observer) = &self.server.settings.observer else { return };
+        let Some(observer) = &self.settings.observer else { return };
         observer.responded(&Exchange {
             method: self.method,
             route: self.route,

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use osb::server::{Exchange, Observer, Settings};
+use osb::Error;
+use osb::server::{Exchange, Observer, Settings, refuse};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tower_service::Service;
@@ -132,6 +133,11 @@ async fn the_observer_is_told_of_every_exchange_once_and_of_no_id() {
     rig.send(get(&format!("{BINDING}/last_operation?operation=%00"))).await;
     let route = "/v2/service_instances/{instance_id}/service_bindings/{binding_id}/last_operation";
     assert_eq!(told(), [format!("GET {route} Some(400) None {platform} Some(BadRequest)")]);
+    let observed = Settings { observer: Some(notes.clone()), ..settings() };
+    let (parts, _) = get(INSTANCE).0.into_parts();
+    refuse(&observed, &parts, Error::not_found("nobody is here")).await;
+    let route = "/v2/service_instances/{instance_id}";
+    assert_eq!(told(), [format!("GET {route} Some(404) None {platform} Some(NotFound)")]);
 
     rig.mood(Mood::Waiting(Arc::new(Semaphore::new(0))));
     let (mut router, ask) = (rig.router.clone(), put(INSTANCE, &provision_with(json!({}))));

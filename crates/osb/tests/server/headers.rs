@@ -1,9 +1,10 @@
 use http::Method;
-use osb::server::{MissingVersion, Settings};
+use osb::Error;
+use osb::server::{MissingVersion, Settings, refuse};
 use serde_json::json;
 
 use crate::support::{
-    AUTHORIZATION, Ask, INSTANCE, Rig, bind_with, get, patch, provision_with, put, settings,
+    AUTHORIZATION, Answer, Ask, INSTANCE, Rig, bind_with, get, patch, provision_with, put, settings,
 };
 
 fn versioned(version: &str) -> Ask {
@@ -134,6 +135,29 @@ async fn item_03_a_request_identity_that_cannot_be_echoed_is_400() {
     assert_eq!(rig.send(longest).await.status, 200);
     let empty = get("/v2/catalog").header("x-broker-api-request-identity", "");
     assert_eq!(rig.send(empty).await.status, 200);
+}
+
+#[tokio::test]
+async fn what_no_backend_hears_of_is_refused_in_the_same_order_and_with_its_identity() {
+    for (case, ask, status, word) in [
+        ("of nobody", versioned("1.0").without("authorization"), 401, "Unauthorized"),
+        ("in an old version", versioned("1.0"), 412, "UnsupportedVersion"),
+        (
+            "without a version",
+            get(INSTANCE).without("x-broker-api-version"),
+            412,
+            "UnsupportedVersion",
+        ),
+        ("as it should be", get("/v2/catalog"), 404, "NotFound"),
+        ("beside the API", get("/elsewhere").without("x-broker-api-version"), 404, "NotFound"),
+    ] {
+        let (parts, _) = ask.header("x-broker-api-request-identity", "4f-d2").0.into_parts();
+        let refused = refuse(&settings(), &parts, Error::not_found("nobody is here")).await;
+        let answer = Answer::of(refused).await;
+        answer.refusal(status, word);
+        assert_eq!(answer.header("x-broker-api-request-identity"), Some("4f-d2"), "{case}");
+        assert_eq!(answer.header("www-authenticate").is_some(), status == 401, "{case}");
+    }
 }
 
 fn identified(value: impl AsRef<[u8]>) -> Ask {

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Json;
 use axum::response::IntoResponse;
 use http::StatusCode;
-use http::header::{AUTHORIZATION, RETRY_AFTER};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use kubernetes::Client;
-use osb::server::Credentials;
+use osb::server::{Authentication, Credentials};
 use serde_json::{Value, json};
 
 use super::*;
+
+const IDENTITY: &str = "x-broker-api-request-identity";
 
 #[test]
 fn what_is_below_a_broker_stays_as_it_was_written() {
@@ -67,29 +69,77 @@ fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
-/// What is answered to a request for a path, and after how many seconds to come again.
-async fn asked(routes: &Router, path: &str, authorization: Option<&str>) -> (u16, Option<String>) {
-    let mut request = Request::new(Body::empty());
-    *request.uri_mut() = path.parse().unwrap();
-    if let Some(token) = authorization {
-        request.headers_mut().insert(AUTHORIZATION, token.parse().unwrap());
-    }
-    let response = routes.clone().call(request).await.unwrap();
-    let again = response.headers().get(RETRY_AFTER).map(|it| it.to_str().unwrap().to_owned());
-    (response.status().as_u16(), again)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_broker_that_cannot_be_opened_now_is_not_said_to_be_none() {
-    let is_left = Arc::new(AtomicBool::new(false));
-    let client = server(&is_left);
+/// The routes of a server that knows what [`server`] has, and can open nothing of it.
+async fn closed(is_left: &Arc<AtomicBool>) -> (Arc<Groups>, Router) {
+    let client = server(is_left);
     let registry = Registry::open(client.clone(), "home").await.unwrap();
     let open: Box<Open> = Box::new(|_, _, _| unreachable!("without keys"));
     let cluster = Connected::before(client, &registry, "all");
     let groups = Groups::new(cluster, registry, "all", open);
     groups.begin().await.unwrap();
     let known = Credentials::new().token("platform", "planted", "platform");
-    let routes = routes(Arc::clone(&groups), Authentication::fixed(known));
+    let routes = routes(Arc::clone(&groups), Settings::new(Authentication::fixed(known)));
+    (groups, routes)
+}
+
+/// The answer to a request for a path, of an identity that it has to have.
+async fn answer(
+    routes: &Router,
+    path: &str,
+    authorization: Option<&str>,
+    version: Option<&str>,
+) -> Response {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = path.parse().unwrap();
+    for (name, value) in [
+        ("authorization", authorization),
+        ("x-broker-api-version", version),
+        (IDENTITY, Some("4f-d2")),
+    ] {
+        if let Some(value) = value {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+    }
+    let response = routes.clone().call(request).await.unwrap();
+    assert_eq!(response.headers()[IDENTITY], "4f-d2", "{path}");
+    response
+}
+
+/// What a platform that speaks our version is answered, and after how many seconds it is to come again.
+async fn asked(routes: &Router, path: &str, authorization: Option<&str>) -> (u16, Option<String>) {
+    let response = answer(routes, path, authorization, Some("2.17")).await;
+    let again = response.headers().get(RETRY_AFTER).map(|it| it.to_str().unwrap().to_owned());
+    (response.status().as_u16(), again)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_is_judged_before_the_version_and_both_before_the_broker() {
+    let (_groups, routes) = closed(&Arc::default()).await;
+    let (ours, strange) = (Some("Bearer planted"), Some("Bearer wrong"));
+    for (case, path, authorization, version, expected) in [
+        ("of nobody, without a version", "/brokers/one/v2/catalog", None, None, 401),
+        ("of a stranger, in an old one", "/brokers/none/v2/catalog", strange, Some("1.0"), 401),
+        ("without a version", "/brokers/one/v2/catalog", ours, None, 412),
+        ("in an old one", "/brokers/one/v2/service_instances/i", ours, Some("1.0"), 412),
+        ("without a version, nobody's", "/brokers/none/v2/catalog", ours, None, 412),
+        ("without a version, elsewhere", "/v2/catalog", ours, None, 412),
+        ("in our version", "/brokers/one/v2/catalog", ours, Some("2.17"), 503),
+        ("in our version, nobody's", "/brokers/none/v2/catalog", ours, Some("2.17"), 404),
+        ("operators speak none", "/brokers/one/admin/v1/instances", ours, None, 503),
+        ("operators speak none, nobody's", "/brokers/none/admin/v1/instances", ours, None, 404),
+        ("no broker is named", "/brokers/one", ours, None, 404),
+    ] {
+        let response = answer(&routes, path, authorization, version).await;
+        assert_eq!(response.status().as_u16(), expected, "{case}");
+        let challenged = response.headers().contains_key(WWW_AUTHENTICATE);
+        assert_eq!(challenged, expected == 401, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_cannot_be_opened_now_is_not_said_to_be_none() {
+    let is_left = Arc::new(AtomicBool::new(false));
+    let (groups, routes) = closed(&is_left).await;
     let (ours, strange) = (Some("Bearer planted"), Some("Bearer wrong"));
     let again = Some("5".to_owned());
     for (case, path, authorization, expected) in [
