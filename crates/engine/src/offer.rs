@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use osb::catalog::{CompiledCatalog, Fault};
 use osb::jobs::contract::Capability;
-use osb::{Catalog, Object, PlanId, ServiceId};
+use osb::{Catalog, Object, Plan, PlanId, Service, ServiceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -253,6 +253,23 @@ impl Engine {
         }
     }
 
+    /// Logs which services promise updates that are all refused: of each catalog once, for it is read again and again.
+    fn tell_promised(&self, offering: &Offering) {
+        let promised = promised_in_vain(offering);
+        let is_told = |before: Offering| {
+            Arc::ptr_eq(&before.catalog, &offering.catalog) && promised_in_vain(&before) == promised
+        };
+        if promised.is_empty() || self.shared.offering().is_some_and(is_told) {
+            return;
+        }
+        tracing::warn!(
+            services = %promised.join(", "),
+            "the catalog promises updates (plan_updateable or allow_context_updates) of a broker that does not \
+             declare them: each is refused; have it declare the capability update (docs/brokers.md), or take the \
+             promise out of the catalog"
+        );
+    }
+
     /// Puts an offering in force: the one place where the operator's word stands over the catalog's.
     /// What is saved is the catalog's, so that a changed configuration counts from the next start.
     fn offer(&self, mut offering: Offering) {
@@ -260,6 +277,7 @@ impl Engine {
             offering.capabilities.clone_from(capabilities);
             offering.of_service.clear();
         }
+        self.tell_promised(&offering);
         let mut current = self.shared.offer.write().unwrap_or_else(PoisonError::into_inner);
         // While nobody can ask for those of the offer before.
         self.shared.apart.keep(|service| offering.of_service.contains_key(service));
@@ -280,6 +298,19 @@ fn still_declared<'s>(
     for id in kept {
         offer.of_service.entry(id.clone()).or_insert_with(|| before.of(id).to_vec());
     }
+}
+
+/// The names of the services that promise updates while their broker declares none.
+fn promised_in_vain(offering: &Offering) -> Vec<&str> {
+    let promises = |service: &Service| {
+        let of_plan = |plan: &Plan| plan.plan_updateable.or(service.plan_updateable) == Some(true);
+        service.allow_context_updates == Some(true) || service.plans.iter().any(of_plan)
+    };
+    let services = offering.catalog.catalog().services.iter();
+    let in_vain = services.filter(|service| {
+        promises(service) && !offering.of(&service.id).contains(&Capability::Update)
+    });
+    in_vain.map(|service| service.name.as_str()).collect()
 }
 
 fn compile(catalog: &Value) -> Result<Arc<CompiledCatalog>, Vec<Fault>> {
@@ -319,6 +350,42 @@ mod tests {
         let of_service =
             names.iter().map(|name| (ServiceId::new(*name).unwrap(), Vec::new())).collect();
         Offer { catalog, of_service, ..Offer::default() }
+    }
+
+    #[test]
+    fn updates_that_are_promised_of_a_broker_that_has_none_are_known_by_their_services() {
+        use Capability::{State, Update};
+        let (yes, no) = (json!({"plan_updateable": true}), json!({"plan_updateable": false}));
+        let (none, context) = (json!({}), json!({"allow_context_updates": true}));
+        for (case, service, plan, of_all, own, expected) in [
+            ("nothing is promised", &none, &none, vec![], None, false),
+            ("it is said that there are none", &no, &none, vec![], None, false),
+            ("the service promises", &yes, &none, vec![State], None, true),
+            ("a plan promises", &no, &yes, vec![], None, true),
+            ("the plan takes it back", &yes, &no, vec![], None, false),
+            ("those of the context stay promised", &context, &no, vec![], None, true),
+            ("it is promised and declared", &yes, &yes, vec![State, Update], None, false),
+            ("its broker of several declares it", &yes, &none, vec![], Some(vec![Update]), false),
+            ("another one declares it", &yes, &none, vec![Update], Some(vec![State]), true),
+        ] {
+            let mut catalog = of(&["s"]).catalog;
+            let said = &mut catalog["services"][0];
+            said.as_object_mut().unwrap().extend(service.as_object().unwrap().clone());
+            let said = &mut said["plans"][0];
+            said.as_object_mut().unwrap().extend(plan.as_object().unwrap().clone());
+            let offering = Offering {
+                catalog: compile(&catalog).unwrap(),
+                capabilities: of_all,
+                of_service: own
+                    .map(|own| (ServiceId::new("s").unwrap(), own))
+                    .into_iter()
+                    .collect(),
+                withdrawn: Vec::new(),
+                former: Arc::default(),
+            };
+            let expected: &[&str] = if expected { &["s"] } else { &[] };
+            assert_eq!(promised_in_vain(&offering), expected, "{case}");
+        }
     }
 
     /// What is remembered of a service that left is kept for its time, and its permits with it.
