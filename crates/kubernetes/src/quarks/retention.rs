@@ -176,6 +176,7 @@ mod tests {
             run,
             end,
             failed_at: 0,
+            winds_up: false,
             due_at: None,
             reminded: None,
             wants: Wants::default(),

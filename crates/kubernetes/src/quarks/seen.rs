@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use agent::GATHERING_VARIABLE;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{
     Container, ContainerRestartRuleOnExitCodes, ContainerState, ContainerStatus, Pod, PodStatus,
 };
@@ -39,6 +39,8 @@ pub(super) struct SeenJob {
     pub(super) shared: bool,
     pub(super) run: u64,
     pub(super) end: Option<JobEnd>,
+    /// Kubernetes does not say yet that it is over: where its end is known, pods of it may go on, on a dead node for ever.
+    pub(super) winds_up: bool,
     /// When Kubernetes gave it up, in seconds since 1970.
     pub(super) failed_at: i64,
     /// When Kubernetes has to have begun or ended it, in seconds since 1970, if there is such a time.
@@ -94,6 +96,7 @@ impl SeenJob {
             shared: owners.len() > 1,
             run: note(metadata, RUN_ID)?,
             end: end(job),
+            winds_up: ["Complete", "Failed"].iter().all(|kind| condition(job, kind).is_none()),
             failed_at: failed_at(job).unwrap_or_default(),
             due_at: overdue::due_at(spec, job.status.as_ref(), created),
             reminded: note(metadata, overdue::REMINDED),
@@ -117,22 +120,27 @@ fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
 }
 
 pub(super) fn end(job: &Job) -> Option<JobEnd> {
-    let conditions = job.status.as_ref()?.conditions.iter().flatten();
-    let mut holding = conditions.filter(|condition| condition.status == "True");
-    holding.find_map(|condition| match condition.type_.as_str() {
-        "Complete" => Some(JobEnd::Complete),
-        "Failed" => {
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            Some(JobEnd::Failed(text(&condition.reason), text(&condition.message)))
-        }
-        _ => None,
-    })
+    if condition(job, "Complete").is_some() {
+        return Some(JobEnd::Complete);
+    }
+    let failed = failure(job)?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some(JobEnd::Failed(text(&failed.reason), text(&failed.message)))
 }
 
 fn failed_at(job: &Job) -> Option<i64> {
+    failure(job)?.last_transition_time.as_ref().map(|at| at.0.as_second())
+}
+
+/// That Kubernetes has given it up. From 1.31 on it says so first, and that it has failed when all its pods are over:
+/// where one is on a node that is dead that is never.
+fn failure(job: &Job) -> Option<&JobCondition> {
+    condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))
+}
+
+fn condition<'j>(job: &'j Job, kind: &str) -> Option<&'j JobCondition> {
     let mut conditions = job.status.as_ref()?.conditions.iter().flatten();
-    let failed = conditions.find(|it| it.type_ == "Failed" && it.status == "True")?;
-    failed.last_transition_time.as_ref().map(|at| at.0.as_second())
+    conditions.find(|it| it.type_ == kind && it.status == "True")
 }
 
 /// A pod of a Job of ours.
@@ -330,7 +338,7 @@ impl SeenJob {
 
     /// Nothing goes on in it any more.
     pub(super) fn has_ended(&self) -> bool {
-        self.end.is_some() && !self.goes_on()
+        self.end.is_some() && !self.winds_up && !self.goes_on()
     }
 }
 

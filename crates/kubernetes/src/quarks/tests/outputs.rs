@@ -458,11 +458,14 @@ fn a_run_that_failed_is_waited_for_as_it_was_begun() {
         }));
         Resource::of(Dialect::QuarksJob, &object.unwrap()).unwrap()
     };
-    for (begun, now, expected) in [
-        (Some(true), false, Work::Going),
-        (Some(false), true, Work::Ended),
-        (None, true, Work::Going),
-        (None, false, Work::Ended),
+    for (kind, begun, now, expected) in [
+        ("Failed", Some(true), false, Work::Going),
+        ("Failed", Some(false), true, Work::Ended),
+        ("Failed", None, true, Work::Going),
+        ("Failed", None, false, Work::Ended),
+        // From Kubernetes 1.31 on it has failed when all its pods are over, and was given up before that.
+        ("FailureTarget", None, true, Work::Going),
+        ("FailureTarget", None, false, Work::Ended),
     ] {
         let mut table = Table::new(2, b"key");
         let resource = object(now);
@@ -474,10 +477,12 @@ fn a_run_that_failed_is_waited_for_as_it_was_begun() {
             job["metadata"]["annotations"]["manciple.dev/output"] = output.into();
         }
         job["status"] = json!({"conditions": [{
-            "type": "Failed", "status": "True", "reason": "DeadlineExceeded",
+            "type": kind, "status": "True", "reason": "DeadlineExceeded",
             "lastTransitionTime": "1970-01-01T00:01:00Z",
         }]});
-        table.learn_job(SeenJob::of(&serde_json::from_value(job).unwrap()).unwrap());
+        let job = SeenJob::of(&serde_json::from_value(job).unwrap()).unwrap();
+        assert_eq!(job.has_ended(), kind == "Failed");
+        table.learn_job(job);
         // It is told to end, and does not yet.
         let pod = json!({
             "metadata": {
