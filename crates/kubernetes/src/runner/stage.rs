@@ -118,7 +118,7 @@ pub(super) fn leaving(status: &PodStatus) -> Option<String> {
 }
 
 /// Whether the broker's container is said to have ended only because its pod did: kubelets from 1.27 on say that of one
-/// that they never made. One that was made has an id, and one that was seen to run and is gone has other words.
+/// that they never made. One that was made has an id, and one that was seen to run and is gone has that for its last state.
 fn never_was(status: &ContainerStatus) -> bool {
     let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
     let is_told = ended.is_some_and(|end| {
@@ -128,7 +128,8 @@ fn never_was(status: &ContainerStatus) -> bool {
             && end.started_at.is_none()
     });
     let has_id = status.container_id.as_deref().is_some_and(|id| !id.is_empty());
-    is_told && !has_id && status.restart_count == 0 && status.name == BROKER_CONTAINER
+    let ran = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
+    is_told && !has_id && !ran && status.restart_count == 0 && status.name == BROKER_CONTAINER
 }
 
 /// Of a pod that is over, whose broker's container is not known to have begun.

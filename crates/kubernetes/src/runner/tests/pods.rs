@@ -117,7 +117,12 @@ fn a_pod_is_as_far_as_its_status_says() {
         ),
         (
             "1.27: was seen to run, and is not to be found",
-            of("Failed", &installed(), &unknown("deleted.  The container used to be Running")),
+            {
+                let mut status = of("Failed", &installed(), &unknown("terminated"));
+                let last = unknown("deleted.  The container used to be Running");
+                status["containerStatuses"][0]["lastState"] = last;
+                status
+            },
             "ended",
             "ContainerStatusUnknown The container could not be located",
         ),
