@@ -19,8 +19,9 @@ use crate::calls::{CallError, call, find, in_background, only};
 
 /// How often Jobs that were kept long enough are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long a pod may take to go, beside the grace of its broker.
-const OVER: Duration = Duration::from_secs(20);
+/// How long a pod may take to go, beside the grace of its broker: of one without a node the collector of pods sees to
+/// that, from Kubernetes 1.26 on, which looks each 20 s.
+const OVER: Duration = Duration::from_secs(45);
 /// How long a pod is waited for that is about to begin.
 const BEGUN: Duration = Duration::from_secs(10);
 /// How long a question may take that only makes a message better.
@@ -111,7 +112,7 @@ impl Shared {
     /// Lets no pod of a run go on, and none begin: those there are, are ended politely. The first reason
     /// stays. What is not there needs no end.
     pub(super) async fn fence(&self, name: &RunName, why: &Ended) -> Result<(), CallError> {
-        if *why == Ended::Cancelled {
+        if *why == Ended::Cancelled && self.forgets_pods {
             self.until_begun(name).await;
         }
         let Some(job) = self.known.get(name).job else { return Ok(()) };
