@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::capture::Means;
 use super::reference::Kind;
-use super::resource::Resource;
+use super::resource::{INVALID, REFUSED, Resource};
 use super::table::Key;
 use super::{Controller, manifest, naming};
 use crate::calls::{CallError, call, find, valueless};
@@ -91,7 +91,7 @@ impl Controller {
             }
             Err(CallError::Exists) => self.adopt(key, resource, run).await?,
             Err(CallError::Invalid(why)) => {
-                self.table().kept(resource, run.id, Outcome::failed("JobRefused", why));
+                self.table().kept(resource, run.id, Outcome::failed(REFUSED, why));
             }
             Err(error) => return Err(error),
         }
@@ -122,7 +122,7 @@ impl Controller {
                 let why = format!(
                     "a Job {name} is there that is not ours: delete it, then trigger again"
                 );
-                table.kept(resource, run.id, Outcome::failed("JobRefused", why));
+                table.kept(resource, run.id, Outcome::failed(REFUSED, why));
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ fn assert_is_job(job: &Value) -> Result<(), Outcome> {
     read.map(drop).map_err(|error| {
         let (path, expected) = (error.path(), valueless(error.inner()));
         let why = format!("spec.template: of its Job, {path}: {expected}");
-        Outcome::failed("TemplateInvalid", why)
+        Outcome::failed(INVALID, why)
     })
 }
 

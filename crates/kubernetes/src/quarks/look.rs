@@ -266,12 +266,18 @@ fn begun(jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (Trigger, String)> {
 /// The record of one's runs, with what its status and its Jobs say where it does not.
 pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Record {
     let mut record = resource.record.clone();
-    let mut history = resource.status.history.iter();
-    let was_once = history.any(|run| run.trigger == Trigger::Once.word())
+    let once = resource.status.history.iter().filter(|run| run.trigger == Trigger::Once.word());
+    let (refused, begun): (Vec<_>, Vec<_>) = once.partition(|run| run.had_no_job());
+    let goes_on =
+        record.open.iter().any(|run| run.trigger == Trigger::Once && resource.is_open(run.id));
+    let was_once = goes_on
+        || !begun.is_empty()
         || jobs.values().any(|job| job.noted.trigger == Some(Trigger::Once));
     // One that has run under the original operator has no record, and must not run for `once` again. The same of one
-    // whose record somebody has removed.
-    record.once |= was_once || record.last == 0 && resource.status.completed;
+    // whose record somebody has removed. Of a template that made no Job nothing has run: it is mended, and applied again.
+    record.once = was_once
+        || record.once && refused.is_empty()
+        || record.last == 0 && resource.status.completed;
     let newest = resource.status.history.first().map(|run| run.id);
     if resource.is_recalled && newest.max(jobs.keys().max().copied()) > Some(record.last) {
         // A run that was begun after this record has seen more, and later times. Its Job says what it found, while it

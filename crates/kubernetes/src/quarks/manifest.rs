@@ -9,7 +9,7 @@ use super::naming;
 use super::noted;
 use super::output::OutputMap;
 use super::reference::resolve;
-use super::resource::Resource;
+use super::resource::{INVALID, Resource};
 use super::several::PARALLELISM;
 use super::shape;
 use crate::runner::agents::AGENT;
@@ -34,7 +34,7 @@ pub(super) fn of_run(
     let map = OutputMap::of(dialect, &spec);
     if let Some((path, what)) = shape::fault(dialect, &spec) {
         let what = format!("{path}: {what}; mend it, then trigger again");
-        return Err(Outcome::failed("TemplateInvalid", what));
+        return Err(Outcome::failed(INVALID, what));
     }
     let mut job = match dialect.is_of_job(&spec) {
         true => spec["template"]["spec"].clone(),

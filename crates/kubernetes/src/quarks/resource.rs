@@ -148,7 +148,16 @@ pub(super) struct Ended {
     pub(super) seconds: Option<u64>,
 }
 
+/// The reasons of runs that had no Job: it was refused, or the template makes none.
+pub(super) const REFUSED: &str = "JobRefused";
+pub(super) const INVALID: &str = "TemplateInvalid";
+
 impl Ended {
+    /// Whether nothing was begun.
+    pub(super) fn had_no_job(&self) -> bool {
+        [REFUSED, INVALID].contains(&self.outcome.reason.as_str())
+    }
+
     /// `None` for what has no number. Any that has one has ended, and is not run again, whatever else it says.
     fn of(said: &Value) -> Option<Self> {
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();

@@ -291,6 +291,26 @@ fn a_record_that_is_not_there_is_recalled_from_the_status_and_the_jobs() {
 }
 
 #[test]
+fn a_template_that_made_no_job_leaves_once_to_the_next_that_is_applied() {
+    let ended = |run: u64, trigger: &str, reason: &str| json!({"id": run, "trigger": trigger, "reason": reason});
+    let refused = |run| ended(run, "once", "JobRefused");
+    let open = json!([{"id": 2, "trigger": "once", "at": AT}]);
+    for (name, history, open, once) in [
+        ("its Job was refused", vec![refused(1)], json!([]), false),
+        ("there was none to make", vec![ended(1, "once", "TemplateInvalid")], json!([]), false),
+        ("it failed", vec![ended(1, "once", "BackoffLimitExceeded")], json!([]), true),
+        ("the next goes on", vec![refused(1)], open, true),
+        ("the next has run", vec![ended(2, "once", "Completed"), refused(1)], json!([]), true),
+        ("it was long ago", vec![ended(1, "now", "Completed")], json!([]), true),
+        ("another was refused", vec![ended(1, "now", "JobRefused")], json!([]), true),
+    ] {
+        let record = json!({"last": 2, "once": true, "open": open});
+        let found = recall(Some(&record), &json!({"history": history}), None);
+        assert_eq!(found.once, once, "{name}");
+    }
+}
+
+#[test]
 fn what_is_newer_than_the_record_that_names_it_was_counted_elsewhere() {
     let versions = json!({"configmap/m": 9, "secret/s": 10});
     let record = json!({"last": 1, "references": {}, "versions": versions});
