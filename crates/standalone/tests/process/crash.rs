@@ -270,6 +270,22 @@ async fn a_result_that_the_disk_does_not_take_is_written_later() {
 }
 
 #[tokio::test]
+async fn a_supervisor_whose_result_the_disk_does_not_take_ends_with_its_directory() {
+    let fixture = Fixture::new();
+    let directory = fixture.path("runs/full-2");
+    let obstacle = directory.join("result.new");
+    fixture.set_broker(&format!("mkdir {}; echo '{{}}'", obstacle.display()));
+    let (runner, run) = (fixture.runner(), run(Behaviour::Succeeds, "full-2"));
+    runner.start(&run).await.unwrap();
+    wait_for("the log", || fixture.run_file(&run.name, "exit.json").exists().then_some(())).await;
+    let supervisor = supervisor_of(&directory).unwrap();
+    // It may just be tried: what is written meanwhile goes with the next try of ours.
+    wait_for("its removal", || fs::remove_dir_all(&directory).ok()).await;
+    wait_for("its end", || (!is_alive(supervisor)).then_some(())).await;
+    assert!(!fixture.path("exchange/full-2").exists(), "what is secret is left");
+}
+
+#[tokio::test]
 async fn a_supervisor_whose_directory_is_gone_ends() {
     let fixture = Fixture::new();
     let directory = fixture.path("runs/gone-1");

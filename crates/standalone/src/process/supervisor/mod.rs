@@ -39,8 +39,10 @@ use super::refusal::Refusal;
 
 /// How much of the log goes into the result, for descriptions.
 const RESULT_LOG_BYTES: usize = 8 * 1024;
-/// How often a result is written that the disk does not take, a second apart.
-const RESULT_TRIES: u32 = 600;
+/// The pause before a result is written again that the disk did not take; doubled each time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest such pause: once there is room, nobody waits much longer.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Supervises the run of a directory. The order is read from stdin, the answer written to stdout; to
 /// be called by the program of [`ProcessSettings::supervisor`](super::ProcessSettings::supervisor).
@@ -184,20 +186,52 @@ async fn finish(
     let Some(sealed) = ending.seal(&order.key, &order.about.name) else {
         return Err(io::Error::other("the result cannot be sealed"));
     };
-    let mut tries = 0;
-    while let Err(error) = run.write_result(&sealed) {
-        tries += 1;
-        if tries == RESULT_TRIES || run.is_absent() {
-            // Nobody comes for it any more, and it holds secrets.
-            let _ = exchange.remove();
+    let kept = keep(run, &sealed).await;
+    // It holds secrets, and nobody comes for it any more.
+    let _ = exchange.remove();
+    kept
+}
+
+/// Writes the result, however long the disk does not take it: what the broker has made, credentials among it, is known
+/// nowhere else. Without the run's directory nobody comes for it.
+async fn keep(run: &RunDirectory, sealed: &[u8]) -> io::Result<()> {
+    let mut failures = 0;
+    while let Err(error) = run.write_result(sealed) {
+        // A limit of file sizes is this process's own: no time mends it, and a run that is lost is told at least.
+        if run.is_absent() || error.kind() == io::ErrorKind::FileTooLarge {
             return Err(error);
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        failures += 1;
+        tokio::time::sleep(pause(failures)).await;
     }
-    let _ = exchange.remove();
     Ok(())
+}
+
+/// How long to wait after so many failures, one at least.
+fn pause(failures: u32) -> Duration {
+    AGAIN.saturating_mul(1 << failures.min(8).saturating_sub(1)).min(LONGEST)
 }
 
 fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_the_disk_does_not_take_is_written_again_ever_more_seldom_up_to_a_limit() {
+        for (case, failures, expected) in [
+            ("at first", 1, 1),
+            ("again", 2, 2),
+            ("and again", 3, 4),
+            ("for a while", 4, 8),
+            ("for longer", 5, 10),
+            ("for an hour", 360, 10),
+            ("for ever", u32::MAX, 10),
+        ] {
+            assert_eq!(pause(failures), Duration::from_secs(expected), "{case}");
+        }
+    }
 }
