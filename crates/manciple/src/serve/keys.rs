@@ -61,12 +61,13 @@ pub(crate) fn choose(encryption: &Encryption, data_dir: &Path) -> anyhow::Result
             .recursive(true)
             .create(data_dir)
             .with_context(|| format!("data_dir: {} cannot be made", data_dir.display()))?;
-        secrets::make(&path, &secrets::random_text()?)?;
-        tracing::warn!(
-            key_file = %path.display(),
-            "no encryption key is configured: one was made beside the store; keep a copy \
-             elsewhere, or configure encryption.key_file"
-        );
+        if secrets::make(&path, &secrets::random_text()?)? {
+            tracing::warn!(
+                key_file = %path.display(),
+                "no encryption key is configured: one was made beside the store; keep a copy \
+                 elsewhere, or configure encryption.key_file"
+            );
+        }
     }
     Ok(Keys { current: KeySource::File(path), previous })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -51,8 +51,7 @@ impl Known {
         let first = if auth.is_configured() { First::Nobody } else { first };
         if let First::Folder(folder) = &first {
             let path = first_file(folder);
-            if !path.exists() {
-                make(&path, &random_text()?)?;
+            if !path.exists() && make(&path, &random_text()?)? {
                 tracing::warn!(
                     user = FIRST_USER,
                     password_file = %path.display(),
@@ -191,15 +190,38 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a new secret, readable by its owner only.
-pub(crate) fn make(path: &Path, secret: &str) -> anyhow::Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(secret.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()
+/// Makes a new secret, readable by its owner only, unless there is one: of several who start at once the first makes it,
+/// and the others read it. Whether it was made.
+///
+/// Killed at any instant, this leaves the whole secret under its name, or nothing there.
+pub(crate) fn make(path: &Path, secret: &str) -> anyhow::Result<bool> {
+    // By a name that nobody else writes to, or has left behind.
+    let beside = path.with_extension(format!("new-{}", random_text()?));
+    let made = write(&beside, secret).and_then(|()| name(&beside, path));
+    // Whatever came of it: it is not there, or has another name now.
+    let _ = std::fs::remove_file(&beside);
+    made.with_context(|| format!("{}: cannot be made", path.display()))
+}
+
+fn write(path: &Path, secret: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(secret.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()
+}
+
+/// Gives a file a further name, unless something has that: to rename it would replace what is there.
+fn name(file: &Path, name: &Path) -> io::Result<bool> {
+    let named = match std::fs::hard_link(file, name) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(error),
     };
-    write().with_context(|| format!("{}: cannot be made", path.display()))
+    // What another has just named is relied upon from now on, too.
+    if let Some(folder) = name.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(named)
 }
 
 /// 256 random bits as text.
@@ -254,6 +276,63 @@ mod tests {
         make(&path("a"), "after").unwrap();
         known.reload().unwrap();
         assert!(knows("a", "after") && !knows("a", "before"), "and is taken up when it can");
+    }
+
+    /// The names of what is in a folder.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn of_those_who_start_at_once_one_makes_the_secret_and_all_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.password");
+        let starts = std::sync::Barrier::new(8);
+        let made: Vec<bool> = std::thread::scope(|scope| {
+            let start = |number: u32| {
+                let (path, starts) = (&path, &starts);
+                scope.spawn(move || {
+                    starts.wait();
+                    let made = make(path, &format!("planted-{number}")).unwrap();
+                    assert!(!made || read(path).unwrap() == format!("planted-{number}"));
+                    (made, read(path).unwrap())
+                })
+            };
+            let all: Vec<_> = (0..8).map(start).collect();
+            let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
+            assert!(all.iter().all(|(_, found)| *found == all[0].1), "{all:?}");
+            all.into_iter().map(|(made, _)| made).collect()
+        });
+        assert_eq!(made.iter().filter(|made| **made).count(), 1, "{made:?}");
+        assert_eq!(names(folder.path()), ["admin.password"]);
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_start_that_was_killed_before_its_secret_had_a_name_keeps_no_later_one_from_making_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("encryption.key");
+        write(&path.with_extension("new-left"), "half").unwrap();
+        assert!(!path.exists(), "nobody reads it");
+        assert!(make(&path, "planted").unwrap());
+        assert_eq!(read(&path).unwrap(), "planted");
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_made_leaves_nothing_behind_and_what_is_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let too_long = folder.path().join(format!("password.{}", "x".repeat(300)));
+        assert!(make(&too_long, "planted").is_err());
+        assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
+        let path = folder.path().join("password");
+        std::fs::write(&path, "").unwrap();
+        assert!(!make(&path, "planted").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"", "it may be one that is being written");
+        assert_eq!(names(folder.path()), ["password"]);
     }
 
     #[test]
