@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
+use engine::ports::RunFailure;
+use engine::record::Reason;
 use kube::api::{Patch, PatchParams};
+use osb::Failure;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::registry::{Registry, Resources};
@@ -63,10 +66,44 @@ struct Turn {
     asking: bool,
 }
 
+/// Questions that go on.
+#[derive(Default)]
+struct Asks {
+    /// Say whether there was a good answer.
+    tasks: JoinSet<bool>,
+    /// Whom each of them asks: one that panicked cannot say so.
+    of: HashMap<Id, (String, Edition)>,
+}
+
+/// A question that has ended: whom it asked, and whether there was a good answer.
+type Asked = (String, Edition, Result<bool, JoinError>);
+
+impl Asks {
+    fn begin(
+        &mut self,
+        name: String,
+        edition: Edition,
+        ask: impl Future<Output = bool> + Send + 'static,
+    ) {
+        let id = self.tasks.spawn(ask).id();
+        self.of.insert(id, (name, edition));
+    }
+
+    /// The next that ends; `None` while none goes on.
+    async fn next(&mut self) -> Option<Asked> {
+        let (id, answers) = match self.tasks.join_next_with_id().await? {
+            Ok((id, answers)) => (id, Ok(answers)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let (name, edition) = self.of.remove(&id)?;
+        Some((name, edition, answers))
+    }
+}
+
 /// What a loop remembers.
 struct State {
     turns: HashMap<String, Turn>,
-    asks: JoinSet<(String, Edition, bool)>,
+    asks: Asks,
     /// Statuses as they were last written, by uid: the watch is behind.
     written: HashMap<String, Value>,
     leads: bool,
@@ -91,7 +128,7 @@ impl Keeper {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut state = State {
             turns: HashMap::new(),
-            asks: JoinSet::new(),
+            asks: Asks::default(),
             written: HashMap::new(),
             leads: false,
             behind: true,
@@ -109,7 +146,7 @@ impl Keeper {
                 },
                 _ = changes.changed() => state.told = true,
                 () = self.engine.store().catalog_changed() => state.behind = true,
-                Some(asked) = state.asks.join_next() => self.asked(&mut state, asked.ok()),
+                Some(asked) = state.asks.next() => self.asked(&mut state, asked),
                 _ = tick.tick() => {}
             }
             self.step(&mut state).await;
@@ -222,24 +259,29 @@ impl Keeper {
             }
             turn.asking = true;
             let (runner, brokers) = (self.runner.clone(), Arc::clone(&self.brokers));
-            let waits_of = (name.clone(), Arc::clone(&self.brokers));
-            state.asks.spawn(async move {
-                let (of, waiting) = &waits_of;
-                let waits = |what: Option<&str>| waiting.waits(of, &edition, what);
+            let (of, asked) = (name.clone(), edition.clone());
+            state.asks.begin(name, edition, async move {
+                let waits = |what: Option<&str>| brokers.waits(&of, &asked, what);
                 let answer = runner.ask(&settings, waits).await;
                 if let Err(failure) = &answer {
                     let said = &failure.failure.description;
-                    tracing::warn!(broker = name, said, "its catalog cannot be had");
+                    tracing::warn!(broker = of, said, "its catalog cannot be had");
                 }
                 let answers = answer.is_ok();
-                brokers.answered(&name, &edition, answer);
-                (name, edition, answers)
+                brokers.answered(&of, &asked, answer);
+                answers
             });
         }
     }
 
-    fn asked(&self, state: &mut State, asked: Option<(String, Edition, bool)>) {
-        let Some((name, edition, answers)) = asked else { return };
+    fn asked(&self, state: &mut State, (name, edition, answers): Asked) {
+        let answers = answers.unwrap_or_else(|error| {
+            tracing::error!(broker = name, %error, "the question for its catalog broke off");
+            let why = "the question for its catalog broke off, by a defect of Manciple: the log says where";
+            let failure = RunFailure::new(Reason::Lost, Failure::failed(why));
+            self.brokers.answered(&name, &edition, Err(failure));
+            false
+        });
         state.publish = true;
         let turn = state.turns.get_mut(&name).filter(|turn| turn.edition == edition);
         let Some(turn) = turn else { return };
@@ -292,5 +334,28 @@ impl Keeper {
             }
         }
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_that_panicked_has_ended_like_others_and_it_is_known_whom_it_asked() {
+        let edition = |generation| Edition { uid: "u".to_owned(), generation };
+        let mut asks = Asks::default();
+        asks.begin("answers".to_owned(), edition(1), async { true });
+        asks.begin("panics".to_owned(), edition(2), async { panic!("planted") });
+        asks.begin("refuses".to_owned(), edition(3), async { false });
+        let mut ended = Vec::new();
+        while let Some((name, edition, answers)) = asks.next().await {
+            ended.push((name, edition.generation, answers.ok()));
+        }
+        ended.sort();
+        let expected: [(&str, i64, Option<bool>); 3] =
+            [("answers", 1, Some(true)), ("panics", 2, None), ("refuses", 3, Some(false))];
+        assert_eq!(ended, expected.map(|(name, of, answers)| (name.to_owned(), of, answers)));
+        assert!(asks.of.is_empty(), "none is remembered");
     }
 }
