@@ -40,6 +40,7 @@ mod tasks;
 mod transition;
 pub mod trigger;
 mod update;
+pub mod vital;
 mod withdrawn;
 
 #[cfg(feature = "testing")]

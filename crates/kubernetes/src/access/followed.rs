@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use engine::vital;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
@@ -44,7 +45,8 @@ impl Followed {
             let (seen, look) = watch::channel(false);
             looks.push(look);
             let api = Api::namespaced(client.clone(), namespace);
-            tokio::spawn(Arc::clone(&followed).follow(api, name.clone(), seen));
+            let follow = Arc::clone(&followed).follow(api, name.clone(), seen);
+            tokio::spawn(vital::task("a watch of a Secret", follow));
         }
         let all = async {
             for look in &mut looks {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::vital;
 use futures_util::{StreamExt, pin_mut};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
@@ -50,7 +51,7 @@ impl Registry {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), namespace, &definition::resource());
         let mut task = JoinSet::new();
-        task.spawn(follow(api, tell));
+        task.spawn(vital::task("the watch of Brokers", follow(api, tell)));
         let first = known.wait_for(Option::is_some);
         if !tokio::time::timeout(FIRST_LIST, first).await.is_ok_and(|first| first.is_ok()) {
             return Err(RegistryError { namespace: namespace.to_owned() });

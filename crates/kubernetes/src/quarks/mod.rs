@@ -69,6 +69,7 @@ use std::time::{Duration, Instant};
 
 use engine::SystemClock;
 use engine::ports::Clock;
+use engine::vital;
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
@@ -259,23 +260,25 @@ impl Controller {
         let mut tasks = JoinSet::new();
         match self.settings.monitored.selector() {
             Some(selector) => {
-                tasks.spawn(Arc::clone(&self).follow_namespaces(selector));
+                let follow = Arc::clone(&self).follow_namespaces(selector);
+                tasks.spawn(vital::task("the watch of namespaces", follow));
             }
             None => {
                 tasks = self.watch(&None);
                 self.table().knows_scopes = true;
             }
         }
-        tasks.spawn(Arc::clone(&self).follow_peers());
-        tasks.spawn(Arc::clone(&self).follow_definitions());
-        tasks.spawn(Arc::clone(&self).end_stray_sidecars());
+        tasks.spawn(vital::task("the watches of others' pods", Arc::clone(&self).follow_peers()));
+        tasks.spawn(vital::task("the look at kinds", Arc::clone(&self).follow_definitions()));
+        tasks.spawn(vital::task("the end of sidecars", Arc::clone(&self).end_stray_sidecars()));
         let keys = Arc::clone(&self);
-        tasks.spawn(async move { keys.keys.keep(keys.settings.key_rotation).await });
+        let keeps = async move { keys.keys.keep(keys.settings.key_rotation).await };
+        tasks.spawn(vital::task("the keys of reports", keeps));
         let mut held = lead.held();
         held.mark_changed();
         self.lead.get_or_init(|| lead);
         let woken = Arc::clone(&self);
-        tasks.spawn(async move {
+        let turns = async move {
             while held.changed().await.is_ok() {
                 let leads = *held.borrow_and_update();
                 woken.leads.store(leads, Ordering::Relaxed);
@@ -285,7 +288,8 @@ impl Controller {
                     woken.queue.push(keys);
                 }
             }
-        });
+        };
+        tasks.spawn(vital::task("the turn of who leads", turns));
         let (queue, workers) = (Arc::clone(&self.queue), self.settings.workers);
         let leads = || self.leads();
         let step = |key| {

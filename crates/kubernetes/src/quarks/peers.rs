@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::trigger::{Followed, Pod as PodNow};
+use engine::vital;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource as _;
@@ -253,6 +254,7 @@ impl Controller {
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
                 let (scope, all) = (Some(Arc::clone(&namespace)), watching());
                 let task = Arc::clone(&self).follow(super::follows::OfPeers, scope, api, all);
+                let task = vital::task("a watch of others' pods", task);
                 // One that was left and is followed again has another by now.
                 if let Some(before) = watched.insert(namespace, tasks.spawn(task)) {
                     before.abort();

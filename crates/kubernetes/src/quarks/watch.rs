@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::vital;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Resource as _;
@@ -97,27 +98,33 @@ impl Controller {
             let mut known = self.dialects.subscribe();
             let follow =
                 Arc::clone(self).follow(OfResources(dialect), scope.clone(), resources, all());
-            tasks.spawn(async move {
+            let follow = async move {
                 if known.wait_for(|known| known.contains(&dialect)).await.is_ok() {
                     follow.await;
                 }
-            });
+            };
+            tasks.spawn(vital::task("a watch of what is run", follow));
         }
-        tasks.spawn(Arc::clone(self).follow(OfJobs, scope.clone(), self.all(scope), ours()));
-        tasks.spawn(Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours()));
+        let jobs = Arc::clone(self).follow(OfJobs, scope.clone(), self.all(scope), ours());
+        tasks.spawn(vital::task("a watch of Jobs", jobs));
+        let pods = Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours());
+        tasks.spawn(vital::task("a watch of pods", pods));
         let large = || watching().page_size(LARGE_PAGE);
-        tasks.spawn(Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), large()));
-        tasks.spawn(Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), large()));
+        let maps = Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), large());
+        tasks.spawn(vital::task("a watch of ConfigMaps", maps));
+        let secrets = Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), large());
+        tasks.spawn(vital::task("a watch of Secrets", secrets));
         let warnings = all().fields("type=Warning");
         let follow = Arc::clone(self).follow(OfWarnings, scope.clone(), self.all(scope), warnings);
         let (controller, scope) = (Arc::clone(self), scope.clone());
-        tasks.spawn(async move {
+        let follow = async move {
             // What they are of has to be known before.
             while !controller.table().is_complete(scope.as_deref().unwrap_or_default()) {
                 tokio::time::sleep(LISTS).await;
             }
             follow.await;
-        });
+        };
+        tasks.spawn(vital::task("a watch of Events", follow));
         tasks
     }
 

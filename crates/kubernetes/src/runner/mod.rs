@@ -40,6 +40,7 @@ use engine::contract;
 use engine::names::RunName;
 use engine::ports::{Clock, Offer, Run, RunFailure, RunState, Runner, RunnerError, StartError};
 use engine::record::{Key, Reason};
+use engine::vital;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use kube::Client;
@@ -192,9 +193,10 @@ impl JobRunner {
             Arc::clone(&shared).guard(&job.run);
         }
         shared.watch_warnings(&mut tasks);
-        tasks.spawn(Arc::clone(&shared).sweep());
+        tasks.spawn(vital::task("the sweep of Jobs", Arc::clone(&shared).sweep()));
         let keys = Arc::clone(&shared);
-        tasks.spawn(async move { keys.keys.keep(keys.key_rotation).await });
+        let keeps = async move { keys.keys.keep(keys.key_rotation).await };
+        tasks.spawn(vital::task("the keys of reports", keeps));
         Ok(Self { shared, _tasks: Arc::new(tasks) })
     }
 
@@ -407,10 +409,12 @@ impl Shared {
             let also = refused.clone();
             let home = || self.namespaces[0].clone();
             let read = watch::at_home(home(), SeenJob::of);
-            tasks.spawn(watch::follow(known(), space(), jobs, read, |_| {}, again, also));
+            let follow = watch::follow(known(), space(), jobs, read, |_| {}, again, also);
+            tasks.spawn(vital::task("a watch of Jobs", follow));
             let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
             let read = watch::at_home(home(), SeenPod::of);
-            tasks.spawn(watch::follow(known(), space(), pods, read, guard, after, refused));
+            let follow = watch::follow(known(), space(), pods, read, guard, after, refused);
+            tasks.spawn(vital::task("a watch of pods", follow));
         }
     }
 
@@ -422,7 +426,8 @@ impl Shared {
             let config = watching().fields("type=Warning").page_size(PAGE);
             let warnings = watcher(events, config).backoff(Again::default());
             let (known, namespace) = (Arc::clone(&self.known), namespace.clone());
-            tasks.spawn(watch::follow_warnings(known, namespace, warnings));
+            let follow = watch::follow_warnings(known, namespace, warnings);
+            tasks.spawn(vital::task("a watch of Events", follow));
         }
     }
 }

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use engine::ports::{Query, Scanned, Store, StoreError, Stored, Unreadable, Version};
 use engine::record::{Key, Record};
+use engine::vital;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
@@ -119,7 +120,8 @@ impl KubernetesStore {
         let known = Arc::new(Known::default());
         let mut watches = tokio::task::JoinSet::new();
         for watched in [Watched::Instances, Watched::Bindings, Watched::Tombstones] {
-            watches.spawn(watch::follow(Arc::clone(&place), Arc::clone(&known), watched));
+            let follow = watch::follow(Arc::clone(&place), Arc::clone(&known), watched);
+            watches.spawn(vital::task("a watch of records", follow));
         }
         known.complete().await?;
         Ok(Self { place, known, has_secret_catalog: AtomicBool::new(false), _watches: watches })

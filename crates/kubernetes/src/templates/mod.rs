@@ -51,6 +51,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::vital;
 use kube::Client;
 use kube::api::Api;
 use ring::hmac;
@@ -240,12 +241,13 @@ impl Controller {
     pub async fn run(self: Arc<Self>, lead: Arc<Lead>) {
         let mut tasks = JoinSet::new();
         for scope in self.scopes() {
-            tasks.spawn(Arc::clone(&self).follow(scope));
+            let follow = Arc::clone(&self).follow(scope);
+            tasks.spawn(vital::task("a watch of TemplateInstances", follow));
         }
         let mut held = lead.held();
         held.mark_changed();
         let woken = Arc::clone(&self);
-        tasks.spawn(async move {
+        let turns = async move {
             let mut looks = JoinSet::new();
             while held.changed().await.is_ok() {
                 let leads = *held.borrow_and_update();
@@ -254,12 +256,14 @@ impl Controller {
                 if leads {
                     let keys = woken.table().all();
                     woken.queue.push(keys);
-                    looks.spawn(Arc::clone(&woken).clear_strays());
+                    let clear = Arc::clone(&woken).clear_strays();
+                    looks.spawn(vital::task("the look for strays", clear));
                 } else {
                     woken.table().give_up();
                 }
             }
-        });
+        };
+        tasks.spawn(vital::task("the turn of who leads", turns));
         let (queue, workers) = (Arc::clone(&self.queue), self.settings.workers);
         let leads = || self.leads();
         let step = |key| {

@@ -14,6 +14,7 @@ mod webhook;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use engine::vital;
 use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
 use tokio::net::TcpListener;
@@ -22,7 +23,7 @@ pub(crate) use args::ControllerArgs;
 use args::Which;
 use http::Controllers;
 
-use crate::serve::{LINGER, UNDONE, identity, log, told_to_end};
+use crate::serve::{LINGER, UNDONE, identity, log, told_to_end, whole};
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
@@ -76,17 +77,20 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
         let keeps = Arc::clone(&lead);
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(async move { keeps.keep().await });
+        tasks.spawn(vital::task("the Lease", async move { keeps.keep().await }));
         if let Some(quarks) = controllers.quarks.clone() {
-            tasks.spawn(quarks.run(Arc::clone(&lead)));
+            let run = quarks.run(Arc::clone(&lead));
+            tasks.spawn(vital::task("the controller of QuarksJobs", run));
         }
         if let Some(templates) = controllers.templates.clone() {
-            tasks.spawn(templates.run(Arc::clone(&lead)));
+            let run = templates.run(Arc::clone(&lead));
+            tasks.spawn(vital::task("the controller of templates", run));
         }
         let end = async {
             tokio::select! {
                 () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
                 () = lead.undone() => {}
+                () = vital::until_panicked() => {}
             }
         };
         osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
@@ -94,13 +98,13 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         lead.give_back().await;
         if let Some(webhook) = webhook {
             // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
-            if cluster.kubeconfig.is_none() && !lead.is_undone() {
+            if cluster.kubeconfig.is_none() && !lead.is_undone() && whole().is_ok() {
                 tokio::time::sleep(LINGER).await;
             }
             webhook.end().await;
         }
         ensure!(!lead.is_undone(), UNDONE);
-        Ok(())
+        whole()
     })
 }
 

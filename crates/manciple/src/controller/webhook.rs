@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use engine::vital;
 use http::StatusCode;
 use kubernetes::Client;
 use kubernetes::templates::admission::{Admission, Changes, LARGEST};
@@ -92,7 +93,7 @@ pub(crate) async fn serve(
     let (end, ended) = oneshot::channel();
     let admission = Arc::new(admission);
     let routes = routes(Arc::clone(&admission));
-    let serving = tokio::spawn(async move {
+    let serving = async move {
         let current = Arc::clone(&certificate);
         let tls: TlsSource = Arc::new(move || current.current());
         let limits = Limits { connections: CONNECTIONS, head: IDLE, ..Limits::default() };
@@ -101,7 +102,8 @@ pub(crate) async fn serve(
             _ = osb::server::serve(listener, routes, Some(tls), limits, ended) => {}
             () = renew(&certificate) => {}
         }
-    });
+    };
+    let serving = tokio::spawn(vital::task("the webhook of templates", serving));
     Ok(Some(Webhook { admission, end, serving }))
 }
 

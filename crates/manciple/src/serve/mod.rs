@@ -34,7 +34,7 @@ pub(crate) use config::{Format, Log, Period, Role, Tls};
 pub(crate) use log::log;
 pub(crate) use offer::{Drift, Requesters, Translate, drift_interval_fault, namespace};
 pub(crate) use secrets::random_text;
-pub(crate) use start::{LINGER, UNDONE, told_to_end};
+pub(crate) use start::{LINGER, UNDONE, told_to_end, whole};
 pub(crate) use tls::Certificate;
 
 use config::{Config, Encryption};

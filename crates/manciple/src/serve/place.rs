@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use engine::in_process::InProcess;
 use engine::ports::{Clock, Runner, Store};
 use engine::record::Record;
-use engine::{Engine, Observer, SystemClock};
+use engine::{Engine, Observer, SystemClock, vital};
 use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::templates::broker::{self as templates, TemplateBroker};
 use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
@@ -127,7 +127,7 @@ impl Leadership {
     /// Begins to want to lead.
     pub(crate) fn stand(&self) -> Arc<Lead> {
         let lead = Arc::clone(&self.lead);
-        tokio::spawn(async move { lead.keep().await });
+        tokio::spawn(vital::task("the Lease", async move { lead.keep().await }));
         Arc::clone(&self.lead)
     }
 }

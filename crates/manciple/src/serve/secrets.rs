@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
+use engine::vital;
 use http::HeaderValue;
 use osb::Error;
 use osb::server::{Authentication, Authenticator, Credentials, Presented, Principal};
@@ -63,7 +64,8 @@ impl Known {
         let known = Arc::new(Self { auth: auth.clone(), first, access, files, current });
         known.reload()?;
         if let Some(followed) = &known.access.followed {
-            tokio::spawn(follow(Arc::downgrade(&known), followed.changed()));
+            let follow = follow(Arc::downgrade(&known), followed.changed());
+            tokio::spawn(vital::task("the look at Secrets", follow));
         }
         Ok(known)
     }

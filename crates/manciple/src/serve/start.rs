@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use axum::Router;
-use engine::{Engine, Ports};
+use engine::{Engine, Ports, vital};
 use kubernetes::Lead;
 use kubernetes::brokers::Share;
 use osb::Backend;
@@ -54,7 +54,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the threads could not be started")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         // Caught before anything is begun: unhandled, each of them ends the process.
         let end = told_to_end()?;
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
@@ -70,7 +70,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             Serving::One(engine) if engine.drives() => engine.resume().await?,
             _ => 0,
         };
-        tokio::spawn(watch(hangup, Arc::clone(&parts.known), certificate.clone(), serving.clone()));
+        let watch = watch(hangup, Arc::clone(&parts.known), certificate.clone(), serving.clone());
+        tokio::spawn(vital::task("the look at files", watch));
         let listener = bind(listen, usual).await?;
         let address = listener.local_addr()?;
         if config.auth.disabled {
@@ -88,10 +89,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let end = over(end, lead.as_deref(), pod);
         let cut = osb::server::serve(listener, router, tls, config.http.limits(), end).await;
         tracing::info!(cut, in_progress = serving.in_progress(), "ended; runs go on");
-        give_back(lead, &serving).await
-    })?;
+        give_back(lead, &serving).await?;
+        whole()
+    });
     runtime.shutdown_timeout(Duration::from_secs(5));
-    Ok(())
+    ended
 }
 
 /// Who may come in.
@@ -116,11 +118,12 @@ async fn bind(listen: &str, usual: &str) -> anyhow::Result<TcpListener> {
 }
 
 /// Waits until nothing new is to be taken: a while after the `end` in a pod, and at once where the API server went back
-/// to an earlier time.
+/// to an earlier time, or a task panicked that all else relies on.
 async fn over(end: impl Future<Output = ()>, lead: Option<&Lead>, pod: bool) {
     tokio::select! {
         () = end => {}
         () = undone(lead) => return,
+        () = vital::until_panicked() => return,
     }
     if pod {
         tokio::time::sleep(LINGER).await;
@@ -182,10 +185,10 @@ impl Parts {
         if self.config.catalog.file.is_some() {
             engine.refresh_catalog().await.context("catalog.file")?;
         }
-        tokio::spawn(place.keep_catalog(&engine, self.refresh()));
-        tokio::spawn(engine.clone().sweep());
+        tokio::spawn(vital::task("the catalog", place.keep_catalog(&engine, self.refresh())));
+        tokio::spawn(vital::task("the sweep of records", engine.clone().sweep()));
         let lead = place.leadership.as_ref().map(|leadership| {
-            tokio::spawn(leadership.take_part(&engine));
+            tokio::spawn(vital::task("the part of a leader", leadership.take_part(&engine)));
             leadership.stand()
         });
         let router = self.routes(&engine, &place);
@@ -201,7 +204,7 @@ impl Parts {
             let broker = &self.policy.broker;
             let lead = Arc::new(Lead::new(client.clone(), &namespace, broker, &identity()?));
             let keeps = Arc::clone(&lead);
-            tokio::spawn(async move { keeps.keep().await });
+            tokio::spawn(vital::task("the Lease", async move { keeps.keep().await }));
             let ground = Ground { client, namespace, lead: Arc::clone(&lead) };
             let (market, routes) = templates::open(self, of, ground).await?;
             let serving = Serving::Templates(market, None);
@@ -233,19 +236,21 @@ impl Parts {
             let mut policy = parts.policy.clone();
             policy.broker = format!("{}/{name}", policy.broker);
             let engine = parts.engine(&place, policy);
-            tasks.spawn(place.keep_catalog(&engine, parts.refresh()));
-            tasks.spawn(engine.clone().sweep());
+            let catalog = place.keep_catalog(&engine, parts.refresh());
+            tasks.spawn(vital::task("a catalog", catalog));
+            tasks.spawn(vital::task("a sweep of records", engine.clone().sweep()));
             if let Some(leadership) = &place.leadership {
-                tasks.spawn(leadership.take_part(&engine));
+                let part = leadership.take_part(&engine);
+                tasks.spawn(vital::task("a part of a leader", part));
             }
             let router = parts.routes(&engine, &place);
             (engine, router)
         };
         let groups = Groups::new(connected, registry, &self.policy.broker, Box::new(open));
         groups.begin().await?;
-        tokio::spawn(Arc::clone(&groups).keep());
+        tokio::spawn(vital::task("the groups of Brokers", Arc::clone(&groups).keep()));
         let stands = Arc::clone(&lead);
-        tokio::spawn(async move { stands.keep().await });
+        tokio::spawn(vital::task("the Lease", async move { stands.keep().await }));
         let serving = Serving::Apart(Arc::clone(&groups));
         let router = groups::routes(groups, self.settings());
         Ok(Served { serving, lead: Some(lead), refusing: nothing_refuses(), router })
@@ -327,7 +332,8 @@ async fn watch(
     serving: Serving,
 ) {
     let due = Arc::new(Notify::new());
-    tokio::spawn(read_catalogs(serving, Arc::clone(&due)));
+    let read = read_catalogs(serving, Arc::clone(&due));
+    tokio::spawn(vital::task("the catalogs on demand", read));
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
@@ -380,6 +386,17 @@ pub(crate) fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
 pub(crate) const UNDONE: &str = "the API server went back to an earlier time: begin this process anew, as a Deployment does by \
                                  itself";
 
+/// Says which task panicked that all else relies on, if one has: why a process ends, too, that nobody told to.
+pub(crate) fn whole() -> anyhow::Result<()> {
+    if let Some(task) = vital::panicked() {
+        bail!(
+            "a task panicked that all else relies on, {task}, by a defect of this program: the log says where; begin this \
+             process anew, as a Deployment does by itself"
+        );
+    }
+    Ok(())
+}
+
 /// Waits until the API server went back to an earlier time.
 async fn undone(lead: Option<&Lead>) {
     match lead {
@@ -405,5 +422,19 @@ mod tests {
             let found = listen(given, pod, open).ok().map(|(listen, _)| listen);
             assert_eq!(found, expected, "{case}");
         }
+    }
+
+    async fn panics() {
+        panic!("planted");
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_task_that_all_else_relies_on_ends_the_process_with_words() {
+        let task = tokio::spawn(vital::task("a planted one", panics()));
+        assert!(task.await.is_err());
+        let over = over(std::future::pending(), None, true);
+        tokio::time::timeout(LINGER / 2, over).await.expect("it goes on");
+        let words = whole().unwrap_err().to_string();
+        assert!(words.contains("a planted one") && words.contains("anew"), "{words}");
     }
 }

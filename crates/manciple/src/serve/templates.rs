@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use engine::Engine;
 use engine::policy::{OnBound, OnLost, PerAction, Policy};
+use engine::vital;
 use kubernetes::templates::broker::{self, NAME, TemplateBroker};
 use kubernetes::templates::{self, Controller, DRIFT_INTERVAL, LONGEST_CALL, Settings, WORKERS};
 use kubernetes::{Client, Lead};
@@ -56,10 +57,11 @@ pub(crate) async fn open(
     let name = format!("{}/{NAME}", parts.policy.broker);
     let place = Place::templates(client.clone(), &namespace, &name, broker.clone(), &lead).await?;
     let engine = parts.engine(&place, policy(&parts.policy, name));
-    tokio::spawn(broker.clone().keep(engine.clone()));
-    tokio::spawn(engine.clone().sweep());
+    tokio::spawn(vital::task("the catalog of templates", broker.clone().keep(engine.clone())));
+    tokio::spawn(vital::task("the sweep of templates' records", engine.clone().sweep()));
     if let Some(leadership) = &place.leadership {
-        tokio::spawn(leadership.take_part(&engine));
+        let part = leadership.take_part(&engine);
+        tokio::spawn(vital::task("the part of templates' leader", part));
     }
     let controller = if of.controller {
         let settings = Settings {
@@ -74,7 +76,8 @@ pub(crate) async fn open(
             longest_call: LONGEST_CALL,
         };
         let controller = Controller::open(client, settings).await?;
-        tokio::spawn(Arc::clone(&controller).run(lead));
+        let run = Arc::clone(&controller).run(lead);
+        tokio::spawn(vital::task("the controller of templates", run));
         Some(controller)
     } else {
         None

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::Engine;
 use engine::ports::Offer;
+use engine::vital;
 use futures_util::{StreamExt, pin_mut};
 use kube::Client;
 use kube::api::Api;
@@ -97,7 +98,8 @@ impl Templates {
     pub(super) async fn keep(self: Arc<Self>, engine: Engine) {
         let mut tasks = JoinSet::new();
         for namespace in self.namespaces.iter().cloned() {
-            tasks.spawn(Arc::clone(&self).follow(namespace));
+            let follow = Arc::clone(&self).follow(namespace);
+            tasks.spawn(vital::task("a watch of templates", follow));
         }
         let mut changed = self.changed.subscribe();
         loop {
