@@ -11,6 +11,8 @@ use agent::{Content, GATHERING_VARIABLE, Gathered, Gathering, KeyPair, KeySet, M
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const RUN: &str = "job-abc-1";
+/// Root may look at anything; here it is nobody in particular.
+pub(crate) const NOBODY: [&str; 2] = ["--user", "--map-user=1000"];
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 

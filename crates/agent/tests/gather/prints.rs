@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agent::{Content, Gathering, Outputs};
 use rustix::process::Signal;
 
-use crate::harness::{Ended, Pod, is_allowed, signal, text, unshared};
+use crate::harness::{Ended, NOBODY, Pod, is_allowed, signal, text, unshared};
 
 fn taking(pod: &Pod) -> Gathering {
     let gathering = pod.gathering(&["a"]);
@@ -125,4 +125,17 @@ fn what_was_printed_until_it_is_ended_comes_home() {
     let ended = pod.ended(&mut agent);
     assert_eq!(ended.code, Some(4));
     assert_eq!(ended.content("stdout"), text("{\n}\n"));
+}
+
+#[test]
+fn the_agents_memory_is_closed_to_a_command_whose_output_is_in_it() {
+    if !is_allowed(&NOBODY) {
+        return;
+    }
+    let pod = Pod::new();
+    let script = "cat /proc/$$/environ >a && ! cat /proc/$PPID/environ 2>/dev/null";
+    let agent = pod.agent(&taking(&pod), &["wrap", "sh", "-c", script]);
+    let ended = pod.run(unshared(&NOBODY, &[], &agent, &pod));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(matches!(ended.content("a"), Content::Text(_)));
 }

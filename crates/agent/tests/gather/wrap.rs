@@ -1,11 +1,12 @@
 //! A container's command does not notice that it is wrapped, and neither does who looks at the container.
 
 use std::fs;
+use std::io::Read;
 
-use agent::{Content, GATHERING_VARIABLE, Gathering};
+use agent::{GATHERING_VARIABLE, Gathering};
 use rustix::process::Signal;
 
-use crate::harness::{Pod, is_allowed, signal, text, unshared};
+use crate::harness::{NOBODY, Pod, is_allowed, signal, text, unshared};
 
 #[test]
 fn an_exit_code_passes_through() {
@@ -207,17 +208,40 @@ fn without_a_command_there_is_nothing_to_wrap() {
     }
 }
 
+/// In a container that is `/proc/1/fd/1`.
 #[test]
-fn the_agents_memory_is_closed_to_the_command() {
-    // Root may look at anything; here it is nobody in particular.
-    let unshare = ["--user", "--map-user=1000"];
-    if !is_allowed(&unshare) {
+fn a_command_can_print_where_the_first_process_does() {
+    if !is_allowed(&NOBODY) {
         return;
     }
     let pod = Pod::new();
-    let script = "cat /proc/$$/environ >a && ! cat /proc/$PPID/environ 2>/dev/null";
-    let agent = pod.wrapping(&["a", "b"], script);
-    let ended = pod.run(unshared(&unshare, &[], &agent, &pod));
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(matches!(ended.content("a"), Content::Text(_)));
+    let agent = pod.wrapping(&["a"], "echo starting >/proc/$PPID/fd/1 && echo >a");
+    let ended = pod.run(unshared(&NOBODY, &[], &agent, &pod));
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "starting\n"), "{}", ended.stderr);
+    assert_eq!(ended.content("a"), text("\n"));
+}
+
+#[test]
+fn the_agents_memory_is_closed_once_the_command_has_ended() {
+    if !is_allowed(&NOBODY) {
+        return;
+    }
+    let pod = Pod::new();
+    // The report takes the log. While nobody reads that the agent stays, and so does what the command has left: here
+    // the agent is not the first process.
+    let script = r#"cat /proc/$PPID/environ >/dev/null || exit 9
+        head -c 900000 /dev/zero | tr '\0' x >a; export agent=$PPID
+        setsid sh -c 'while cat /proc/$agent/environ; do sleep 0.02; done
+            ls -d /proc/$agent >../closed' >/dev/null 2>&1 &"#;
+    let (mut log, stdout) = std::io::pipe().unwrap();
+    let mut agent = unshared(&NOBODY, &[], &pod.wrapping(&["a"], script), &pod);
+    let mut running = agent.stdout(stdout).spawn().unwrap();
+    // Its own end of the pipe, which the end of the log waits for.
+    drop(agent);
+    assert_eq!(pod.wait_for("closed"), format!("/proc/{}\n", running.id()), "it is there still");
+    let mut stdout = String::new();
+    log.read_to_string(&mut stdout).unwrap();
+    let mut ended = pod.ended(&mut running);
+    ended.stdout = stdout;
+    assert_eq!((ended.code, ended.content("a")), (Some(0), text(&"x".repeat(900_000))));
 }

@@ -52,13 +52,17 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs the command and leaves its files; ends as it has ended, whatever becomes of them.
 pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
-    hide_memory();
     // Outside of a container orphans would go to somebody else.
     let _ = set_child_subreaper(Some(getpid()));
     let gathering = told::<Gathering>(GATHERING_VARIABLE, "gathering");
     let gathering = gathering.map_err(|why| deliver::broken(&why)).ok();
     let mut ending = Ending { shared: true, hurried: false };
     let mut printed = gathering.as_ref().and_then(Printed::taken);
+    // Nothing else is confidential before the command has ended, and what hides memory closes `/proc/1/fd/1` too:
+    // scripts print there, and images link their logs to it.
+    if printed.is_some() {
+        hide_memory();
+    }
     let status = run(program, arguments, &mut ending, &mut printed).unwrap_or_else(|error| {
         let program = Path::new(program).display();
         say(&format!("{program} cannot be run: {error}"));
@@ -68,6 +72,7 @@ pub(crate) fn wrap(program: &OsString, arguments: &[OsString]) -> ExitCode {
         }
     });
     end_leftovers();
+    hide_memory();
     let printed = printed.map(Printed::end);
     if let Some(gathering) = gathering {
         // What cannot be left was said, and is no reason for the command to have failed.
