@@ -50,7 +50,7 @@ pub struct Outputs {
     /// Where they are, as the agent has it mounted. Links on the way to it are followed; none that is in it
     /// leads out of it.
     pub directory: PathBuf,
-    /// Their names, each a path [within](Self::is_within) the directory.
+    /// Their names, each standing for a path [within](Self::path_within) the directory.
     pub files: Vec<String>,
     /// The name of what the container prints on stdout, if that is taken: around its command alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,11 +107,16 @@ impl Gathering {
 }
 
 impl Outputs {
-    /// Whether a name is a path within the directory, else nothing is looked for: it is neither empty nor absolute, does not
-    /// begin with `.`, and has no `..`.
-    pub fn is_within(name: &str) -> bool {
-        let mut parts = Path::new(name).components();
-        !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+    /// The path within the directory that a name stands for: a `/` that it begins with and each `.` on the way are
+    /// nothing, as where the two are joined. `None`, and nothing is looked for, if nothing else is in it, or `..` is.
+    pub fn path_within(name: &str) -> Option<PathBuf> {
+        let parts = Path::new(name).components().filter_map(|part| match part {
+            Component::RootDir | Component::CurDir => None,
+            Component::Normal(part) => Some(Some(part)),
+            Component::ParentDir | Component::Prefix(_) => Some(None),
+        });
+        let path = parts.collect::<Option<PathBuf>>()?;
+        (!path.as_os_str().is_empty()).then_some(path)
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use agent::{
     Answer, Content, Error, Gathered, Gathering, KeyPair, KeySet, Line, Logged, MAX_LOGGED_BYTES,
@@ -327,8 +328,31 @@ fn a_gathering_survives_its_variable_in_which_kubernetes_expands_nothing() {
         assert!(least.as_object_mut().unwrap().remove(default).is_some());
     }
     let read: Gathering = serde_json::from_value(least).unwrap();
-    assert_eq!(read.message, std::path::Path::new("/dev/termination-log"));
+    assert_eq!(read.message, Path::new("/dev/termination-log"));
     assert_eq!((read.message_limit, read.file_limit), (4096, 1024 * 1024));
+}
+
+#[test]
+fn a_name_stands_for_a_path_within_the_directory_or_for_none() {
+    for (name, path) in [
+        ("output.json", Some("output.json")),
+        ("sub/output.json", Some("sub/output.json")),
+        ("./output.json", Some("output.json")),
+        ("/output.json", Some("output.json")),
+        ("//./sub/.//output.json", Some("sub/output.json")),
+        (".output.json", Some(".output.json")),
+        ("...", Some("...")),
+        ("", None),
+        ("/", None),
+        ("./", None),
+        ("..", None),
+        ("../output.json", None),
+        ("/../output.json", None),
+        ("sub/../output.json", None),
+        ("sub/..", None),
+    ] {
+        assert_eq!(Outputs::path_within(name).as_deref(), path.map(Path::new), "{name:?}");
+    }
 }
 
 proptest! {

@@ -158,12 +158,28 @@ fn a_name_that_leads_out_of_the_directory_is_refused() {
     fs::write(pod.path("token"), PLANTED).unwrap();
     fs::create_dir(pod.path("out/sub")).unwrap();
     fs::write(pod.path("out/a"), PLANTED).unwrap();
-    let absolute = pod.path("out/a");
-    let names = ["", "..", "../token", "sub/../../token", "sub/../a", absolute.to_str().unwrap()];
+    let names = ["", "/", ".", "..", "../token", "/../token", "sub/../../token", "sub/../a"];
     let ended = gather(&pod, &pod.gathering(&names));
     for name in names {
         assert!(why(&ended.content(name)).contains("no path within the directory"), "{name}");
     }
+}
+
+/// The original joined both, and cleaned what came of it.
+#[test]
+fn a_name_is_looked_for_within_the_directory_however_it_begins() {
+    let pod = Pod::new();
+    fs::write(pod.path("token"), PLANTED).unwrap();
+    fs::create_dir(pod.path("out/sub")).unwrap();
+    fs::write(pod.path("out/sub/a"), "a").unwrap();
+    let names = ["sub/a", "./sub/a", "/sub/a", "//sub/./a"];
+    let elsewhere = pod.path("token");
+    let elsewhere = elsewhere.to_str().unwrap();
+    let ended = gather(&pod, &pod.gathering(&[&names[..], &[elsewhere]].concat()));
+    for name in names {
+        assert_eq!(ended.content(name), text("a"), "{name}");
+    }
+    assert_eq!(ended.content(elsewhere), Content::Missing);
 }
 
 #[test]

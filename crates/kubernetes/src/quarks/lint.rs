@@ -273,8 +273,10 @@ impl Lint {
             }
             for (file, options) in files.as_object().into_iter().flatten() {
                 let path = format!("{path}[{file:?}]");
-                if !Outputs::is_within(file) {
+                if Outputs::path_within(file).is_none() {
                     self.say(&path, "is no path within /mnt/quarks: nothing is read of it");
+                } else if file.starts_with("/mnt/quarks/") {
+                    self.say(&path, "is looked for within /mnt/quarks: leave that out");
                 }
                 let general = &spec["output"]["versioned"];
                 let versioned = options["versioned"].as_bool().or(general.as_bool());

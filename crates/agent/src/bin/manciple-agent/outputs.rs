@@ -51,12 +51,10 @@ fn of<'a>(
 }
 
 fn content(directory: BorrowedFd<'_>, name: &str, limit: usize) -> Content {
-    if !Outputs::is_within(name) {
-        return unreadable(
-            "its name is no path within the directory: it is empty, absolute or has dots",
-        );
-    }
-    match open_beneath(directory, Path::new(name)) {
+    let Some(path) = Outputs::path_within(name) else {
+        return unreadable("its name is no path within the directory: it is empty, or has ..");
+    };
+    match open_beneath(directory, &path) {
         Ok(file) => read(File::from(file), limit)
             .unwrap_or_else(|error| unreadable(&format!("it cannot be read ({error})"))),
         Err(Errno::NOENT) => Content::Missing,

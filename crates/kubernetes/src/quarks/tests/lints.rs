@@ -27,6 +27,11 @@ fn good() -> Value {
 #[test]
 fn what_is_as_it_should_be_has_no_fault() {
     assert_eq!(faults(&good()), [""; 0]);
+    for file in ["./o.json", "/o.json", "sub/./o.json"] {
+        let mut cleaned = good();
+        cleaned["spec"]["output"]["outputMap"]["c"] = json!({file: {"name": "s"}});
+        assert_eq!(faults(&cleaned), [""; 0], "{file}");
+    }
     let extended = json!({
         "apiVersion": "fissile.cloudfoundry.org/v1alpha1", "kind": "ExtendedJob",
         "metadata": {"generateName": "a-"},
@@ -168,7 +173,7 @@ fn each_fault_has_its_path_and_a_remedy() {
             "/spec/output/outputMap/c",
             "/mnt/quarks/p.json",
             json!({"name": "t"}),
-            "spec.output.outputMap.c[\"/mnt/quarks/p.json\"]: is no path within /mnt/quarks",
+            "spec.output.outputMap.c[\"/mnt/quarks/p.json\"]: is looked for within /mnt/quarks",
         ),
         (
             "/spec/output/outputMap/c",

@@ -62,6 +62,23 @@ fn a_file_becomes_a_secret_with_labels_and_annotations() {
     assert!(!secret.versioned);
 }
 
+/// Whoever reads the file cleans its name.
+#[test]
+fn a_file_is_told_of_by_its_name_as_it_is_written() {
+    for name in ["./o.json", "/o.json"] {
+        let mut spec = spec(&json!({}));
+        spec["output"]["outputMap"]["c"] = json!({name: {"name": "s"}});
+        let of = |content: Content| {
+            let files = BTreeMap::from([(name.to_owned(), content)]);
+            kept(Dialect::QuarksJob, &spec, false, &BTreeMap::from([("c".to_owned(), files)]))
+        };
+        let (there, missing) = (of(text("{}")), of(Content::Missing));
+        assert_eq!((there.wanted.len(), there.faults), (1, vec![]), "{name}");
+        let [("OutputMissing", why)] = &*missing.faults else { panic!("{missing:?}") };
+        assert!(why.starts_with(&format!("container c: {name}: ")), "{why}");
+    }
+}
+
 #[test]
 fn a_file_that_does_not_say_is_versioned_as_the_whole_output() {
     for (general, options, expected) in [
