@@ -101,6 +101,26 @@ fn it_ends_at_once_if_the_file_is_there() {
     assert_eq!((ended.code, ended.content("a")), (Some(0), text("early")));
 }
 
+/// A kubelet begins a native sidecar again whenever it has ended.
+#[test]
+fn a_native_one_that_is_begun_again_leaves_nothing_and_waits_for_sigterm() {
+    let pod = Pod::new();
+    let file = pod.path("ended");
+    let native = ["gather", "--native", "--until", file.to_str().unwrap()];
+    fs::write(pod.path("out/a"), "early").unwrap();
+    let mut first = start(&pod, &native);
+    assert_waits(&mut first);
+    fs::write(&file, "true").unwrap();
+    let ended = pod.ended(&mut first);
+    assert_eq!((ended.code, ended.content("a")), (Some(0), text("early")));
+    fs::write(pod.path("message"), "").unwrap();
+    let mut again = start(&pod, &native);
+    assert_waits(&mut again);
+    signal(&again, Signal::TERM);
+    let ended = pod.ended(&mut again);
+    assert_eq!((ended.code, &*ended.message, &*ended.log()), (Some(0), "", ""));
+}
+
 #[test]
 fn it_ends_at_sigterm_though_the_file_does_not_come() {
     let pod = Pod::new();

@@ -200,8 +200,13 @@ fn a_report_that_cannot_be_left_changes_no_code() {
 #[test]
 fn without_a_command_there_is_nothing_to_wrap() {
     let pod = Pod::new();
-    for arguments in [&["wrap"][..], &["wrap", "--"], &["gather", "--until"], &["gather", "a", "b"]]
-    {
+    for arguments in [
+        &["wrap"][..],
+        &["wrap", "--"],
+        &["gather", "--until"],
+        &["gather", "a", "b"],
+        &["gather", "--native"],
+    ] {
         let ended = pod.run(pod.agent(&pod.gathering(&[]), arguments));
         assert_eq!(ended.code, Some(2));
         assert!(ended.stderr.contains("usage: "), "{}", ended.stderr);

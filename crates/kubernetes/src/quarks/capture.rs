@@ -215,12 +215,14 @@ impl Capture<'_> {
                 sidecar[member] = like[member].clone();
             }
         }
+        let mut command = vec![json!(parts.program), json!("gather")];
         if self.means.native_sidecars {
             sidecar["restartPolicy"] = json!("Always");
+            command.push(json!("--native"));
         }
         // A native one, too: the kubelet ends it after all containers, and a mesh's may never end.
-        let ended = format!("{TOLD}/ended");
-        sidecar["command"] = json!([parts.program, "gather", "--until", ended]);
+        command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);
+        sidecar["command"] = Value::Array(command);
         mounts.push(json!({"name": TOLD_VOLUME, "mountPath": TOLD, "readOnly": true}));
         let field = json!({"fieldPath": format!("metadata.annotations['{ENDED}']")});
         let items = json!([{"path": "ended", "fieldRef": field}]);

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use crate::settle::Ending;
 use crate::signals::{Caught, wait};
 use crate::told::told;
-use crate::{deliver, hide_memory};
+use crate::{deliver, hide_memory, say};
 
 /// The file that tells of the end is a link that the kubelet replaces, so it is looked for by its path: so
 /// often at first,
@@ -26,18 +26,33 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Waits for SIGTERM, which the kubelet sends when the other containers have ended, or for a file that is
 /// not empty; leaves the files.
-pub(crate) fn gather(until: Option<&Path>) -> ExitCode {
+///
+/// A `native` sidecar begins before the containers for whose end it waits, and its kubelet begins it again when it
+/// has ended. If they have ended at its beginning, it was here before: what it left then stays as it is, and it does
+/// not end again before it has to.
+pub(crate) fn gather(until: Option<&Path>, native: bool) -> ExitCode {
     hide_memory();
     let caught = [Signal::TERM, Signal::INT].map(Caught::catch);
+    let signals = caught.into_iter().collect::<io::Result<Vec<_>>>();
+    if native && until.is_some_and(is_written) {
+        return wait_to_be_ended(signals);
+    }
     let gathering = told(GATHERING_VARIABLE, "gathering").map_err(|why| deliver::broken(&why));
-    let ending = caught
-        .into_iter()
-        .collect::<io::Result<Vec<_>>>()
-        .and_then(|signals| wait_for_the_end(&signals, until));
+    let ending = signals.and_then(|signals| wait_for_the_end(&signals, until));
     match (gathering, ending) {
         (Err(broken), _) => broken,
         (Ok(gathering), Ok(ending)) => deliver::gathered(&gathering, None, ending),
         (Ok(_), Err(error)) => deliver::broken(&format!("the end cannot be waited for: {error}")),
+    }
+}
+
+fn wait_to_be_ended(signals: io::Result<Vec<Caught>>) -> ExitCode {
+    match signals.and_then(|signals| wait_for_the_end(&signals, None)) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("the end cannot be waited for: {error}"));
+            ExitCode::from(2)
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! `manciple-agent`: the program that goes into a pod. See the library `agent`.
 //!
 //! ```text
-//! install <dir>            in an init container: puts itself, and what is given, where the next can use it
-//! run                      in the broker's container: runs the broker, and leaves a sealed report
-//! wrap [--] <command> …    in any container: runs its command, and leaves its files, sealed
-//! gather                   beside others, until SIGTERM: leaves their files, sealed
-//! gather --until <file>    the same, until there is something in the file
+//! install <dir>                     in an init container: puts itself, and what is given, where the next can use it
+//! run                               in the broker's container: runs the broker, and leaves a sealed report
+//! wrap [--] <command> …             in any container: runs its command, and leaves its files, sealed
+//! gather                            beside others, until SIGTERM: leaves their files, sealed
+//! gather [--native] --until <file>  the same, until there is something in the file; as a native sidecar, which its
+//!                                   kubelet begins again: nothing more if there is at its beginning
 //! ```
 //!
 //! It exits with 0 if the broker did its work, with 1 if not, and with 2 if there is no report; `wrap` as its
@@ -37,7 +38,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 const USAGE: &str = "usage: manciple-agent install <dir> | manciple-agent run | \
                      manciple-agent wrap [--] <command> [arguments] | \
-                     manciple-agent gather [--until <file>]";
+                     manciple-agent gather [[--native] --until <file>]";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -53,9 +54,14 @@ fn main() -> ExitCode {
         }
         [command] if command == "run" => run::run(),
         [command, wrapped @ ..] if command == "wrap" => wrap(wrapped),
-        [command] if command == "gather" => gather::gather(None),
+        [command] if command == "gather" => gather::gather(None, false),
         [command, until, file] if command == "gather" && until == "--until" => {
-            gather::gather(Some(Path::new(file)))
+            gather::gather(Some(Path::new(file)), false)
+        }
+        [command, native, until, file]
+            if command == "gather" && native == "--native" && until == "--until" =>
+        {
+            gather::gather(Some(Path::new(file)), true)
         }
         _ => usage(),
     }

@@ -147,14 +147,14 @@ fn an_entrypoint_that_nobody_knows_has_the_sidecar_that_the_server_knows() {
             json!(["sh", "-c"]),
             "what is not read by the sidecar is as it was"
         );
-        let (place, elsewhere) = match native {
-            true => ("initContainers", "containers"),
-            false => ("containers", "initContainers"),
+        let (place, elsewhere, gathers) = match native {
+            true => ("initContainers", "containers", &["gather", "--native"][..]),
+            false => ("containers", "initContainers", &["gather"][..]),
         };
         assert_eq!(named(&pod, elsewhere, "output-persist"), None);
         let sidecar = named(&pod, place, "output-persist").unwrap();
         let until = ["--until", "/manciple-told/ended"];
-        let command: Vec<&str> = ["/manciple/agent", "gather"].into_iter().chain(until).collect();
+        let command = [&["/manciple/agent"][..], gathers, &until].concat();
         assert_eq!(sidecar["command"], json!(command));
         assert_eq!(sidecar["restartPolicy"], if native { json!("Always") } else { Value::Null });
         assert_eq!(sidecar["image"], "i", "one that the node has");
