@@ -35,7 +35,7 @@ pub use message::{
 };
 pub use order::{
     AGENT_FILE, EXCHANGE_DIRECTORY, GIVEN_DIRECTORY, GIVEN_VARIABLE, Given, GivenFile,
-    ORDER_VARIABLE, Order,
+    ORDER_VARIABLE, OUR_VARIABLES, Order, TARGET_VARIABLE, is_variable_taken,
 };
 pub use report::{Answer, Report};
 pub use seal::{Purpose, Sealed};

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use engine::contract::{self, Asked};
 use engine::ports::{Run, StartError};
-use osb::jobs::contract::{Capability, EXECUTABLE};
+use osb::jobs::contract::{Capability, EXECUTABLE, variable};
 use osb::{Action, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::gathering::GATHERING_VARIABLE;
 use crate::keys::PublicKey;
 use crate::message::MESSAGE_FILE;
 
@@ -18,6 +19,11 @@ pub const ORDER_VARIABLE: &str = "MANCIPLE_ORDER";
 /// The variable that names the directory of a mounted Secret with [`Given::files`], of the container
 /// that installs the agent.
 pub const GIVEN_VARIABLE: &str = "MANCIPLE_GIVEN";
+/// The variable that tells a packed agent where to unpack itself to.
+pub const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
+/// All by which an agent is told something.
+pub const OUR_VARIABLES: [&str; 4] =
+    [ORDER_VARIABLE, GIVEN_VARIABLE, GATHERING_VARIABLE, TARGET_VARIABLE];
 /// The program, in the directory that it was installed into.
 pub const AGENT_FILE: &str = "agent";
 /// There too: what is given, until it was read.
@@ -207,6 +213,12 @@ impl GivenFile {
             Self::Removes => "removes.json",
         }
     }
+}
+
+/// Whether a variable of a broker's container is for its agent, or the contract's: a broker never has another's under
+/// such a name. All others are for its image, and for whoever runs it, to set.
+pub fn is_variable_taken(name: &str) -> bool {
+    OUR_VARIABLES.contains(&name) || variable::ALL.contains(&name)
 }
 
 /// JSON without `$`: outside of strings it has none.

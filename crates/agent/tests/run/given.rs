@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use agent::{Answer, GIVEN_DIRECTORY, Order};
+use agent::{Answer, GIVEN_DIRECTORY, ORDER_VARIABLE, OUR_VARIABLES, Order};
 use osb::Action;
-use osb::jobs::contract::Capability;
+use osb::jobs::contract::{Capability, variable};
 use serde_json::json;
 
 use crate::harness::{Pod, run, run_with};
@@ -27,19 +27,29 @@ fn keys_become_variables_and_the_secret_wins() {
     pod.key_file("secret", "both", "is");
     pod.key_file("config", "osb.x", "reserved");
     let order = pod.order();
-    let agent = pod.command(&order).env("MADE", "by the image").env("OSB_X", "shadow").spawn();
+    let agent = pod.command(&order).env("MADE", "by the image").env("OSB_X", "too").spawn();
     let ended = pod.ended(agent.unwrap(), &order);
     let notes = ended.report().notes;
-    assert!(ended.log.contains("eu is by the image none\n"), "{}", ended.log);
+    assert!(ended.log.contains("eu is by the image too\n"), "{}", ended.log);
     assert!(notes.len() == 1 && notes[0].contains("osb.x is offered as a file only"), "{notes:?}");
 }
 
 #[test]
-fn the_agents_own_variables_are_not_the_brokers() {
+fn variables_are_the_images_but_for_those_of_the_agent_and_of_the_contract() {
     let pod = Pod::new("env >&2; ls -l /proc/self/fd >&2; echo '{}'");
-    let ended = pod.run(&pod.order());
+    let order = pod.order();
+    let taken = || OUR_VARIABLES.into_iter().chain(variable::ALL);
+    let others = taken().filter(|name| *name != ORDER_VARIABLE).map(|name| (name, "of the image"));
+    let mut agent = pod.command(&order);
+    agent.envs(others).envs([("MANCIPLE_OTHER", "stays"), ("OSB_OTHER", "stays")]);
+    let ended = pod.ended(agent.spawn().unwrap(), &order);
     ended.output();
-    assert!(!ended.log.contains("MANCIPLE_") && !ended.log.contains("OSB_"), "{}", ended.log);
+    for name in taken() {
+        assert!(!ended.log.contains(&format!("{name}=")), "{name}: {}", ended.log);
+    }
+    for stays in ["MANCIPLE_OTHER=stays\n", "OSB_OTHER=stays\n"] {
+        assert!(ended.log.contains(stays), "{}", ended.log);
+    }
     assert!(!ended.log.contains("socket:"), "no file of the agent's is open: {}", ended.log);
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent::is_variable_taken;
 use engine::policy::PerAction;
 use k8s_openapi::api::core::v1::{
     Affinity, EnvVar, PodSecurityContext, ResourceRequirements, SecurityContext, Toleration,
@@ -51,7 +52,7 @@ const POD: [(&str, Check); 17] = [
     ("affinity", fragment::<Affinity>),
     ("tolerations", fragment::<Vec<Toleration>>),
     ("priorityClassName", name),
-    ("env", fragment::<Vec<EnvVar>>),
+    ("env", variables),
     ("volumes", fragment::<Vec<Volume>>),
     ("volumeMounts", fragment::<Vec<VolumeMount>>),
     ("labels", keys),
@@ -303,6 +304,18 @@ fn keys(value: &Value) -> Result<(), (String, String)> {
         None => Ok(()),
         Some(key) => wrong(format!("{key} is for Manciple itself; choose another prefix")),
     }
+}
+
+/// Variables of the broker's container: under a name that is taken one would never come to it.
+fn variables(value: &Value) -> Result<(), (String, String)> {
+    fragment::<Vec<EnvVar>>(value)?;
+    let mut each = value.as_array().into_iter().flatten().enumerate();
+    let taken = each.find_map(|(index, variable)| {
+        let name = variable["name"].as_str().filter(|name| is_variable_taken(name))?;
+        let message = format!("{name} is for Manciple itself; choose another name");
+        Some((format!("[{index}].name"), message))
+    });
+    taken.map_or(Ok(()), Err)
 }
 
 /// A part of a pod: what Kubernetes would refuse, or drop without a word, is a fault.

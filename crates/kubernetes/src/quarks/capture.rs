@@ -17,14 +17,13 @@
 
 use std::collections::HashSet;
 
-use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey};
+use agent::{GATHERING_VARIABLE, Gathering, Outputs, PublicKey, TARGET_VARIABLE};
 use serde_json::{Value, json};
 
 use super::naming::sanitize;
 use super::output::{LEFT, OutputMap, PRINTED};
 use crate::runner::delivery::{
-    Delivery, PACKED_VOLUME, Parts, TARGET_VARIABLE, VOLUME, installed, resources_of_agent,
-    restricted,
+    Delivery, PACKED_VOLUME, Parts, VOLUME, installed, resources_of_agent, restricted,
 };
 
 /// Our sidecar, by the name that the original's had.

@@ -33,8 +33,6 @@ pub(crate) const VOLUME: &str = "manciple";
 pub(crate) const PACKED_VOLUME: &str = "manciple-agent";
 const PACKED: &str = "/manciple-agent";
 const GIVEN: &str = "/manciple-given";
-/// Where a packed agent unpacks itself to.
-pub(crate) const TARGET_VARIABLE: &str = "MANCIPLE_AGENT";
 
 /// How the agent comes into pods.
 #[derive(Debug, Clone)]
@@ -314,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_loader_is_told_where_by_the_variable_that_it_looks_for() {
-        assert_eq!(TARGET_VARIABLE, loader::TARGET_VARIABLE);
+        assert_eq!(agent::TARGET_VARIABLE, loader::TARGET_VARIABLE);
     }
 
     #[test]

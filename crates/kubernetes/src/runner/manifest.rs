@@ -10,14 +10,14 @@
 
 use std::time::Duration;
 
-use agent::{ORDER_VARIABLE, Order};
+use agent::{ORDER_VARIABLE, Order, TARGET_VARIABLE};
 use engine::ports::{Run, StartError};
 use engine::record::Key;
 use osb::jobs::contract::Capability;
 use serde_json::{Map, Value, json};
 
 use super::agents::AGENT;
-use super::delivery::{PackedAgent, Parts, TARGET_VARIABLE, installed, restricted};
+use super::delivery::{PackedAgent, Parts, installed, restricted};
 use super::seen::Kept;
 use super::settings::{JobSettings, PodPolicy};
 use crate::names;

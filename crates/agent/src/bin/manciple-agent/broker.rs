@@ -8,9 +8,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use agent::Order;
+use agent::{Order, is_variable_taken};
 use child::keys::{self, KeyFiles};
-use engine::contract::{self, RESERVED_PREFIX};
+use engine::contract;
 use engine::ports::RunFailure;
 use engine::record::Reason;
 use osb::jobs::contract::{CATALOG, Capability, variable};
@@ -20,9 +20,6 @@ use serde::Serialize;
 
 use crate::given::Given;
 use crate::run::not_started;
-
-/// Variables that begin with this are ours.
-const OURS: &str = "MANCIPLE_";
 
 /// The files of the contract, while a broker runs.
 pub(crate) struct Exchange(PathBuf);
@@ -104,11 +101,9 @@ pub(crate) fn start(
         given.work.as_ref().map(|work| contract::variables(work, &order.capabilities, deadline));
     let files = files(order, given, exchange, deadline)
         .map_err(|error| not_started(format!("the files of the contract: {error}")))?;
-    // The image's own variables, but for what the contract and we have names for.
-    let inherited = std::env::vars_os().filter(|(name, _)| {
-        let name = name.as_encoded_bytes();
-        !name.starts_with(OURS.as_bytes()) && !name.starts_with(RESERVED_PREFIX.as_bytes())
-    });
+    // The image's own, but for those names alone: others may begin like them.
+    let inherited = std::env::vars_os();
+    let inherited = inherited.filter(|(name, _)| !name.to_str().is_some_and(is_variable_taken));
     // Later ones win.
     let keys = configuration.config.variables.iter().chain(&configuration.secret.variables);
     let variables = variables.into_iter().flatten();

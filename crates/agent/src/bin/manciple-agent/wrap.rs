@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use agent::{GATHERING_VARIABLE, Gathering};
+use agent::{GATHERING_VARIABLE, Gathering, TARGET_VARIABLE};
 use child::group;
 use rustix::io::Errno;
 use rustix::process::{
@@ -39,7 +39,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::CONT,
 ];
 /// Ours, and not the command's: what we are told, and what told the loader where to put us.
-const OURS: [&str; 2] = [GATHERING_VARIABLE, "MANCIPLE_AGENT"];
+const OURS: [&str; 2] = [GATHERING_VARIABLE, TARGET_VARIABLE];
 
 /// As shells have it.
 const NOT_FOUND: u8 = 127;

@@ -73,6 +73,16 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
         (json!({"pod": {"nodeSelector": {"ssd": true}}}), "spec.pod.nodeSelector", "in quotes"),
         (json!({"pod": {"env": [{"name": "A", "val": "x"}]}}), "spec.pod.env[0].val", "spelling"),
         (
+            json!({"pod": {"env": [{"name": "OSB_X"}, {"name": "OSB_DEADLINE", "value": "1"}]}}),
+            "spec.pod.env[1].name",
+            "OSB_DEADLINE is for Manciple itself; choose another name",
+        ),
+        (
+            json!({"plans": [{"planID": "p", "pod": {"env": [{"name": "MANCIPLE_ORDER"}]}}]}),
+            "spec.plans[0].pod.env[0].name",
+            "choose another name",
+        ),
+        (
             json!({"pod": {"labels": {"manciple.dev/run": "x"}}}),
             "spec.pod.labels",
             "another prefix",

@@ -399,6 +399,11 @@ mod tests {
                 "is for Manciple itself",
             ),
             (
+                "kubernetes: {pod: {env: [{name: OSB_X}, {name: MANCIPLE_AGENT, value: a}]}}",
+                "kubernetes.pod.env[1].name",
+                "choose another name",
+            ),
+            (
                 "kubernetes: {pod: {imagePullPolicy: always}}",
                 "kubernetes.pod.imagePullPolicy",
                 "Always, IfNotPresent or Never",
