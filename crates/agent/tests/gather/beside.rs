@@ -106,11 +106,16 @@ fn it_ends_at_once_if_the_file_is_there() {
 fn a_native_one_that_is_begun_again_leaves_nothing_and_waits_for_sigterm() {
     let pod = Pod::new();
     let file = pod.path("ended");
-    let native = ["gather", "--native", "--until", file.to_str().unwrap()];
+    let left = pod.path("left");
+    let native = ["gather", "--once", left.to_str().unwrap(), "--until", file.to_str().unwrap()];
     fs::write(pod.path("out/a"), "early").unwrap();
-    let mut first = start(&pod, &native);
-    assert_waits(&mut first);
+    let mut killed = start(&pod, &native);
+    assert_waits(&mut killed);
+    signal(&killed, Signal::KILL);
+    assert_eq!(pod.ended(&mut killed).code, None);
+    // It was told while it was away, and has left nothing yet.
     fs::write(&file, "true").unwrap();
+    let mut first = start(&pod, &native);
     let ended = pod.ended(&mut first);
     assert_eq!((ended.code, ended.content("a")), (Some(0), text("early")));
     fs::write(pod.path("message"), "").unwrap();

@@ -205,7 +205,7 @@ fn without_a_command_there_is_nothing_to_wrap() {
         &["wrap", "--"],
         &["gather", "--until"],
         &["gather", "a", "b"],
-        &["gather", "--native"],
+        &["gather", "--once", "a"],
     ] {
         let ended = pod.run(pod.agent(&pod.gathering(&[]), arguments));
         assert_eq!(ended.code, Some(2));

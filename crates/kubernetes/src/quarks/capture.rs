@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::naming::sanitize;
 use super::output::{LEFT, OutputMap, PRINTED};
 use crate::runner::delivery::{
-    Delivery, PACKED_VOLUME, Parts, VOLUME, installed, resources_of_agent, restricted,
+    DIRECTORY, Delivery, PACKED_VOLUME, Parts, VOLUME, installed, resources_of_agent, restricted,
 };
 
 /// Our sidecar, by the name that the original's had.
@@ -217,7 +217,7 @@ impl Capture<'_> {
         let mut command = vec![json!(parts.program), json!("gather")];
         if self.means.native_sidecars {
             sidecar["restartPolicy"] = json!("Always");
-            command.push(json!("--native"));
+            command.extend([json!("--once"), json!(format!("{DIRECTORY}/gathered"))]);
         }
         // A native one, too: the kubelet ends it after all containers, and a mesh's may never end.
         command.extend([json!("--until"), json!(format!("{TOLD}/ended"))]);

@@ -14,6 +14,7 @@ use super::seen::SeenPod;
 pub(super) const PRINTED_BYTES: usize = 2 * MAX_SECRET_BYTES;
 
 /// What a container's message says.
+#[derive(Debug)]
 pub(super) enum Found {
     /// It is here.
     Here(Sealed),
@@ -49,8 +50,10 @@ pub(super) fn find(dialect: Dialect, pod: &SeenPod, spec: &Value) -> BTreeMap<St
     let map = OutputMap::of(dialect, spec);
     let of = |container: &str| {
         let last = pod.containers.get(container).map(|end| (end, false));
-        // What was ended while it was tried again may have left nothing: then the try before counts.
-        let before = pod.before.get(container).filter(|_| !pod.succeeded).map(|end| (end, true));
+        // What was ended while it was tried again may have left nothing: then the try before counts. So does that of a
+        // sidecar which its kubelet has begun again.
+        let counts = !pod.succeeded || container == SIDECAR;
+        let before = pod.before.get(container).filter(|_| counts).map(|end| (end, true));
         let mut reports = last.into_iter().chain(before).filter_map(|(end, previous)| {
             match Message::parse(&end.message).ok()? {
                 Message::Sealed(sealed) => Some(Found::Here(sealed)),
@@ -147,6 +150,7 @@ pub(super) fn ends(pod: &SeenPod) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::seen::SeenEnd;
     use super::super::tests::pod;
     use super::*;
 
@@ -204,6 +208,30 @@ mod tests {
         assert_eq!(only("a"), ["a"]);
         assert_eq!(only("c"), [""; 0]);
         assert_eq!(only(SIDECAR), ["a", "b"]);
+    }
+
+    /// What the sidecar says, if it ended like this, and like this before.
+    fn of_sidecar(last: &str, before: Option<&str>) -> Found {
+        let end = |message: &str| SeenEnd {
+            code: 0,
+            reason: "Completed".to_owned(),
+            message: message.to_owned(),
+        };
+        let mut pod = SeenPod { sidecar: true, ..pod(&[("c", Some(0))], None) };
+        pod.containers.insert(SIDECAR.into(), end(last));
+        pod.before.extend(before.map(|before| (SIDECAR.into(), end(before))));
+        let spec = serde_json::json!({"output": {"outputMap": {"c": {"o.json": {"name": "o"}}}}});
+        find(Dialect::QuarksJob, &pod, &spec).remove(SIDECAR).unwrap()
+    }
+
+    #[test]
+    fn a_sidecar_that_was_begun_again_and_ended_with_nothing_has_left_what_it_left_before() {
+        let logged = agent::Message::Broken("no key".to_owned()).to_string();
+        assert!(matches!(of_sidecar("", None), Found::Not(why) if why.contains("no report")));
+        for (last, before) in [(&*logged, None), ("", Some(&*logged))] {
+            let found = of_sidecar(last, before);
+            assert!(matches!(&found, Found::Not(why) if why.contains("the agent")), "{found:?}");
+        }
     }
 
     #[test]

@@ -27,21 +27,28 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// Waits for SIGTERM, which the kubelet sends when the other containers have ended, or for a file that is
 /// not empty; leaves the files.
 ///
-/// A `native` sidecar begins before the containers for whose end it waits, and its kubelet begins it again when it
-/// has ended. If they have ended at its beginning, it was here before: what it left then stays as it is, and it does
-/// not end again before it has to.
-pub(crate) fn gather(until: Option<&Path>, native: bool) -> ExitCode {
+/// A kubelet begins a native sidecar again when it has ended. `once` is a file that is made when all is left: if it is there
+/// at the beginning, that stays as it is, and nothing ends again before it has to.
+pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
     hide_memory();
     let caught = [Signal::TERM, Signal::INT].map(Caught::catch);
     let signals = caught.into_iter().collect::<io::Result<Vec<_>>>();
-    if native && until.is_some_and(is_written) {
+    if once.is_some_and(Path::exists) {
         return wait_to_be_ended(signals);
     }
     let gathering = told(GATHERING_VARIABLE, "gathering").map_err(|why| deliver::broken(&why));
     let ending = signals.and_then(|signals| wait_for_the_end(&signals, until));
     match (gathering, ending) {
         (Err(broken), _) => broken,
-        (Ok(gathering), Ok(ending)) => deliver::gathered(&gathering, None, ending),
+        (Ok(gathering), Ok(ending)) => {
+            let left = deliver::gathered(&gathering, None, ending);
+            // Without it, it is left again: that is the same.
+            once.map(|once| fs::write(once, "")).transpose().unwrap_or_else(|error| {
+                say(&format!("that all is left cannot be noted: {error}"));
+                None
+            });
+            left
+        }
         (Ok(_), Err(error)) => deliver::broken(&format!("the end cannot be waited for: {error}")),
     }
 }

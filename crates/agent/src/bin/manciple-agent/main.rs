@@ -1,12 +1,12 @@
 //! `manciple-agent`: the program that goes into a pod. See the library `agent`.
 //!
 //! ```text
-//! install <dir>                     in an init container: puts itself, and what is given, where the next can use it
-//! run                               in the broker's container: runs the broker, and leaves a sealed report
-//! wrap [--] <command> …             in any container: runs its command, and leaves its files, sealed
-//! gather                            beside others, until SIGTERM: leaves their files, sealed
-//! gather [--native] --until <file>  the same, until there is something in the file; as a native sidecar, which its
-//!                                   kubelet begins again: nothing more if there is at its beginning
+//! install <dir>                          in an init container: puts itself, and what is given, where the next can use it
+//! run                                    in the broker's container: runs the broker, and leaves a sealed report
+//! wrap [--] <command> …                  in any container: runs its command, and leaves its files, sealed
+//! gather                                 beside others, until SIGTERM: leaves their files, sealed
+//! gather [--once <left>] --until <file>  the same, until there is something in the file; makes the other when all is
+//!                                        left, and, begun again with that there, leaves nothing more
 //! ```
 //!
 //! It exits with 0 if the broker did its work, with 1 if not, and with 2 if there is no report; `wrap` as its
@@ -38,7 +38,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 const USAGE: &str = "usage: manciple-agent install <dir> | manciple-agent run | \
                      manciple-agent wrap [--] <command> [arguments] | \
-                     manciple-agent gather [[--native] --until <file>]";
+                     manciple-agent gather [[--once <file>] --until <file>]";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -54,15 +54,14 @@ fn main() -> ExitCode {
         }
         [command] if command == "run" => run::run(),
         [command, wrapped @ ..] if command == "wrap" => wrap(wrapped),
-        [command] if command == "gather" => gather::gather(None, false),
-        [command, until, file] if command == "gather" && until == "--until" => {
-            gather::gather(Some(Path::new(file)), false)
-        }
-        [command, native, until, file]
-            if command == "gather" && native == "--native" && until == "--until" =>
-        {
-            gather::gather(Some(Path::new(file)), true)
-        }
+        [command, how @ ..] if command == "gather" => match how {
+            [] => gather::gather(None, None),
+            [until, file] if until == "--until" => gather::gather(None, Some(Path::new(file))),
+            [once, left, until, file] if once == "--once" && until == "--until" => {
+                gather::gather(Some(Path::new(left)), Some(Path::new(file)))
+            }
+            _ => usage(),
+        },
         _ => usage(),
     }
 }

@@ -148,7 +148,9 @@ fn an_entrypoint_that_nobody_knows_has_the_sidecar_that_the_server_knows() {
             "what is not read by the sidecar is as it was"
         );
         let (place, elsewhere, gathers) = match native {
-            true => ("initContainers", "containers", &["gather", "--native"][..]),
+            true => {
+                ("initContainers", "containers", &["gather", "--once", "/manciple/gathered"][..])
+            }
             false => ("containers", "initContainers", &["gather"][..]),
         };
         assert_eq!(named(&pod, elsewhere, "output-persist"), None);
