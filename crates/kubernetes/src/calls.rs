@@ -72,10 +72,12 @@ impl CallError {
     }
 }
 
+/// What the API server says of a webhook that has said no.
+const DENIED: &str = "denied the request";
+
 /// What the API server says of a Secret may show what is in it: only where the fault is. What a webhook says is
 /// anything.
 pub(crate) fn secretless(why: &str) -> String {
-    const DENIED: &str = "denied the request";
     let why = why.find(DENIED).and_then(|at| why.get(..at + DENIED.len())).unwrap_or(why);
     let fields = why.split(": ").take(2).collect::<Vec<_>>().join(": ");
     fields.chars().take(200).collect()
@@ -248,11 +250,18 @@ fn failed(error: &kube::Error) -> CallError {
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,
         409 => CallError::Conflict,
+        400 | 422 if is_of_a_policy(&said) => CallError::Forbidden(said),
         400 | 422 => CallError::Invalid(said),
         403 => CallError::Forbidden(said),
         429 => CallError::Overloaded(said),
         _ => CallError::Refused(said),
     }
+}
+
+/// Whether somebody's rules do not let something in, which may be mended, and not what it is itself: a webhook that says no
+/// more than no has the API server say 400, and a ValidatingAdmissionPolicy 422.
+fn is_of_a_policy(said: &str) -> bool {
+    [DENIED, "denied request"].iter().any(|words| said.contains(words))
 }
 
 /// What the API server says of a path on which it has nothing, which is not what it says of an object.
@@ -304,6 +313,27 @@ mod tests {
             let found = find(failed).await;
             assert_eq!(matches!(found, Err(CallError::Unserved)), is_unserved, "{status:?}");
             assert_eq!(matches!(found, Ok(None)), !is_unserved, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_policy_does_not_let_in_is_no_fault_of_it() {
+        let webhook = "admission webhook \"w.example\" denied the request: not now";
+        let policy = "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        for (code, said, is_forbidden) in [
+            (400, webhook, true),
+            (403, webhook, true),
+            (422, policy, true),
+            (
+                422,
+                "Secret \"s\" is invalid: data: Too long: must have at most 1048576 bytes",
+                false,
+            ),
+            (400, "admission webhook \"w.example\" does not support dry run", false),
+        ] {
+            let status = Status::failure(said, "").with_code(code).boxed();
+            let error = failed(&kube::Error::Api(status));
+            assert_eq!(matches!(error, CallError::Forbidden(_)), is_forbidden, "{code}: {said}");
         }
     }
 

@@ -9,6 +9,7 @@ use kube::api::PostParams;
 use serde_json::Value;
 
 use super::capture::Means;
+use super::output::without_nulls;
 use super::reference::Kind;
 use super::resource::{INVALID, REFUSED, Resource};
 use super::table::Key;
@@ -161,12 +162,12 @@ impl Controller {
     }
 }
 
-/// Asserts that this can be read as a Job.
+/// Asserts that this can be read as a Job. To an API server `null` is as good as nothing, wherever it stands.
 ///
 /// # Errors
 /// As the outcome of its run, which names the member that is wrong, without its value.
 fn assert_is_job(job: &Value) -> Result<(), Outcome> {
-    let read: Result<Job, _> = serde_path_to_error::deserialize(job);
+    let read: Result<Job, _> = serde_path_to_error::deserialize(&without_nulls(job));
     read.map(drop).map_err(|error| {
         let (path, expected) = (error.path(), valueless(error.inner()));
         let why = format!("spec.template: of its Job, {path}: {expected}");
@@ -190,6 +191,20 @@ mod tests {
         };
         for (name, job, path) in [
             ("a Job", pod(json!({"containers": [{"name": "c"}]})), None),
+            (
+                "nothing, where Helm renders what has no value",
+                with(json!({"template": {
+                    "metadata": {"annotations": {"checksum": null}, "labels": null},
+                    "spec": {
+                        "nodeSelector": {"pool": null},
+                        "containers": [{
+                            "name": "c", "args": ["-c", null], "resources": {"limits": {"cpu": null}},
+                            "env": [null, {"name": "A", "value": null}],
+                        }],
+                    },
+                }})),
+                None,
+            ),
             ("a member that we do not know", with(json!({"template": {}, "later": 1})), None),
             (
                 "a count in words",

@@ -83,12 +83,13 @@ impl SecretOptions {
 }
 
 /// Charts write null where they have nothing to say, and the originals read it so.
-fn without_nulls(value: &Value) -> Value {
+pub(super) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
             let said = members.iter().filter(|(_, member)| !member.is_null());
             said.map(|(name, member)| (name.clone(), without_nulls(member))).collect()
         }
+        Value::Array(all) => all.iter().filter(|it| !it.is_null()).map(without_nulls).collect(),
         other => other.clone(),
     }
 }

@@ -192,6 +192,23 @@ async fn a_template_that_is_none_is_said_to_be_none() {
     assert_eq!(town.runs("refused").await, 3);
 }
 
+/// As Helm renders what has no value.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_with_null_where_a_value_would_be_runs() {
+    let town = Town::new("nulls").await;
+    let mut pod = pod("true");
+    pod["nodeSelector"] = json!(null);
+    pod["containers"][0]["resources"] = json!({"limits": {"cpu": null}, "requests": null});
+    pod["containers"][0]["env"] = json!([{"name": "A", "value": null}]);
+    let mut spec = spec("once", &pod);
+    let annotations = json!({"annotations": {"checksum": null}, "labels": null});
+    spec["template"]["metadata"] = annotations.clone();
+    spec["template"]["spec"]["template"]["metadata"] = annotations;
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["succeeded"], true, "{run}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_replaced_in_mid_run_is_not_run_again_for_once() {
     let town = Town::new("replaced").await;
