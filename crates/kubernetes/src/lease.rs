@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::calls::{CallError, call, find};
-use crate::names;
+use crate::{names, waking};
 
 /// For how long a Lease is held without a word from its holder, unless said otherwise.
 const DURATION: Duration = Duration::from_secs(15);
@@ -41,12 +41,12 @@ pub struct Lead {
     undone: watch::Sender<bool>,
 }
 
-/// From when on it is ours.
+/// From when on it is ours, by the clock of [`waking`].
 #[derive(Clone, Copy)]
 struct Term {
-    since: Instant,
+    since: Duration,
     /// Until then nobody else may take it.
-    until: Instant,
+    until: Duration,
 }
 
 /// What is known of it.
@@ -104,13 +104,12 @@ impl Lead {
 
     /// For how long nobody else may take it: what must not be done by two has to be done in that time.
     pub fn left(&self) -> Duration {
-        let until = self.term().map(|term| term.until);
-        until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default()
+        self.term().map(|term| term.until.saturating_sub(waking::now())).unwrap_or_default()
     }
 
     /// For how long nobody else has led: what was asked for before that may have been asked for by another.
     pub fn lasted(&self) -> Duration {
-        self.term().map(|term| term.since.elapsed()).unwrap_or_default()
+        self.term().map(|term| waking::since(term.since)).unwrap_or_default()
     }
 
     fn term(&self) -> Option<Term> {
@@ -132,9 +131,9 @@ impl Lead {
     /// be spawned.
     pub async fn keep(&self) {
         let mut known = Known::default();
-        let mut renewed: Option<Instant> = None;
+        let mut renewed: Option<Duration> = None;
         while !self.given_back.load(Ordering::Relaxed) {
-            let begun = Instant::now();
+            let begun = waking::now();
             // A holder has to know in time that it is one no more: an answer that takes long is none.
             match tokio::time::timeout(self.renew(), self.step(&mut known)).await {
                 _ if self.is_undone() => break,
@@ -146,7 +145,7 @@ impl Lead {
             }
             // Without an answer it is ours for as long as nobody else may take it.
             let lasts = self.duration - self.renew();
-            let held = renewed.is_some_and(|renewed| renewed.elapsed() < lasts);
+            let held = renewed.is_some_and(|renewed| waking::since(renewed) < lasts);
             self.lasts_until(renewed.map(|renewed| renewed + self.duration));
             self.tell(held && !self.given_back.load(Ordering::Relaxed));
             tokio::time::sleep(if held { self.renew() } else { self.look() }).await;
@@ -180,10 +179,10 @@ impl Lead {
         self.tell(false);
     }
 
-    fn lasts_until(&self, until: Option<Instant>) {
+    fn lasts_until(&self, until: Option<Duration>) {
         let until = until.filter(|_| !self.given_back.load(Ordering::Relaxed));
         let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
+        let now = waking::now();
         // Between two terms somebody else may have had one.
         let since = term.filter(|term| term.until > now).map_or(now, |term| term.since);
         *term = until.map(|until| Term { since, until });

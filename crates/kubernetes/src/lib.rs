@@ -37,6 +37,7 @@ mod store;
 pub mod syntax;
 pub mod templates;
 mod versions;
+mod waking;
 mod warnings;
 
 pub use self::calls::NO_API_SERVER;

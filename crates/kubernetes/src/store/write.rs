@@ -7,7 +7,6 @@ use engine::ports::{StoreError, Version};
 use engine::record::{Key, Lifecycle, Record};
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use super::entry::{Entry, From, version_of};
 use super::known::Known;
@@ -17,6 +16,7 @@ use super::{Place, names};
 use crate::calls::{CallError, call, find, in_background, only};
 use crate::resources::{self, Kind, Since};
 use crate::split::{self, Parts, Places, Written};
+use crate::waking;
 
 /// What of a record may be confidential, in bytes: its Secret holds it twice for a moment, and a Secret holds
 /// 1 MiB.
@@ -93,7 +93,7 @@ impl Place {
 
     /// The first write of a record: the resource, then what is confidential, which the resource owns.
     async fn make(&self, record: &Record) -> Result<Entry, StoreError> {
-        let begun = Instant::now();
+        let begun = waking::now();
         let name = self.name(&record.key);
         let kind = Kind::of(&record.key);
         let outgoing = self.outgoing(record, None).await?;
@@ -126,7 +126,7 @@ impl Place {
             return Err(error.of_a_secret().into());
         }
         coming.kept();
-        if begun.elapsed() < SURE {
+        if waking::since(begun) < SURE {
             return Ok(outgoing.entry(record, From::First, &made.metadata));
         }
         // Somebody may have taken it for half made, and be about to remove it: whoever writes first wins.
