@@ -39,7 +39,7 @@ impl Teller {
             Err(failure) if failure.kind == FailureKind::Gone && self.removes => {
                 Ok(Output::default())
             }
-            Err(failure) => Err(self.failure(failure)),
+            Err(failure) => Err(self.failure(&failure)),
         }
     }
 
@@ -53,11 +53,11 @@ impl Teller {
         Output { description: words, ..output }
     }
 
-    fn failure(&self, failure: Failure) -> RunFailure {
+    fn failure(&self, failure: &Failure) -> RunFailure {
         let most = contract::MAX_DESCRIPTION_BYTES;
         let words = contract::said(&failure.description, &self.redactor, most);
         let description = words.unwrap_or_else(|| contract::SAYS_NOTHING.to_owned());
-        RunFailure::new(contract::reason(failure.kind), Failure { description, ..failure })
+        RunFailure::new(contract::reason(failure.kind), Failure { description, ..*failure })
     }
 }
 
