@@ -95,7 +95,7 @@ impl Backend for Engine {
                     }
                     let can = self.shared.can(&target.service_id, Capability::Update);
                     update::check_request(&target, &request, &catalog)?;
-                    update::check_state(record, &target, &catalog, can)?;
+                    update::check_state(record, &target, &request, &catalog, can)?;
                     let intent = Intent {
                         request_hash: hash.clone(),
                         ordered: Some(target),

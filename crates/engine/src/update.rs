@@ -54,6 +54,7 @@ pub(crate) fn check_request(
 pub(crate) fn check_state(
     record: &Record,
     target: &Ordered,
+    request: &UpdateRequest,
     catalog: &CompiledCatalog,
     can_update: bool,
 ) -> Result<(), Error> {
@@ -74,7 +75,7 @@ pub(crate) fn check_state(
             }
         }));
     }
-    if changes_context_alone(&record.ordered, target)
+    if changes_context_alone(&record.ordered, target, request)
         && catalog
             .service(service)
             .is_some_and(|service| service.allow_context_updates != Some(true))
@@ -89,12 +90,14 @@ pub(crate) fn check_state(
     Ok(())
 }
 
-/// Whether an update has no other effect. What it says of before is informational: a platform may leave it out.
-fn changes_context_alone(before: &Ordered, target: &Ordered) -> bool {
-    let context = &target.context;
-    before.context != *context
-        && !context.expose().is_empty()
-        && *target == Ordered { context: context.clone(), ..before.clone() }
+/// Whether an update asks for nothing else. What it says of before is informational: a platform may leave it out. Whoever
+/// sends parameters means them, be they those that it has.
+fn changes_context_alone(before: &Ordered, target: &Ordered, request: &UpdateRequest) -> bool {
+    before.context != target.context
+        && !target.context.expose().is_empty()
+        && before.plan_id == target.plan_id
+        && request.parameters.is_none()
+        && request.maintenance_info.is_none()
 }
 
 /// What tells a repeated update from a different one: everything but what is informational.
@@ -199,7 +202,7 @@ mod tests {
         let maintenance = |version: &str| json!({"maintenance_info": {"version": version}});
         type Change = fn(Record) -> Record;
         let context = |name: &str| json!({"platform": "p", "instance_name": name});
-        let cases: [(&str, Change, Value, bool, Option<ErrorKind>); 14] = [
+        let cases: [(&str, Change, Value, bool, Option<ErrorKind>); 15] = [
             ("another plan", as_it_is, json!({"plan_id": "large"}), true, None),
             ("the same plan, fixed", fixed, json!({"plan_id": "fixed"}), true, None),
             (
@@ -247,11 +250,18 @@ mod tests {
                 Some(ErrorKind::Unprocessable),
             ),
             (
-                "a context beside what it has",
+                "a context beside the plan that it has",
                 as_it_is,
-                json!({"context": context("new"), "plan_id": "small", "parameters": {"size": 1}}),
+                json!({"context": context("new"), "plan_id": "small"}),
                 true,
                 Some(ErrorKind::Unprocessable),
+            ),
+            (
+                "a context beside parameters that it has",
+                as_it_is,
+                json!({"context": context("new"), "parameters": {"size": 1}}),
+                true,
+                None,
             ),
             (
                 "a context and a plan",
@@ -274,7 +284,7 @@ mod tests {
             let (record, request) = (change(instance()), request(members));
             let target = target(&record, &request).unwrap();
             let checked = check_request(&target, &request, &catalog)
-                .and_then(|()| check_state(&record, &target, &catalog, can_update));
+                .and_then(|()| check_state(&record, &target, &request, &catalog, can_update));
             assert_eq!(checked.as_ref().err().map(|error| error.kind), expected, "{case}");
             if expected == Some(ErrorKind::Unprocessable) {
                 let error = checked.unwrap_err();

@@ -41,9 +41,12 @@ pub(crate) enum CallError {
     /// 429: the server has too much to do.
     #[error("the API server has too much to do: {0}")]
     Overloaded(String),
-    /// 403: whoever asks may not, or it is not let in.
+    /// 403: whoever asks may not, or a quota does not let it in.
     #[error("the API server forbids it: {0}")]
     Forbidden(String),
+    /// Somebody's rules do not let it in, which may be mended: an admission webhook, or a ValidatingAdmissionPolicy.
+    #[error("the API server forbids it: {0}")]
+    Denied(String),
     /// 400 or 422: it will never take it.
     #[error("the API server refused it as invalid: {0}")]
     Invalid(String),
@@ -58,13 +61,17 @@ pub(crate) enum CallError {
 impl CallError {
     /// Whether it is known that the call had no effect: the API server has said no.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Overloaded(_))
+        matches!(
+            self,
+            Self::Forbidden(_) | Self::Denied(_) | Self::Invalid(_) | Self::Overloaded(_)
+        )
     }
 
     /// Of a call about a Secret: without what may show what that holds, for it becomes what is waited for, an Event, a log.
     pub(crate) fn of_a_secret(self) -> Self {
         match self {
             Self::Forbidden(why) => Self::Forbidden(secretless(&why)),
+            Self::Denied(why) => Self::Denied(secretless(&why)),
             Self::Invalid(why) => Self::Invalid(secretless(&why)),
             Self::Refused(why) => Self::Refused(secretless(&why)),
             error => error,
@@ -250,7 +257,7 @@ fn failed(error: &kube::Error) -> CallError {
         404 => CallError::NotFound,
         409 if status.reason == "AlreadyExists" => CallError::Exists,
         409 => CallError::Conflict,
-        400 | 422 if is_of_a_policy(&said) => CallError::Forbidden(said),
+        code if is_of_a_policy(code, &said) => CallError::Denied(said),
         400 | 422 => CallError::Invalid(said),
         403 => CallError::Forbidden(said),
         429 => CallError::Overloaded(said),
@@ -258,10 +265,14 @@ fn failed(error: &kube::Error) -> CallError {
     }
 }
 
-/// Whether somebody's rules do not let something in, which may be mended, and not what it is itself: a webhook that says no
-/// more than no has the API server say 400, and a ValidatingAdmissionPolicy 422.
-fn is_of_a_policy(said: &str) -> bool {
-    [DENIED, "denied request"].iter().any(|words| said.contains(words))
+/// Whether somebody's rules do not let something in. A webhook that says no more than no has the API server say 400; what it
+/// calls invalid itself (422) is so by what it is. A ValidatingAdmissionPolicy says 422, unless told otherwise.
+fn is_of_a_policy(code: u16, said: &str) -> bool {
+    match code {
+        400 | 403 => said.contains(DENIED) || said.contains("denied request"),
+        422 => said.contains("denied request"),
+        _ => false,
+    }
 }
 
 /// What the API server says of a path on which it has nothing, which is not what it says of an object.
@@ -317,13 +328,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_policy_does_not_let_in_is_no_fault_of_it() {
+    fn what_a_policy_does_not_let_in_is_told_from_what_is_at_fault_itself() {
         let webhook = "admission webhook \"w.example\" denied the request: not now";
         let policy = "secrets \"s\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
-        for (code, said, is_forbidden) in [
+        for (code, said, is_denied) in [
             (400, webhook, true),
             (403, webhook, true),
+            (422, webhook, false),
             (422, policy, true),
+            (403, "secrets \"s\" is forbidden: exceeded quota: q", false),
             (
                 422,
                 "Secret \"s\" is invalid: data: Too long: must have at most 1048576 bytes",
@@ -333,7 +346,7 @@ mod tests {
         ] {
             let status = Status::failure(said, "").with_code(code).boxed();
             let error = failed(&kube::Error::Api(status));
-            assert_eq!(matches!(error, CallError::Forbidden(_)), is_forbidden, "{code}: {said}");
+            assert_eq!(matches!(error, CallError::Denied(_)), is_denied, "{code}: {said}");
         }
     }
 

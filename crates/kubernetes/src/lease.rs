@@ -455,6 +455,24 @@ mod tests {
         keeping.abort();
     }
 
+    /// Its timers stand still then: it finds out when it looks, and not before.
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_has_slept_leads_no_more_whatever_its_timers_say() {
+        let server = Arc::new(Server::default());
+        let lead = server.lead();
+        let keeps = Arc::clone(&lead);
+        let keeping = tokio::spawn(async move { keeps.keep().await });
+        lead.held().wait_for(|held| *held).await.unwrap();
+        assert!(lead.left() > Duration::from_secs(5), "{:?}", lead.left());
+        waking::tests::sleep(60);
+        assert_eq!(lead.left(), Duration::ZERO);
+        // Nobody has taken it: it is renewed, and what it led before is another term.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(lead.left() > Duration::from_secs(5), "{:?}", lead.left());
+        assert!(lead.lasted() <= Duration::from_secs(10), "{:?}", lead.lasted());
+        keeping.abort();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nobody_leads_in_an_earlier_time() {
         let server = Arc::new(Server::default());

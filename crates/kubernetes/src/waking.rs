@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// Since some time before this process began.
+#[cfg(not(test))]
 pub(crate) fn now() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
@@ -19,15 +19,27 @@ pub(crate) fn since(then: Duration) -> Duration {
     now().saturating_sub(then)
 }
 
+/// In tests it is that of timers, which can be paused, and of a machine that has slept.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) use tests::now;
 
-    #[test]
-    fn time_passes() {
-        let begun = now();
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(since(begun) >= Duration::from_millis(20));
-        assert_eq!(since(now() + Duration::from_secs(60)), Duration::ZERO);
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static SLEPT: AtomicU64 = AtomicU64::new(0);
+
+    pub(crate) fn now() -> Duration {
+        BEGUN.elapsed() + Duration::from_secs(SLEPT.load(Ordering::Relaxed))
+    }
+
+    /// The machine sleeps for so many seconds, of which its timers know nothing.
+    pub(crate) fn sleep(seconds: u64) {
+        SLEPT.fetch_add(seconds, Ordering::Relaxed);
     }
 }

@@ -16,6 +16,8 @@ pub struct Followed {
     pub deletion: bool,
     /// By uid.
     pub pods: BTreeMap<String, Pod>,
+    /// The version of the newest that was heard of in their namespace: what is not there and was older is gone.
+    pub newest: u64,
 }
 
 /// How many bytes those may take that are remembered for their run alone, of the 256 KiB of all annotations: some
@@ -45,6 +47,14 @@ pub struct Pod {
     pub name: String,
     /// Whether it is as it is waited for.
     pub is: bool,
+    /// As of which version: one who is behind takes an older one for no news. 0: nobody knows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub version: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(version: &u64) -> bool {
+    *version == 0
 }
 
 /// The pod that a run is for.
@@ -64,10 +74,21 @@ impl Followed {
         next.map(|(uid, name)| PodRef { name: name.clone(), uid: uid.clone() })
     }
 
+    /// Those that are there. What is seen may be older than what another has written down: then that counts, also of one
+    /// that is not seen yet.
+    fn there<'a>(&'a self, known: &'a Known) -> BTreeMap<&'a String, &'a Pod> {
+        let is_behind = |(uid, before): &(&String, &Pod)| match self.pods.get(*uid) {
+            Some(now) => now.version < before.version,
+            None => !self.deletion && self.newest < before.version,
+        };
+        self.pods.iter().chain(known.pods.iter().filter(is_behind)).collect()
+    }
+
     /// Those that have come to be so since then.
     fn came<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (&'a String, &'a Pod)> {
         let was = |uid: &String| known.pods.get(uid).is_some_and(|before| before.is);
-        let came = self.pods.iter().filter(move |(uid, pod)| !self.deletion && pod.is && !was(uid));
+        let there = self.there(known).into_iter();
+        let came = there.filter(move |(uid, pod)| !self.deletion && pod.is && !was(uid));
         came.chain(self.went(known))
     }
 
@@ -88,7 +109,7 @@ impl Followed {
         let came: BTreeMap<&String, &Pod> =
             self.came(before).filter(|(uid, _)| stays(uid)).collect();
         let is = |uid: &String, pod: &Pod| pod.is && !came.contains_key(uid);
-        let there = self.pods.iter();
+        let there = self.there(before).into_iter();
         let mut pods: BTreeMap<String, Pod> = there
             .map(|(uid, pod)| (uid.clone(), Pod { is: is(uid, pod), ..pod.clone() }))
             .collect();

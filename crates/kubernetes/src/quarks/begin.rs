@@ -123,7 +123,8 @@ impl Controller {
                 let why = format!(
                     "a Job {name} is there that is not ours: delete it, then trigger again"
                 );
-                table.kept(resource, run.id, Outcome::failed(REFUSED, why));
+                // One of before the key was lost, maybe: that of `once` may have run.
+                table.kept(resource, run.id, Outcome::failed("JobTaken", why));
             }
         }
         Ok(())

@@ -180,6 +180,7 @@ fn status() -> Value {
                 ("startedAt", time()),
                 ("endedAt", time()),
                 ("seconds", described(number, "How long it took.")),
+                ("template", text("A digest of the template that made no Job.")),
                 (
                     "made",
                     described(

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{self as core, ConfigMap, Pod, Secret};
 use super::dialect::Dialect;
 use super::document::Document;
 use super::held::Object;
-use super::peers::Peer;
+use super::peers::{self, Peer};
 use super::reference::Kind;
 use super::seen::SeenPod;
 use super::table::{Key, Table, Watched};
@@ -131,7 +131,9 @@ impl Follows<Pod> for OfPeers {
 
     fn learn(self, table: &mut Table, pod: &Pod) -> (Option<String>, Vec<Key>) {
         let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
-        let (Some(peers), Some(peer)) = (peers, Peer::of(pod)) else { return (None, Vec::new()) };
+        let Some(peers) = peers else { return (None, Vec::new()) };
+        peers.newest = peers.newest.max(peers::version(pod));
+        let Some(peer) = Peer::of(pod) else { return (None, Vec::new()) };
         let is_news = peers.learn(&peer);
         let followers = peers.followers.iter().filter(|_| is_news).cloned();
         (pod.metadata.uid.clone(), followers.collect())
@@ -140,6 +142,7 @@ impl Follows<Pod> for OfPeers {
     fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
         let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
         let (Some(peers), Some(uid)) = (peers, &pod.metadata.uid) else { return Vec::new() };
+        peers.newest = peers.newest.max(peers::version(pod));
         let is_news = peers.forget(uid);
         peers.followers.iter().filter(|_| is_news).cloned().collect()
     }

@@ -89,7 +89,9 @@ impl Controller {
             }
             match self.prune(resource, &wanted).await {
                 // Old versions that stay do no harm: the next run tries again to remove them.
-                Err(CallError::Forbidden(why)) => self.tell_of_what_stays(resource, &wanted, &why),
+                Err(CallError::Forbidden(why) | CallError::Denied(why)) => {
+                    self.tell_of_what_stays(resource, &wanted, &why);
+                }
                 pruned => pruned?,
             }
         }

@@ -74,8 +74,9 @@ impl Table {
         }
         match &resource.following {
             Some(Ok(following)) => {
-                let peers = self.peers.get(&key.namespace).and_then(|peers| peers.pods.as_ref());
-                look.state.pods = peers.map(|peers| following.among(peers));
+                let peers = self.peers.get(&key.namespace);
+                let listed = peers.and_then(|peers| Some((peers.pods.as_ref()?, peers.newest)));
+                look.state.pods = listed.map(|(pods, newest)| following.among(pods, newest));
             }
             Some(Err(fault)) => look.fault = Some(fault.clone()),
             None => {}
@@ -267,16 +268,17 @@ fn begun(jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (Trigger, String)> {
 pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Record {
     let mut record = resource.record.clone();
     let once = resource.status.history.iter().filter(|run| run.trigger == Trigger::Once.word());
-    let (refused, begun): (Vec<_>, Vec<_>) = once.partition(|run| run.had_no_job());
+    let (mended, begun): (Vec<_>, Vec<_>) =
+        once.partition(|run| run.had_no_job_by_another(resource));
     let goes_on =
         record.open.iter().any(|run| run.trigger == Trigger::Once && resource.is_open(run.id));
     let was_once = goes_on
         || !begun.is_empty()
         || jobs.values().any(|job| job.noted.trigger == Some(Trigger::Once));
     // One that has run under the original operator has no record, and must not run for `once` again. The same of one
-    // whose record somebody has removed. Of a template that made no Job nothing has run: it is mended, and applied again.
+    // whose record somebody has removed. Of a template that made no Job, and is another now, nothing has run.
     record.once = was_once
-        || record.once && refused.is_empty()
+        || record.once && mended.is_empty()
         || record.last == 0 && resource.status.completed;
     let newest = resource.status.history.first().map(|run| run.id);
     if resource.is_recalled && newest.max(jobs.keys().max().copied()) > Some(record.last) {
@@ -292,6 +294,8 @@ pub(super) fn recalled(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> Re
     // A record is newer than what it names. A higher version was counted elsewhere: in an etcd of its own, or in
     // another one.
     record.versions.retain(|_, version| *version <= resource.version);
+    let pods = record.pods.iter_mut().flat_map(|known| known.pods.values_mut());
+    pods.filter(|pod| pod.version > resource.version).for_each(|pod| pod.version = 0);
     record
 }
 

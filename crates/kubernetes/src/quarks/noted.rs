@@ -169,7 +169,8 @@ pub(super) fn spec_of(dialect: Dialect, job: &Job) -> Option<Value> {
     })
 }
 
-fn digest(spec: &Value) -> String {
+/// Of the template and of what is kept.
+pub(super) fn digest(spec: &Value) -> String {
     naming::hash([&*spec["template"].to_string(), &*spec["output"].to_string()])
 }
 

@@ -45,6 +45,7 @@ pub(super) struct Peer {
     uid: String,
     labels: BTreeMap<String, String>,
     stage: Stage,
+    version: u64,
 }
 
 /// How far a pod has come, as the first releases told it.
@@ -72,6 +73,8 @@ pub(super) struct Peers {
     is_watched: bool,
     /// Listed so far.
     listing: BTreeMap<String, Peer>,
+    /// The version of the newest that was heard of, of any pod.
+    pub(super) newest: u64,
     /// Who follows some of them.
     pub(super) followers: HashSet<Key>,
 }
@@ -105,15 +108,15 @@ impl Following {
     }
 
     /// Those of these that are followed.
-    pub(super) fn among(&self, peers: &BTreeMap<String, Peer>) -> Followed {
+    pub(super) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> Followed {
         let deletion = self.when == When::Deleted;
         let followed = peers.values().filter(|peer| self.selector.matches(&peer.labels));
         let there = followed.filter(|peer| peer.stage != Stage::Gone);
         let pods = there.map(|peer| {
             let (name, is) = (peer.name.clone(), self.is(peer.stage));
-            (peer.uid.clone(), PodNow { name, is })
+            (peer.uid.clone(), PodNow { name, is, version: peer.version })
         });
-        Followed { of: self.of.to_string(), deletion, pods: pods.collect() }
+        Followed { of: self.of.to_string(), deletion, pods: pods.collect(), newest }
     }
 
     fn is(&self, stage: Stage) -> bool {
@@ -154,8 +157,20 @@ impl Peer {
             uid: metadata.uid.clone()?,
             labels,
             stage: stage(pod),
+            version: version(pod),
         })
     }
+
+    /// Whether it is as that one was, as far as anybody follows it.
+    fn is_as(&self, before: &Self) -> bool {
+        (&self.name, &self.labels, self.stage) == (&before.name, &before.labels, before.stage)
+    }
+}
+
+/// 0 if it has none that can be read.
+pub(super) fn version(pod: &Pod) -> u64 {
+    let version = pod.metadata.resource_version.as_deref();
+    version.and_then(|it| it.parse().ok()).unwrap_or_default()
 }
 
 fn stage(pod: &Pod) -> Stage {
@@ -182,7 +197,8 @@ impl Peers {
     /// One is there. Whether that is news.
     pub(super) fn learn(&mut self, peer: &Peer) -> bool {
         let pods = self.pods.as_mut().unwrap_or(&mut self.listing);
-        pods.insert(peer.uid.clone(), peer.clone()).as_ref() != Some(peer)
+        let before = pods.insert(peer.uid.clone(), peer.clone());
+        !before.is_some_and(|before| peer.is_as(&before))
     }
 
     /// One is not there any more. Whether it was.
@@ -437,8 +453,9 @@ mod tests {
             let following = Following::read(&json!({"when": when, "selector": {}})).unwrap();
             for (stage, expected) in all.into_iter().zip(counts.into_iter().chain([None])) {
                 let (name, uid) = ("p".to_owned(), "u".to_owned());
-                let peer = Peer { name, uid: uid.clone(), labels: BTreeMap::new(), stage };
-                let followed = following.among(&BTreeMap::from([(uid, peer)]));
+                let labels = BTreeMap::new();
+                let peer = Peer { name, uid: uid.clone(), labels, stage, version: 1 };
+                let followed = following.among(&BTreeMap::from([(uid, peer)]), 1);
                 let found = followed.pods.get("u").map(|pod| pod.is);
                 assert_eq!((followed.deletion, found), (deletion, expected), "{when}, {stage:?}");
             }

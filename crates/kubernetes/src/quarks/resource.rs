@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::dialect::Dialect;
 use super::inputs;
 use super::manifest::TTL;
+use super::noted;
 use super::output::{OutputMap, Target};
 use super::peers::Following;
 use super::reference::{Reference, To, dependencies, references};
@@ -146,16 +147,25 @@ pub(super) struct Ended {
     pub(super) ended_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) seconds: Option<u64>,
+    /// Of a run that had no Job: of which template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) template: Option<String>,
 }
 
 /// The reasons of runs that had no Job: it was refused, or the template makes none.
 pub(super) const REFUSED: &str = "JobRefused";
 pub(super) const INVALID: &str = "TemplateInvalid";
 
+/// Whether nothing was begun.
+pub(super) fn had_no_job(outcome: &Outcome) -> bool {
+    [REFUSED, INVALID].contains(&outcome.reason.as_str())
+}
+
 impl Ended {
-    /// Whether nothing was begun.
-    pub(super) fn had_no_job(&self) -> bool {
-        [REFUSED, INVALID].contains(&self.outcome.reason.as_str())
+    /// Whether nothing was begun, and by another template than this.
+    pub(super) fn had_no_job_by_another(&self, than: &Resource) -> bool {
+        let is_another = |known: &str| known != noted::digest(&than.spec());
+        had_no_job(&self.outcome) && self.template.as_deref().is_some_and(is_another)
     }
 
     /// `None` for what has no number. Any that has one has ended, and is not run again, whatever else it says.
@@ -176,6 +186,7 @@ impl Ended {
             started_at: text("startedAt"),
             ended_at: text("endedAt"),
             seconds: said["seconds"].as_u64(),
+            template: said["template"].as_str().map(str::to_owned),
         })
     }
 }

@@ -418,11 +418,13 @@ fn end_of(container: &ContainerStatus, state: &ContainerState) -> Option<(Arc<st
     Some((container.name.as_str().into(), seen))
 }
 
-/// How a native sidecar ended that was told to: a kubelet begins it anew.
+/// How a native sidecar ended that was told to: a kubelet begins it anew. One that was killed before has left nothing yet,
+/// and is at it.
 fn told_and_started_again(status: &PodStatus) -> Option<(Arc<str>, SeenEnd)> {
     let mut first = status.init_container_statuses.iter().flatten();
     let sidecar = first.find(|container| container.name == SIDECAR)?;
-    end_of(sidecar, sidecar.last_state.as_ref()?)
+    let has_left = |end: &SeenEnd| end.code == 0 || !end.message.is_empty();
+    end_of(sidecar, sidecar.last_state.as_ref()?).filter(|(_, end)| has_left(end))
 }
 
 fn last_end(status: &PodStatus) -> i64 {

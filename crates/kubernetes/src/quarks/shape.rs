@@ -32,10 +32,13 @@ pub(super) fn fault(dialect: Dialect, spec: &Value) -> Option<(String, &'static 
     fault.or_else(|| taken(dialect, spec))
 }
 
-/// A name in a template that is ours, in the pod of whoever has it: the path, and what to do.
+/// A name in a template that is ours, in the pod of whoever has it: the path, and what to do. Where nothing is kept, nothing
+/// of ours comes into the pod.
 pub(super) fn taken(dialect: Dialect, spec: &Value) -> Option<(String, &'static str)> {
-    let path = dialect.pod_path(spec);
-    let pod = dialect.pod_spec(spec);
+    if spec["output"].is_null() {
+        return None;
+    }
+    let (path, pod) = (dialect.pod_path(spec), dialect.pod_spec(spec));
     let find = |list: &str, names: &[&str]| {
         let mut of = pod[list].as_array().into_iter().flatten();
         let place = of.position(|it| it["name"].as_str().is_some_and(|it| names.contains(&it)))?;
@@ -45,9 +48,9 @@ pub(super) fn taken(dialect: Dialect, spec: &Value) -> Option<(String, &'static 
     let container = container.map(|path| {
         (path, "is that of the container that reads what others leave: choose another")
     });
-    // Where nothing is kept, nothing of ours comes into the pod.
-    let volume = || find("volumes", &VOLUMES).filter(|_| !spec["output"].is_null());
-    container.or_else(|| Some((volume()?, "is that of a volume of the agent's: choose another")))
+    let volume =
+        || Some((find("volumes", &VOLUMES)?, "is that of a volume of the agent's: choose another"));
+    container.or_else(volume)
 }
 
 type At<'v> = (String, &'v Value);
@@ -175,7 +178,8 @@ mod tests {
             spec
         };
         for (list, name, kept, path) in [
-            ("containers", "output-persist", false, Some(format!("{pod}.containers[1].name"))),
+            ("containers", "output-persist", true, Some(format!("{pod}.containers[1].name"))),
+            ("containers", "output-persist", false, None),
             (
                 "initContainers",
                 "output-persist",

@@ -3,7 +3,8 @@
 use engine::trigger::{Outcome, Record, Run};
 use serde_json::{Value, json};
 
-use super::resource::{Ended, RECORD, Resource, Written};
+use super::noted;
+use super::resource::{Ended, RECORD, Resource, Written, had_no_job};
 use crate::conditions;
 use crate::resources::time;
 
@@ -81,6 +82,7 @@ pub(super) fn settled(
         started_at: run.at.clone(),
         ended_at: time(now),
         seconds: seconds(&run.at, now),
+        template: had_no_job(outcome).then(|| noted::digest(&resource.spec())),
     };
     let record = &resource.record;
     let open = record.open.iter().filter(|it| it.id != run.id && resource.is_open(it.id)).count();

@@ -246,8 +246,10 @@ impl Controller {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
-        if let CallError::Refused(why) | CallError::Forbidden(why) | CallError::Invalid(why) =
-            &error
+        if let CallError::Refused(why)
+        | CallError::Forbidden(why)
+        | CallError::Denied(why)
+        | CallError::Invalid(why) = &error
         {
             let words = format!("the API server refuses: {why}");
             let told = resource.status.waits.as_deref().map(gist);
@@ -313,7 +315,7 @@ impl Controller {
         let kept = self.keep(resource, &job).await;
         match &kept {
             Ok(outcome) => self.table().kept(resource, run, outcome.clone()),
-            Err(Undone::Failed(CallError::Forbidden(_))) => {
+            Err(Undone::Failed(CallError::Forbidden(_) | CallError::Denied(_))) => {
                 self.table().not_let_in(resource, run, Instant::now());
             }
             Err(Undone::Failed(_)) => self.table().may_be_let_in(resource, run),

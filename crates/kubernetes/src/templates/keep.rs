@@ -111,7 +111,9 @@ impl Controller {
         owned["metadata"]["ownerReferences"] = json!([owner(key)]);
         match self.release(key, read, owned).await {
             // Some clusters let only those write owners who may delete, OpenShift among them: there it stays, empty.
-            Err(CallError::Forbidden(_)) => released(self.release(key, read, emptied).await),
+            Err(CallError::Forbidden(_) | CallError::Denied(_)) => {
+                released(self.release(key, read, emptied).await)
+            }
             result => released(result),
         }
     }

@@ -246,7 +246,7 @@ impl Controller {
                       template.openshift.io/finalizer and, from its Secret, template.manciple.dev/record away, which \
                       leaves it";
         let failed = |error: CallError| match &error {
-            CallError::Forbidden(_) => Trouble::Passing(format!(
+            CallError::Forbidden(_) | CallError::Denied(_) => Trouble::Passing(format!(
                 "unable to delete {} {}: {error}: {remedy}",
                 made.kind, made.name
             )),

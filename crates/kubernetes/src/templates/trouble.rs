@@ -58,7 +58,7 @@ impl From<CallError> for Trouble {
                 return Self::Passing(said);
             }
             CallError::Invalid(said) => return Self::Final(said),
-            CallError::Forbidden(said) => said,
+            CallError::Forbidden(said) | CallError::Denied(said) => said,
         };
         // That we may not impersonate is ours to mend, not the requester's; the others pass.
         let passes = ["cannot impersonate resource", "exceeded quota", "is being terminated"];

@@ -99,7 +99,7 @@ async fn a_run_whose_jobs_name_is_taken_fails_and_says_so() {
     town.cluster.api::<Job>().create(&PostParams::default(), &foreign).await.unwrap();
     town.trigger("a", "now").await;
     let end = town.ended("a", 2).await;
-    assert_eq!(end["reason"], "JobRefused", "{end}");
+    assert_eq!(end["reason"], "JobTaken", "{end}");
     let said = end["message"].as_str().unwrap();
     assert!(said.contains(&next) && said.contains("not ours: delete it"), "{said}");
 }
@@ -122,9 +122,20 @@ async fn a_run_that_goes_on_when_its_key_is_lost_ends_and_says_so() {
     }
     town.start().await;
     let end = town.ended("a", 1).await;
-    assert_eq!(end["reason"], "JobRefused", "{end}");
+    assert_eq!(end["reason"], "JobTaken", "{end}");
     let name = jobs.list(&ListParams::default()).await.unwrap().items.remove(0).metadata.name;
     assert!(end["message"].as_str().unwrap().contains(&name.unwrap()), "{end}");
+    // It has run for `once`, for all that anybody knows.
+    town.patch("a", json!({"spec": {"trigger": {"strategy": "once"}}})).await;
+    town.patch("a", json!({"spec": {"trigger": {"strategy": "now"}}})).await;
+    let record = async || {
+        let annotations = town.jobs().get("a").await.unwrap().metadata.annotations;
+        annotations.unwrap_or_default().remove("manciple.dev/runs").unwrap_or_default()
+    };
+    while !record().await.contains(r#""id":2"#) {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(record().await.contains(r#""id":2,"trigger":"now""#), "{}", record().await);
 }
 
 /// The name of the Job of the second run, from that of the first.

@@ -179,17 +179,20 @@ async fn a_template_that_is_none_is_said_to_be_none() {
         assert_eq!(run["reason"], reason, "{run}");
         assert!(run["message"].as_str().unwrap().contains(words), "{run}");
     }
-    // Applied again as it was, it is refused again; mended, it runs; and then it has run.
-    let again = || json!({"trigger": {"strategy": "once"}});
-    town.patch("refused", json!({"spec": again()})).await;
-    assert_eq!(town.ended("refused", 2).await["reason"], "JobRefused");
-    let mut mended = again();
+    // Applied again as it was, nothing runs; mended, it does; and then it has run.
+    let told = |word: &str| json!({"trigger": {"strategy": word}});
+    town.patch("refused", json!({"spec": told("once")})).await;
+    town.patch("refused", json!({"spec": told("now")})).await;
+    let run = town.ended("refused", 2).await;
+    assert_eq!((&run["trigger"], &run["reason"]), (&json!("now"), &json!("JobRefused")));
+    let mut mended = told("once");
     mended["template"]["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
     town.patch("refused", json!({"spec": mended})).await;
-    assert_eq!(town.ended("refused", 3).await["succeeded"], true);
-    town.patch("refused", json!({"spec": again()})).await;
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(town.runs("refused").await, 3);
+    let run = town.ended("refused", 3).await;
+    assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("once"), &json!(true)));
+    town.patch("refused", json!({"spec": told("once")})).await;
+    town.patch("refused", json!({"spec": told("now")})).await;
+    assert_eq!(town.ended("refused", 4).await["trigger"], "now");
 }
 
 /// As Helm renders what has no value.

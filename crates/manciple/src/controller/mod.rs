@@ -18,6 +18,7 @@ use engine::vital;
 use kubernetes::{Client, Delivery, Lead, quarks, templates};
 use osb::server::Limits;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 pub(crate) use args::ControllerArgs;
 use args::Which;
@@ -37,75 +38,96 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the threads could not be started")?;
-    runtime.block_on(async {
-        // Caught before anything is begun: unhandled, each of them ends the process.
-        let end = told_to_end()?;
-        let cluster = args.cluster();
-        let namespace = cluster.namespace()?;
-        let client = kubernetes::client(cluster.kubeconfig.as_deref()).await?;
-        if args.apply_crd {
-            install(args, &client).await.context("--apply-crd")?;
+    runtime.block_on(attend(args))
+}
+
+/// Looks after what it is to look after, until it is told to end.
+async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
+    // Caught before anything is begun: unhandled, each of them ends the process.
+    let end = told_to_end()?;
+    let cluster = args.cluster();
+    let namespace = cluster.namespace()?;
+    let client = kubernetes::client(cluster.kubeconfig.as_deref()).await?;
+    if args.apply_crd {
+        install(args, &client).await.context("--apply-crd")?;
+    }
+    let name = format!("{NAME}/{}", args.monitored_id);
+    let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
+    let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
+    let mut controllers = open(args, &client, &namespace, &name).await?;
+    controllers.admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
+    let listener = TcpListener::bind(&args.listen)
+        .await
+        .with_context(|| format!("--listen: {} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8080", args.listen))?;
+    let monitors = &args.monitored_id;
+    tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
+    let mut tasks = begin(&controllers, &lead);
+    let end = async {
+        tokio::select! {
+            () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
+            () = lead.undone() => {}
+            () = vital::until_panicked() => {}
         }
-        let name = format!("{NAME}/{}", args.monitored_id);
-        let lead = Arc::new(Lead::new(client.clone(), &namespace, &name, &identity()?));
-        let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
-        let admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
-        let mut controllers = Controllers { admission, ..Controllers::default() };
-        if args.looks_after(Which::Quarks) {
-            let delivery = cluster.delivery(&client, &namespace).await?;
-            let settings = quarks_settings(args, &namespace, &name, delivery)?;
-            controllers.quarks = Some(quarks::Controller::open(client.clone(), settings).await?);
+    };
+    osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
+    tasks.shutdown().await;
+    lead.give_back().await;
+    if let Some(webhook) = webhook {
+        // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
+        if cluster.kubeconfig.is_none() && !lead.is_undone() && whole().is_ok() {
+            tokio::time::sleep(LINGER).await;
         }
-        if args.looks_after(Which::Templates) {
-            let settings = templates::Settings {
-                namespace: namespace.clone(),
-                name: templates::NAME.to_owned(),
-                requesters: args.requesters.into(),
-                watched: args.instance_namespaces.clone(),
-                workers: usize::try_from(args.max_workers)?,
-                drift: args.drift.into(),
-                drift_interval: args.drift_interval.0,
-                translation: args.translation(),
-                longest_call: templates::LONGEST_CALL,
-            };
-            controllers.templates = Some(templates::Controller::open(client, settings).await?);
-        }
-        let listener = TcpListener::bind(&args.listen)
-            .await
-            .with_context(|| format!("--listen: {} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8080", args.listen))?;
-        let monitors = &args.monitored_id;
-        tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
-        let keeps = Arc::clone(&lead);
-        let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(vital::task("the Lease", async move { keeps.keep().await }));
-        if let Some(quarks) = controllers.quarks.clone() {
-            let run = quarks.run(Arc::clone(&lead));
-            tasks.spawn(vital::task("the controller of QuarksJobs", run));
-        }
-        if let Some(templates) = controllers.templates.clone() {
-            let run = templates.run(Arc::clone(&lead));
-            tasks.spawn(vital::task("the controller of templates", run));
-        }
-        let end = async {
-            tokio::select! {
-                () = end => tracing::info!("told to end; Jobs go on, and another replica takes over"),
-                () = lead.undone() => {}
-                () = vital::until_panicked() => {}
-            }
+        webhook.end().await;
+    }
+    ensure!(!lead.is_undone(), UNDONE);
+    whole()
+}
+
+/// The controllers that are asked for.
+async fn open(
+    args: &ControllerArgs,
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Controllers> {
+    let mut controllers = Controllers::default();
+    if args.looks_after(Which::Quarks) {
+        let delivery = args.cluster().delivery(client, namespace).await?;
+        let settings = quarks_settings(args, namespace, name, delivery)?;
+        controllers.quarks = Some(quarks::Controller::open(client.clone(), settings).await?);
+    }
+    if args.looks_after(Which::Templates) {
+        let settings = templates::Settings {
+            namespace: namespace.to_owned(),
+            name: templates::NAME.to_owned(),
+            requesters: args.requesters.into(),
+            watched: args.instance_namespaces.clone(),
+            workers: usize::try_from(args.max_workers)?,
+            drift: args.drift.into(),
+            drift_interval: args.drift_interval.0,
+            translation: args.translation(),
+            longest_call: templates::LONGEST_CALL,
         };
-        osb::server::serve(listener, http::routes(controllers), None, Limits::default(), end).await;
-        tasks.shutdown().await;
-        lead.give_back().await;
-        if let Some(webhook) = webhook {
-            // In a pod: without an answer what people order is refused. One that is to be begun anew is so the sooner.
-            if cluster.kubeconfig.is_none() && !lead.is_undone() && whole().is_ok() {
-                tokio::time::sleep(LINGER).await;
-            }
-            webhook.end().await;
-        }
-        ensure!(!lead.is_undone(), UNDONE);
-        whole()
-    })
+        let templates = templates::Controller::open(client.clone(), settings).await?;
+        controllers.templates = Some(templates);
+    }
+    Ok(controllers)
+}
+
+/// What they do for as long as they are there; one replica of several.
+fn begin(controllers: &Controllers, lead: &Arc<Lead>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let keeps = Arc::clone(lead);
+    tasks.spawn(vital::task("the Lease", async move { keeps.keep().await }));
+    if let Some(quarks) = controllers.quarks.clone() {
+        let run = quarks.run(Arc::clone(lead));
+        tasks.spawn(vital::task("the controller of QuarksJobs", run));
+    }
+    if let Some(templates) = controllers.templates.clone() {
+        let run = templates.run(Arc::clone(lead));
+        tasks.spawn(vital::task("the controller of templates", run));
+    }
+    tasks
 }
 
 fn quarks_settings(

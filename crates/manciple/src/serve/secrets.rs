@@ -212,18 +212,32 @@ fn write(path: &Path, secret: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Gives a file a further name, unless something has that: to rename it would replace what is there.
+/// Gives a file a further name, unless something has that: to rename it would replace what is there. Where files have one
+/// name each, as on FAT, it is renamed all the same, if nothing is there.
 fn name(file: &Path, name: &Path) -> io::Result<bool> {
-    let named = match std::fs::hard_link(file, name) {
+    let linked = std::fs::hard_link(file, name).or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Err(error),
+        _ => rename(file, name),
+    });
+    let named = match linked {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
         Err(error) => return Err(error),
     };
-    // What another has just named is relied upon from now on, too.
+    // What another has just named is relied upon from now on, too. Some file systems sync no folders.
     if let Some(folder) = name.parent() {
-        File::open(folder)?.sync_all()?;
+        let _ = File::open(folder)?.sync_all();
     }
     Ok(named)
+}
+
+fn rename(file: &Path, name: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, file, CWD, name, RenameFlags::NOREPLACE) {
+        // Nor can this: one process alone begins there, or the last wins.
+        Err(rustix::io::Errno::INVAL) if !name.exists() => std::fs::rename(file, name),
+        renamed => Ok(renamed?),
+    }
 }
 
 /// 256 random bits as text.

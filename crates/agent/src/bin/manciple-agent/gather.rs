@@ -43,10 +43,11 @@ pub(crate) fn gather(once: Option<&Path>, until: Option<&Path>) -> ExitCode {
         (Ok(gathering), Ok(ending)) => {
             let left = deliver::gathered(&gathering, None, ending);
             // Without it, it is left again: that is the same.
-            once.map(|once| fs::write(once, "")).transpose().unwrap_or_else(|error| {
+            if let Some(once) = once.filter(|_| left == ExitCode::SUCCESS)
+                && let Err(error) = fs::write(once, "")
+            {
                 say(&format!("that all is left cannot be noted: {error}"));
-                None
-            });
+            }
             left
         }
         (Ok(_), Err(error)) => deliver::broken(&format!("the end cannot be waited for: {error}")),

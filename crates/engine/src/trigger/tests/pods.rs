@@ -3,8 +3,9 @@
 use super::*;
 
 pub(super) fn pods(all: &[(&str, bool)]) -> BTreeMap<String, Pod> {
-    let pod =
-        |(uid, is): &(&str, bool)| ((*uid).to_owned(), Pod { name: format!("pod-{uid}"), is: *is });
+    let pod = |(uid, is): &(&str, bool)| {
+        ((*uid).to_owned(), Pod { name: format!("pod-{uid}"), is: *is, version: 0 })
+    };
     all.iter().map(pod).collect()
 }
 
@@ -17,7 +18,7 @@ pub(super) fn follower(
     let of = || "ready".to_owned();
     State {
         strategy: Strategy::PodState,
-        pods: Some(Followed { of: of(), deletion, pods: pods(now) }),
+        pods: Some(Followed { of: of(), deletion, pods: pods(now), newest: 0 }),
         record: Record {
             pods: known.map(|known| Known { of: of(), pods: pods(known), ..Known::default() }),
             ..Record::default()
@@ -210,4 +211,48 @@ fn whose_run_is_recorded_is_due_no_more_and_the_others_are() {
     let Some(Action::Record { record, .. }) = actions.last() else { panic!("{actions:?}") };
     assert_eq!(record.open.last().unwrap().pod.as_ref().unwrap().name, "pod-b");
     assert_eq!(record.pods.as_ref().unwrap().due, BTreeMap::new());
+}
+
+/// Another has led, and has seen more of them.
+#[test]
+fn what_is_seen_of_pods_counts_if_it_is_no_older_than_what_another_has_written_down() {
+    let at = |version: u64, is: bool| Pod { name: "pod-a".to_owned(), is, version };
+    for (name, known, seen, newest, run) in [
+        ("it was not so, and is now", at(7, false), Some(at(9, true)), 9, true),
+        ("it was so, as was seen before", at(7, true), Some(at(5, false)), 9, false),
+        ("it was not so any more", at(7, false), Some(at(5, true)), 9, false),
+        ("it is not seen yet", at(7, true), None, 5, false),
+        ("nobody knows as of when", at(0, false), Some(at(0, true)), 0, true),
+    ] {
+        let mut state = follower(false, Some(&[]), &[]);
+        let followed = state.pods.as_mut().unwrap();
+        followed.pods.extend(seen.map(|pod| ("a".to_owned(), pod)));
+        followed.newest = newest;
+        let pods = &mut state.record.pods.as_mut().unwrap().pods;
+        pods.insert("a".to_owned(), known.clone());
+        let decision = decide(&state, "now");
+        let recorded = decision.actions.iter().find_map(|action| match action {
+            Action::Record { record, .. } => Some(record),
+            _ => None,
+        });
+        let runs = recorded.is_some_and(|record| !record.open.is_empty());
+        assert_eq!(runs, run, "{name}: {decision:?}");
+        // What is older than what is known is not written down either, nor is it forgotten.
+        let kept = recorded.and_then(|record| record.pods.as_ref()).map(|known| known.pods["a"].is);
+        assert_eq!(kept.unwrap_or(known.is), known.is || run, "{name}");
+    }
+}
+
+#[test]
+fn one_that_is_gone_is_forgotten_by_whoever_has_heard_of_something_newer() {
+    let known = Pod { name: "pod-a".to_owned(), is: true, version: 7 };
+    for (newest, stays) in [(6, true), (7, false), (8, false)] {
+        let now = Followed { of: "ready".to_owned(), newest, ..Followed::default() };
+        let before = Known {
+            of: "ready".to_owned(),
+            pods: BTreeMap::from([("a".to_owned(), known.clone())]),
+            ..Known::default()
+        };
+        assert_eq!(now.known(Some(&before), None).pods.contains_key("a"), stays, "{newest}");
+    }
 }

@@ -292,12 +292,22 @@ fn a_record_that_is_not_there_is_recalled_from_the_status_and_the_jobs() {
 
 #[test]
 fn a_template_that_made_no_job_leaves_once_to_the_next_that_is_applied() {
-    let ended = |run: u64, trigger: &str, reason: &str| json!({"id": run, "trigger": trigger, "reason": reason});
+    let ended = |run: u64, trigger: &str, reason: &str| json!({"id": run, "trigger": trigger, "reason": reason, "template": "another"});
     let refused = |run| ended(run, "once", "JobRefused");
+    let as_it_is = |template: Value| {
+        let mut run = refused(1);
+        run["template"] = template;
+        run
+    };
+    let known = resource(&object("u", None, &json!({})));
+    let digest = crate::quarks::noted::digest(&known.spec());
     let open = json!([{"id": 2, "trigger": "once", "at": AT}]);
     for (name, history, open, once) in [
         ("its Job was refused", vec![refused(1)], json!([]), false),
         ("there was none to make", vec![ended(1, "once", "TemplateInvalid")], json!([]), false),
+        ("it was refused as it is", vec![as_it_is(json!(digest))], json!([]), true),
+        ("nobody knows as what", vec![as_it_is(json!(null))], json!([]), true),
+        ("another Job had its name", vec![ended(1, "once", "JobTaken")], json!([]), true),
         ("it failed", vec![ended(1, "once", "BackoffLimitExceeded")], json!([]), true),
         ("the next goes on", vec![refused(1)], open, true),
         ("the next has run", vec![ended(2, "once", "Completed"), refused(1)], json!([]), true),

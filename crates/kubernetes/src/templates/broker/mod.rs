@@ -200,10 +200,11 @@ fn failed(what: &str, error: CallError) -> Failure {
         CallError::Forbidden(said) if said.contains("cannot impersonate resource") => {
             transient(words)
         }
-        CallError::Forbidden(_) | CallError::Invalid(_) | CallError::Exists => {
-            Failure::failed(words)
-        }
-        CallError::NotFound => Failure::failed(words),
+        CallError::Forbidden(_)
+        | CallError::Denied(_)
+        | CallError::Invalid(_)
+        | CallError::Exists
+        | CallError::NotFound => Failure::failed(words),
         CallError::Conflict
         | CallError::Unserved
         | CallError::Overloaded(_)

@@ -129,9 +129,11 @@ impl Config {
         };
         let PerAction { provision, update, bind, unbind, deprovision } =
             self.policy().ok()?.timeouts;
+        // Where a file has the catalog nobody is asked for it.
+        let catalog = Some(settings.catalog_timeout).filter(|_| self.catalog.file.is_none());
         let longest = [provision, update, bind, unbind, deprovision]
             .into_iter()
-            .fold(settings.catalog_timeout, Duration::max);
+            .fold(catalog.unwrap_or_default(), Duration::max);
         let lifetime = settings.lifetime(longest);
         let least = lifetime.max(Duration::from_secs(60 * 60));
         // It goes before what the file says, and gives what the file does not.
