@@ -239,6 +239,33 @@ fn nothing_is_acknowledged_into_a_store_that_was_removed_and_a_backup_still_save
 }
 
 #[test]
+fn a_server_without_its_store_ends_no_run_that_the_store_knows_of() {
+    let site = Site::new(BROKER);
+    let mut server = site.serve();
+    order::ready(&server);
+    assert_eq!(order::provision(&server, "i", &order::body("wait")).status, 202);
+    let begun = || {
+        let mut runs = std::fs::read_dir(site.data().join("runs")).ok()?.flatten();
+        let is_it = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("provision");
+        runs.find(|run| is_it(&run.file_name()) && run.path().join("broker").exists())
+    };
+    assert!(within(30, begun).is_some(), "no run has begun:\n{}", server.log());
+    server.kill();
+    let files = ["manciple.db", "manciple.db-wal", "manciple.db-shm"];
+    for name in files {
+        let _ = std::fs::rename(site.data().join(name), site.data().join(format!("away-{name}")));
+    }
+    let refused = Served::start(&mut site.command()).err().expect("it began anew");
+    assert!(refused.contains("runs are there") && refused.contains("put it back"), "{refused}");
+    for name in files {
+        let _ = std::fs::rename(site.data().join(format!("away-{name}")), site.data().join(name));
+    }
+    site.write("go", "");
+    let server = site.serve();
+    assert_eq!(order::settled(&server, "i")["state"], "succeeded");
+}
+
+#[test]
 fn a_damaged_store_is_not_ready_and_no_backup_of_it_is_saved() {
     let site = Site::new(BROKER);
     let mut server = site.serve();

@@ -44,6 +44,10 @@ struct Known {
 pub(crate) enum KeyError {
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error(
+        "the Secret {0} cannot be made: there is no such namespace: create it first, or name another"
+    )]
+    Homeless(String),
     #[error("the Secret {0} holds no usable keys: {1}; remove it to have new ones made")]
     Unusable(String, String),
 }
@@ -203,6 +207,7 @@ async fn make(
         Ok(secret) => Ok(secret),
         // Another replica came first.
         Err(CallError::Exists) => Ok(call(secrets.get(name)).await?),
+        Err(CallError::NotFound) => Err(KeyError::Homeless(name.to_owned())),
         Err(error) => Err(error.into()),
     }
 }

@@ -148,6 +148,18 @@ impl Auth {
         self.disabled || files || self.of_cluster().is_some()
     }
 
+    /// The member that says who may ask, where everybody may.
+    pub(crate) fn in_vain(&self) -> Option<&'static str> {
+        let given = [
+            ("auth.users", !self.users.is_empty()),
+            ("auth.tokens", !self.tokens.is_empty()),
+            ("auth.secrets", !self.secrets.is_empty()),
+            ("auth.kubernetes", self.kubernetes.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, is_given)| *is_given && self.disabled);
+        given.next().map(|(member, _)| member)
+    }
+
     /// The member that only a cluster can serve, if one is given.
     pub(crate) fn of_cluster(&self) -> Option<&'static str> {
         let secrets = (!self.secrets.is_empty()).then_some("auth.secrets");
@@ -356,7 +368,8 @@ impl Config {
 
     fn resolve(&mut self, base: &Path) {
         let fix = |path: &mut PathBuf| {
-            if path.is_relative() {
+            // An empty one is none, and is told so.
+            if path.is_relative() && !path.as_os_str().is_empty() {
                 *path = base.join(&*path);
             }
         };

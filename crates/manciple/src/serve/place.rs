@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use async_trait::async_trait;
 use engine::in_process::InProcess;
 use engine::ports::{Clock, Runner, Store};
@@ -16,7 +16,7 @@ use kubernetes::brokers::{Brokers, Keeper, Registry, Share};
 use kubernetes::templates::broker::{self as templates, TemplateBroker};
 use kubernetes::{Client, Events, JobRunner, KubernetesStore, Lead, Settings};
 use osb::{Error, ErrorKind};
-use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey};
+use standalone::process::{ProcessRunner, ProcessSettings, RunnerKey, has_runs};
 use standalone::store::{EmbeddedStore, Options};
 
 use super::cluster::{Connected, Group};
@@ -222,6 +222,14 @@ pub(crate) fn open_store(config: &Config, data_dir: &Path) -> anyhow::Result<Emb
     let was_opened = data_dir.join("lock").exists();
     let is_empty = |metadata: std::fs::Metadata| metadata.len() == 0;
     if was_opened && data_dir.join("manciple.db").metadata().map_or(true, is_empty) {
+        let runs = data_dir.join("runs");
+        ensure!(
+            !has_runs(&runs).with_context(|| runs.display().to_string())?,
+            "{}: there was a store, but manciple.db is missing or empty, and runs are there that are known by it alone: \
+             put it back, or restore a backup; to begin anew without them, move {} away",
+            data_dir.display(),
+            runs.display()
+        );
         tracing::warn!(
             data_dir = %data_dir.display(),
             "there was a store, but manciple.db is missing or empty: beginning anew, without the \

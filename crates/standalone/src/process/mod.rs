@@ -49,5 +49,5 @@ mod runner;
 mod settings;
 pub mod supervisor;
 
-pub use runner::ProcessRunner;
+pub use runner::{ProcessRunner, has_runs};
 pub use settings::{OpenError, ProcessSettings, RunnerKey};

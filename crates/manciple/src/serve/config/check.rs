@@ -42,6 +42,14 @@ impl Config {
         if let (Some(member), None) = (self.auth.of_cluster(), &self.kubernetes) {
             faults.push(format!("{member}: is for a cluster; give kubernetes too, or files"));
         }
+        faults.extend(self.auth.in_vain().map(|member| {
+            format!(
+                "auth.disabled: lets everybody in, whatever {member} says; leave one of them out"
+            )
+        }));
+        faults.extend(self.empty_paths().map(|member| {
+            format!("{member}: is empty, which would be the folder of this file; give a path, or leave it out")
+        }));
         faults.extend(self.of_one_broker());
         let passed = self.broker.pass_env.iter().enumerate();
         faults.extend(passed.filter_map(|(index, name)| {
@@ -148,6 +156,36 @@ impl Config {
                 if cluster.key_rotation.is_none() { ", by default" } else { "" },
             )
         })
+    }
+
+    /// The members that are a path of no letters.
+    fn empty_paths(&self) -> impl Iterator<Item = String> {
+        let cluster = self.kubernetes.as_ref();
+        let optional = [
+            ("data_dir", &self.data_dir),
+            ("broker.command", &self.broker.command),
+            ("broker.config_dir", &self.broker.config_dir),
+            ("broker.secret_dir", &self.broker.secret_dir),
+            ("catalog.file", &self.catalog.file),
+            ("encryption.key_file", &self.encryption.key_file),
+            ("encryption.previous_key_file", &self.encryption.previous_key_file),
+        ];
+        let given =
+            optional.into_iter().filter_map(|(member, path)| Some((member, path.as_ref()?)));
+        let kubeconfig = cluster.and_then(|cluster| cluster.kubeconfig.as_ref());
+        let given = given.chain(kubeconfig.map(|path| ("kubernetes.kubeconfig", path)));
+        let tls = self.tls.iter();
+        let tls =
+            tls.flat_map(|tls| [("tls.certificate", &tls.certificate), ("tls.key", &tls.key)]);
+        let given = given.chain(tls).map(|(member, path)| (member.to_owned(), path));
+        let users = self.auth.users.iter().enumerate();
+        let users = users
+            .map(|(at, user)| (format!("auth.users[{at}].password_file"), &user.password_file));
+        let tokens = self.auth.tokens.iter().enumerate();
+        let tokens =
+            tokens.map(|(at, token)| (format!("auth.tokens[{at}].token_file"), &token.token_file));
+        let all = given.chain(users).chain(tokens);
+        all.filter(|(_, path)| path.as_os_str().is_empty()).map(|(member, _)| member)
     }
 
     /// The members that are 0 and have no meaning then.
@@ -267,6 +305,24 @@ mod tests {
                 "broker.capabilities",
                 "leave it out, or leave out kubernetes.brokers",
             ),
+            (
+                "auth: {disabled: true, tokens: [{name: t, token_file: f}]}",
+                "auth.disabled",
+                "whatever auth.tokens says",
+            ),
+            (
+                "{kubernetes: {image: x}, auth: {disabled: true, kubernetes: {access_review: true}}}",
+                "auth.disabled",
+                "whatever auth.kubernetes says",
+            ),
+            ("data_dir: ''", "data_dir", "is empty"),
+            ("broker: {config_dir: ''}", "broker.config_dir", "is empty"),
+            (
+                "auth: {users: [{name: a, password_file: a}, {name: b, password_file: ''}]}",
+                "auth.users[1].password_file",
+                "is empty",
+            ),
+            ("tls: {certificate: c, key: ''}", "tls.key", "is empty"),
             ("kubernetes: {key_rotation: 59m}", "kubernetes.key_rotation", "at least 1h"),
             (
                 "{kubernetes: {key_rotation: 2h}, operations: {timeout: 3h}}",
@@ -461,6 +517,8 @@ mod tests {
             "{kubernetes: {image: x}, operations: {timeout: 29d}, catalog: {timeout: 29d}}",
             "{kubernetes: {image: x, key_rotation: 41d}, operations: {timeout: 40d}}",
             "{operations: {timeout: 40d}, catalog: {timeout: 40d}}",
+            "{kubernetes: {image: x}, catalog: {file: c.json, timeout: 40d}}",
+            "auth: {disabled: true}",
             "{kubernetes: {templates: {namespaces: [a]}}, operations: {timeout: 40d}}",
             "kubernetes: {agent_delivery: init-container, agent_resources: {limits: {memory: 64Mi}}}",
             "kubernetes: {image: 'r:5000/b@sha256:0', config_map: a.b, secret: s}",

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::observe::Said;
+pub use self::observe::has_runs;
 use super::directory::{RunDirectory, Standing};
 use super::durable;
 use super::ending::RunKey;

@@ -1,6 +1,7 @@
 //! Says where runs stand and what they printed, and forgets them.
 
 use std::io;
+use std::path::Path;
 use std::sync::PoisonError;
 use std::time::SystemTime;
 
@@ -21,6 +22,26 @@ use crate::process::log;
 
 /// The most that is read of a progress file, in bytes.
 const PROGRESS_BYTES: usize = 16 * 1024;
+
+/// Whether there are runs below this folder that go on, or whose result nobody has taken, whoever began them.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn has_runs(runs: &Path) -> io::Result<bool> {
+    let entries = match std::fs::read_dir(runs) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let Some(name) = name.to_str().and_then(RunName::parse) else { continue };
+        match RunDirectory::at(runs.join(name.as_str())).standing()? {
+            Standing::Running { .. } | Standing::Ended | Standing::Lost => return Ok(true),
+            Standing::Absent | Standing::Prepared | Standing::Released => {}
+        }
+    }
+    Ok(false)
+}
 
 /// What a progress file said when it was last read: to redact it again for every glance would cost
 /// more than the glance.
