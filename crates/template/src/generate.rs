@@ -12,6 +12,9 @@ const SYMBOLS: &[u8] = b"~!@#$%^&*()-_+={}[]\\|<,>.?/\"';:`";
 /// How many characters one expression may stand for.
 const MOST: usize = 255;
 
+/// What all values that are generated for a template may come to, in bytes: as much as a Secret holds.
+pub(crate) const MOST_GENERATED: usize = 1024 * 1024;
+
 /// Why nothing is generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
@@ -20,6 +23,10 @@ pub(crate) enum Refused {
     Malformed(String),
     #[error("invalid range specified: {0}")]
     Range(String),
+    #[error(
+        "values that are generated come to more than {MOST_GENERATED} bytes: have it generate less"
+    )]
+    TooLong,
     #[error("range must be within [1-255] characters ({0})")]
     Count(String),
     #[error(transparent)]
@@ -31,7 +38,13 @@ pub(crate) enum Refused {
 /// An expression is `[classes]{count}` with a count from 1 to 255. Classes are `\w` (letters, digits, `_`), `\d`,
 /// `\a` (letters, digits), `\A` (symbols), ranges and single characters; the first has to be one with a backslash,
 /// or the last a range.
-pub(crate) fn generate(from: &str, random: &mut dyn Random) -> Result<String, Refused> {
+///
+/// At most `room` bytes: an expression of a few bytes makes 255.
+pub(crate) fn generate(
+    from: &str,
+    random: &mut dyn Random,
+    room: usize,
+) -> Result<String, Refused> {
     let mut made = String::with_capacity(from.len());
     let mut rest = from;
     while let Some(open) = memchr::memchr(b'[', rest.as_bytes()) {
@@ -45,11 +58,17 @@ pub(crate) fn generate(from: &str, random: &mut dyn Random) -> Result<String, Re
         let alphabet = alphabet(classes)?;
         let asked = count.parse().ok().filter(|asked| (1..=MOST).contains(asked));
         let asked = asked.ok_or_else(|| Refused::Count(count.to_owned()))?;
+        if made.len().saturating_add(asked) > room {
+            return Err(Refused::TooLong);
+        }
         made.push_str(&choose(random, &alphabet, asked)?);
         rest = after;
     }
     made.push_str(rest);
-    Ok(made)
+    match made.len() > room {
+        true => Err(Refused::TooLong),
+        false => Ok(made),
+    }
 }
 
 /// The expression that begins here: its classes, its count, and what comes after it.
@@ -120,12 +139,27 @@ mod tests {
     use crate::random::Seeded;
 
     fn generated(from: &str) -> Result<String, String> {
-        generate(from, &mut Seeded(1)).map_err(|refused| refused.to_string())
+        generate(from, &mut Seeded(1), MOST_GENERATED).map_err(|refused| refused.to_string())
     }
 
     /// Every character that one of these can be.
     fn all(classes: &str) -> String {
         String::from_utf8(alphabet(classes).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn no_more_is_generated_than_there_is_room_for() {
+        let many = "[a-z]{255}".repeat(5_000);
+        for (name, from, room, expected) in [
+            ("it fits", "a[a-z]{3}", 4, Ok(4)),
+            ("one letter too many", "a[a-z]{3}", 3, Err(Refused::TooLong)),
+            ("the text alone", "abcd", 3, Err(Refused::TooLong)),
+            ("the text after it", "[a-z]{3}d", 3, Err(Refused::TooLong)),
+            ("a template that blows up", &*many, MOST_GENERATED, Err(Refused::TooLong)),
+        ] {
+            let made = generate(from, &mut Seeded(1), room).map(|made| made.len());
+            assert_eq!(made, expected, "{name}");
+        }
     }
 
     #[test]
@@ -228,6 +262,9 @@ mod tests {
                 Err(NoRandomness)
             }
         }
-        assert_eq!(generate("[a-z]{8}", &mut None), Err(Refused::NoRandomness(NoRandomness)));
+        assert_eq!(
+            generate("[a-z]{8}", &mut None, MOST_GENERATED),
+            Err(Refused::NoRandomness(NoRandomness))
+        );
     }
 }

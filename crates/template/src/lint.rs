@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::expose::{exposed, may_expose};
 use crate::fault::{Fault, Place, Problem};
-use crate::generate::generate;
+use crate::generate::{MOST_GENERATED, generate};
 use crate::jsonpath::JsonPath;
 use crate::random::Seeded;
 use crate::substitute::{is_name, names, refers};
@@ -118,7 +118,7 @@ impl Lint {
                 "does nothing without generate: expression",
             )),
             "" => {}
-            "expression" => match generate(from, &mut Seeded(0)) {
+            "expression" => match generate(from, &mut Seeded(0), MOST_GENERATED) {
                 Err(refused) => {
                     let detail = refused.to_string();
                     self.faults.push(Fault::invalid(place("from"), &from.as_str().into(), detail));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Number, Value};
 
 use crate::fault::{Fault, Place, Problem};
-use crate::generate::generate;
+use crate::generate::{MOST_GENERATED, Refused, generate};
 use crate::groups;
 use crate::random::Random;
 use crate::substitute::{Held, MOST, Substitution, Text, TooMuch, Values, refers};
@@ -74,6 +74,7 @@ impl Template {
     /// A value for each parameter that has none.
     fn values(&mut self, random: &mut dyn Random) -> Result<(), Vec<Fault>> {
         let mut faults = Vec::new();
+        let mut room = MOST_GENERATED;
         let unset = self.parameters.iter_mut().enumerate().filter(|(_, it)| it.value.is_empty());
         for (index, parameter) in unset {
             let path = format!("template.parameters[{index}]");
@@ -81,8 +82,20 @@ impl Template {
             let quoted = |text: &str| Value::from(text);
             match parameter.generate.as_str() {
                 "" => {}
-                "expression" => match generate(from, random) {
-                    Ok(value) => parameter.value = value,
+                "expression" => match generate(from, random, room) {
+                    Ok(value) => {
+                        room -= value.len();
+                        parameter.value = value;
+                    }
+                    // The next ones would be refused, too.
+                    Err(Refused::TooLong) => {
+                        faults.push(Fault::new(
+                            path,
+                            Problem::TooLong,
+                            Refused::TooLong.to_string(),
+                        ));
+                        break;
+                    }
                     Err(refused) => {
                         faults.push(Fault::invalid(path, &quoted(from), refused.to_string()));
                         continue;

@@ -109,6 +109,16 @@ impl Template {
         }
         any
     }
+
+    /// The same of many, in one pass.
+    pub fn set_all(&mut self, values: &BTreeMap<String, String>) {
+        for parameter in &mut self.parameters {
+            if let Some(value) = values.get(&parameter.name) {
+                parameter.value.clone_from(value);
+                parameter.generate.clear();
+            }
+        }
+    }
 }
 
 /// Reads on when something is wrong.

@@ -10,7 +10,7 @@ use super::Controller;
 use super::plan::owner;
 use super::record::{self, Kept};
 use super::resource::{Instance, Key};
-use super::trouble::Trouble;
+use super::trouble::{Trouble, is_too_large};
 use crate::calls::{CallError, call, find};
 
 impl Controller {
@@ -65,6 +65,9 @@ impl Controller {
                 found.ok_or_else(|| Trouble::Passing("its record came and went".to_owned()))
             }
             Err(error @ CallError::Invalid(_)) => Err(Trouble::Final(unable(error))),
+            Err(CallError::Refused(said)) if is_too_large(&said) => {
+                Err(Trouble::Final(unable(CallError::Refused(said))))
+            }
             Err(CallError::Conflict | CallError::NotFound) => Err(Trouble::Old),
             Err(error) => {
                 self.note_unanswered(of, &error);

@@ -23,7 +23,7 @@ use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
 use super::values::{defaults, given, processed, secrets, stay, template};
-use super::{Controller, LONGEST_CALL, MUCH};
+use super::{Controller, LONGEST_CALL, MUCH, Requesters, verified};
 use crate::calls::CallError;
 use crate::deep::is_deeper;
 
@@ -70,9 +70,10 @@ impl Controller {
         let mut template = template(spec).map_err(Trouble::Final)?;
         let public = defaults(&spec["template"]);
         let given = given(instance, &template, client, self.now().as_second()).await?;
-        for (name, value) in &given {
-            template.set(name, value);
+        if self.settings.requesters == Requesters::Verified {
+            verified::check_values(instance, &given, &self.seal).map_err(Trouble::Final)?;
         }
+        template.set_all(&given);
         if let Some(before) = before {
             stay(&mut template, &given, &before.record);
         }
@@ -312,9 +313,7 @@ pub(super) async fn place_of(kinds: &Kinds, former: &Former) -> Result<Option<Pl
 }
 
 fn with_values(mut template: template::Template, record: &Record) -> Result<Processed, Trouble> {
-    for (name, value) in &record.parameters {
-        template.set(name, value);
-    }
+    template.set_all(&record.parameters);
     processed(template).map_err(Trouble::Final)
 }
 

@@ -124,9 +124,7 @@ pub async fn preview(
     let defaults = defaults.into_iter().filter_map(|it| it["parameters"].as_array()).flatten();
     let public: Vec<String> =
         defaults.filter_map(|it| it["value"].as_str()).map(str::to_owned).collect();
-    for (name, value) in order.values {
-        template.set(name, value);
-    }
+    template.set_all(order.values);
     stay(&mut template, order.values, &recorded.record);
     let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
     let generated = template.parameters.iter().filter(is_generated);

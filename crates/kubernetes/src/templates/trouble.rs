@@ -71,7 +71,7 @@ impl From<CallError> for Trouble {
 
 /// What etcd or the API server itself says of that, as a failure of theirs; and what the API server does not even send to
 /// etcd.
-fn is_too_large(said: &str) -> bool {
+pub(super) fn is_too_large(said: &str) -> bool {
     let said = said.to_lowercase();
     ["request is too large", "request entity too large", "send message larger than max"]
         .iter()

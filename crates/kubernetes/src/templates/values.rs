@@ -99,9 +99,15 @@ pub(super) fn defaults(template: &Value) -> Vec<String> {
 
 /// Values that are nobody's business: not those that the template says, and not what names an object.
 pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Secrets {
-    let named = |value: &str| names.iter().any(|name| name.contains(value));
+    // Of thousands of each, whoever looked each up in each would be at it for seconds.
+    let public: HashSet<&str> = public.iter().map(String::as_str).collect();
+    let names = names.join("\n");
+    let longest = names.split('\n').map(str::len).max().unwrap_or_default();
+    let named = |value: &str| {
+        value.len() <= longest && memchr::memmem::find(names.as_bytes(), value.as_bytes()).is_some()
+    };
     let mut secrets = Secrets::default();
-    let hidden = values.values().filter(|value| !public.contains(value) && !named(value));
+    let hidden = values.values().filter(|value| !public.contains(value.as_str()) && !named(value));
     hidden.for_each(|value| secrets.add(value.as_bytes()));
     secrets
 }
@@ -110,12 +116,13 @@ pub(super) fn secrets(values: &Values, public: &[String], names: &[&str]) -> Sec
 pub(super) fn stay(template: &mut Template, given: &Values, before: &Record) {
     let is_generated = |it: &&template::Parameter| it.value.is_empty() && !it.generate.is_empty();
     let generated = template.parameters.iter().filter(is_generated);
-    let names: Vec<String> = generated.map(|it| it.name.clone()).collect();
-    for name in names.iter().filter(|name| !given.contains_key(*name)) {
-        if let Some(value) = before.parameters.get(name).filter(|value| !value.is_empty()) {
-            template.set(name, value);
-        }
-    }
+    let names = generated.map(|it| &it.name).filter(|name| !given.contains_key(*name));
+    let stays = |name: &String| {
+        let value = before.parameters.get(name).filter(|value| !value.is_empty())?;
+        Some((name.clone(), value.clone()))
+    };
+    let stay: Values = names.filter_map(stays).collect();
+    template.set_all(&stay);
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use ring::hmac;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::names::VERIFIED;
+use super::record::Values;
 use super::resource::Instance;
 
 /// What the API server counts one as that was never changed.
@@ -59,6 +60,22 @@ pub fn seal(
     format!("{prefix}{of}.{seconds}.{}", HEXLOWER.encode(tag.as_ref()))
 }
 
+/// The same of what the broker has verified, with the values that it was given: others may write their Secret before it is
+/// read.
+pub(super) fn seal_order(
+    namespace: &str,
+    name: &str,
+    spec: &Value,
+    values: &Values,
+    (made_at, generation): (Timestamp, i64),
+    key: &hmac::Key,
+) -> String {
+    let sealed = seal(Word::Broker, namespace, name, spec, (made_at, generation), key);
+    let moment = (made_at.as_second(), generation);
+    let tag = hmac::sign(key, &given(namespace, name, values, moment));
+    format!("{sealed}.{}", HEXLOWER.encode(tag.as_ref()))
+}
+
 /// Which key it is, without what it is.
 fn key_id(key: &hmac::Key) -> String {
     let tag = hmac::sign(key, b"template-key");
@@ -102,6 +119,27 @@ pub(super) fn check(instance: &Instance, key: &hmac::Key) -> Result<(), String> 
     })
 }
 
+/// Checks that these are the values of the order, where it is the broker's.
+///
+/// # Errors
+/// If they are not: what to do about it.
+pub(super) fn check_values(
+    instance: &Instance,
+    values: &Values,
+    key: &hmac::Key,
+) -> Result<(), String> {
+    let Instance { key: of, generation, .. } = instance;
+    let said = instance.annotation(VERIFIED).and_then(read);
+    let Some(Said { word: Word::Broker, seconds, values: tag, .. }) = said else { return Ok(()) };
+    let given = given(&of.namespace, &of.name, values, (seconds, (*generation).max(FIRST)));
+    match tag.is_some_and(|tag| hmac::verify(key, &given, &tag).is_ok()) {
+        true => Ok(()),
+        false => Err("spec.secret: somebody has changed what the broker was given: order it anew, and see who may write \
+                      Secrets there"
+            .to_owned()),
+    }
+}
+
 /// Whether the broker has verified what is about to be made, now, or what an instance of then is changed to.
 pub(super) fn is_ordered(
     annotation: &str,
@@ -125,6 +163,8 @@ struct Said<'a> {
     key: &'a str,
     seconds: i64,
     tag: Vec<u8>,
+    /// The tag of the values.
+    values: Option<Vec<u8>>,
 }
 
 fn read(annotation: &str) -> Option<Said<'_>> {
@@ -132,12 +172,14 @@ fn read(annotation: &str) -> Option<Said<'_>> {
     let (word, rest) =
         words.find_map(|word| Some((word, annotation.strip_prefix(word.prefix())?)))?;
     let (key, rest) = rest.split_once('.')?;
-    let (seconds, tag) = rest.split_once('.')?;
+    let (seconds, tags) = rest.split_once('.')?;
+    let mut tags = tags.splitn(2, '.').map(|tag| HEXLOWER.decode(tag.as_bytes()).ok());
     Some(Said {
         word,
         key,
         seconds: seconds.parse().ok()?,
-        tag: HEXLOWER.decode(tag.as_bytes()).ok()?,
+        tag: tags.next()??,
+        values: tags.next().map_or(Some(None), |tag| tag.map(Some))?,
     })
 }
 
@@ -166,6 +208,18 @@ fn sealed(
     let said = format!("{word}\0{namespace}\0{name}\0{seconds}\0{generation}");
     let mut text = format!("template-requester\0{said}\0").into_bytes();
     write(spec, &mut text);
+    text
+}
+
+fn given(
+    namespace: &str,
+    name: &str,
+    values: &Values,
+    (seconds, generation): (i64, i64),
+) -> Vec<u8> {
+    let said = format!("{namespace}\0{name}\0{seconds}\0{generation}");
+    let mut text = format!("template-parameters\0{said}\0").into_bytes();
+    write(&json!(values), &mut text);
     text
 }
 

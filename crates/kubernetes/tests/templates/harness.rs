@@ -125,7 +125,7 @@ impl Town {
         more.iter().for_each(|(member, value)| spec[*member] = value.clone());
         let (namespace, now) = (&self.cluster.namespace, Timestamp::now());
         let moment = (now, verified::FIRST);
-        let verified = verified::seal(Word::Broker, namespace, name, &spec, moment, &self.seal);
+        let verified = verified::seal(Word::Webhook, namespace, name, &spec, moment, &self.seal);
         self.create(name, spec, json!({VERIFIED: verified})).await;
     }
 
@@ -143,7 +143,7 @@ impl Town {
         let made_at = object.metadata.creation_timestamp.as_ref().unwrap().0;
         let namespace = &self.cluster.namespace;
         let moment = (made_at, object.metadata.generation.unwrap() + 1);
-        let verified = verified::seal(Word::Broker, namespace, name, &spec, moment, &self.seal);
+        let verified = verified::seal(Word::Webhook, namespace, name, &spec, moment, &self.seal);
         object.metadata.annotations.as_mut().unwrap().insert(VERIFIED.to_owned(), verified);
         object.data["spec"] = spec;
         object.data.as_object_mut().unwrap().remove("status");

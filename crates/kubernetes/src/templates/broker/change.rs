@@ -22,8 +22,9 @@ use super::stock::Known;
 use super::{TemplateBroker, asked, failed, parameters, requester, transient};
 use crate::calls::{CallError, call};
 use crate::templates::names::VERIFIED;
+use crate::templates::record::Values;
 use crate::templates::requester::Requester;
-use crate::templates::verified::{self, Word};
+use crate::templates::verified;
 
 /// How often an instance that others write is tried.
 const ROUNDS: usize = 5;
@@ -79,9 +80,9 @@ impl TemplateBroker {
             }
             let current = self.templates.get(work.service_id.as_str());
             let template = template(&instance, asked::revision_of(work), current.as_deref())?;
-            let data = parameters::of_order(template, work.parameters.expose())?;
-            parameters::keep(client, claim, secret, &data).await?;
-            let next = changed(&instance, template, secret, requester, &self.seal);
+            let values = parameters::of_order(template, work.parameters.expose())?;
+            parameters::keep(client, claim, secret, &values).await?;
+            let next = changed(&instance, template, (secret, &values), requester, &self.seal);
             match call(instances.replace(name, &PostParams::default(), &next)).await {
                 Ok(written) => return Ok(written),
                 Err(CallError::Conflict) => {}
@@ -132,7 +133,7 @@ fn template<'t>(
 fn changed(
     instance: &DynamicObject,
     template: &Value,
-    secret: &str,
+    (secret, values): (&str, &Values),
     requester: &Requester,
     seal: &ring::hmac::Key,
 ) -> DynamicObject {
@@ -145,7 +146,7 @@ fn changed(
     let made_at = metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
     let (namespace, name) = (text(&metadata.namespace), text(&metadata.name));
     let moment = (made_at, metadata.generation.unwrap_or_default() + 1);
-    let sealed = verified::seal(Word::Broker, &namespace, &name, &spec, moment, seal);
+    let sealed = verified::seal_order(&namespace, &name, &spec, values, moment, seal);
     let mut next = instance.clone();
     next.data["spec"] = spec;
     next.metadata.annotations.get_or_insert_default().insert(VERIFIED.to_owned(), sealed);
@@ -261,7 +262,8 @@ mod tests {
     fn what_is_written_is_sealed_for_this_instance_and_leaves_the_rest_alone() {
         let bob = Requester::of(&json!({"username": "bob"})).unwrap();
         let newer = document("2.0.0");
-        let next = changed(&instance(), &newer, "i-0a0a0a0a", &bob, &key());
+        let given = Values::from([("A".to_owned(), "1".to_owned())]);
+        let next = changed(&instance(), &newer, ("i-0a0a0a0a", &given), &bob, &key());
         assert_eq!(
             next.data["spec"],
             json!({"template": newer, "secret": {"name": "i-0a0a0a0a"}, "requester": {"username": "bob"}}),
@@ -276,7 +278,12 @@ mod tests {
         assert_eq!(metadata.finalizers, instance().metadata.finalizers);
         assert_eq!(metadata.annotations.as_ref().unwrap()["other"], "1");
         let seen = serde_json::from_str(&serde_json::to_string(&next).unwrap()).unwrap();
-        assert_eq!(verified::check(&Instance::of(&seen).unwrap(), &key()), Ok(()));
+        let seen = Instance::of(&seen).unwrap();
+        assert_eq!(verified::check(&seen, &key()), Ok(()));
+        assert_eq!(verified::check_values(&seen, &given, &key()), Ok(()));
+        for other in [Values::new(), Values::from([("A".to_owned(), "2".to_owned())])] {
+            assert!(verified::check_values(&seen, &other, &key()).is_err(), "{other:?}");
+        }
     }
 
     #[test]

@@ -15,8 +15,9 @@ use super::stock::Known;
 use super::{TemplateBroker, failed, parameters, requester};
 use crate::calls::{CallError, call, find, in_background};
 use crate::templates::names::{GROUP, Kind, VERIFIED, VERSION};
+use crate::templates::record::Values;
 use crate::templates::requester::Requester;
-use crate::templates::verified::{self, Word};
+use crate::templates::verified;
 
 /// The id that the platform gave it: an annotation of the original.
 const EXTERNAL_ID: &str = "openservicebroker.openshift.io/instance-external-id";
@@ -42,12 +43,12 @@ impl TemplateBroker {
         let requester = requester(&work)?;
         let (name, namespace) = (name(&work), namespace(work.context.expose()).to_owned());
         let client = requester.client(&self.client, &namespace);
-        let data = parameters::of_order(&template.document, work.parameters.expose())?;
+        let values = parameters::of_order(&template.document, work.parameters.expose())?;
         // From here on something is there: what fails now can be withdrawn.
         let claim = self.claim(&name, &namespace).await?;
-        parameters::keep(&client, &claim, &name, &data).await?;
+        parameters::keep(&client, &claim, &name, &values).await?;
         let what = format!("TemplateInstance {name}");
-        let instance = self.instance(&work, &claim, &requester, &template)?;
+        let instance = self.instance(&work, &claim, &requester, &template, &values)?;
         let instances = self.instances(&client, &namespace);
         match call(instances.create(&PostParams::default(), &instance)).await {
             Ok(_) => {}
@@ -74,6 +75,7 @@ impl TemplateBroker {
         claim: &Claim,
         requester: &Requester,
         template: &Known,
+        values: &Values,
     ) -> Result<DynamicObject, Failure> {
         let (name, namespace) = (name(work), namespace(work.context.expose()));
         let spec = json!({
@@ -82,7 +84,7 @@ impl TemplateBroker {
             "requester": requester.spec(),
         });
         let moment = (self.now(), verified::FIRST);
-        let sealed = verified::seal(Word::Broker, namespace, &name, &spec, moment, &self.seal);
+        let sealed = verified::seal_order(namespace, &name, &spec, values, moment, &self.seal);
         serde_json::from_value(json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": Kind::TemplateInstance.name(),

@@ -1,6 +1,6 @@
 //! The parameters of an instance, in Secrets of the requester's: one for the order, and one for each change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use data_encoding::{BASE64, HEXLOWER};
 use k8s_openapi::api::core::v1::Secret;
@@ -14,6 +14,7 @@ use template::{Parameter, Template};
 use super::claim::Claim;
 use super::failed;
 use crate::calls::{CallError, call, find, only};
+use crate::templates::record::Values;
 
 /// A label: of which instance the parameters are.
 const INSTANCE: &str = "template.manciple.dev/instance";
@@ -27,19 +28,15 @@ pub(super) fn name_of_change(instance: &str, operation: &str) -> String {
     format!("{instance}-{}", HEXLOWER.encode(digest))
 }
 
-/// What the requester gives, as the data of a Secret: declared parameters only, and none that is empty where one is
-/// generated.
+/// What the requester gives: declared parameters only, and none that is empty where one is generated.
 ///
 /// # Errors
 /// What is no text, and what the template requires and has no value for.
-pub(super) fn of_order(
-    document: &Value,
-    given: &Map<String, Value>,
-) -> Result<Map<String, Value>, Failure> {
+pub(super) fn of_order(document: &Value, given: &Map<String, Value>) -> Result<Values, Failure> {
     let invalid = |why: String| Failure::new(FailureKind::Invalid, why);
     let read = Template::read(document.clone());
     let template = read.map_err(|_| invalid("the template cannot be read any more".to_owned()))?;
-    let mut data = Map::new();
+    let mut values = Values::new();
     for (key, value) in given {
         let Value::String(text) = value else {
             return Err(invalid(format!("parameters/{key}: has to be a string")));
@@ -47,7 +44,7 @@ pub(super) fn of_order(
         let mut declared = template.parameters.iter().filter(|it| it.name == *key);
         let wanted = declared.any(|it| !text.is_empty() || it.generate.is_empty());
         if wanted {
-            data.insert(key.clone(), json!(BASE64.encode(text.as_bytes())));
+            values.insert(key.clone(), text.clone());
         }
     }
     let has_none = |it: &&Parameter| {
@@ -58,7 +55,7 @@ pub(super) fn of_order(
         template.parameters.iter().filter(|it| it.required && it.generate.is_empty());
     match required.find(has_none) {
         Some(it) => Err(invalid(format!("parameters/{}: is required by the template", it.name))),
-        None => Ok(data),
+        None => Ok(values),
     }
 }
 
@@ -70,8 +67,10 @@ pub(super) async fn keep(
     client: &Client,
     claim: &Claim,
     name: &str,
-    data: &Map<String, Value>,
+    values: &Values,
 ) -> Result<(), Failure> {
+    let data: BTreeMap<&String, String> =
+        values.iter().map(|(key, text)| (key, BASE64.encode(text.as_bytes()))).collect();
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {
             "name": name,
@@ -134,14 +133,14 @@ mod tests {
 
     fn data(given: Value) -> Result<Value, String> {
         of_order(&template(), given.as_object().unwrap())
-            .map(Value::Object)
+            .map(|values| json!(values))
             .map_err(|failure| failure.description)
     }
 
     #[test]
     fn what_is_kept_is_what_the_template_asks_for() {
         for (case, given, expected) in [
-            ("a name", json!({"NAME": "a"}), Ok(json!({"NAME": "YQ=="}))),
+            ("a name", json!({"NAME": "a"}), Ok(json!({"NAME": "a"}))),
             ("nothing", json!({}), Err("parameters/NAME: is required by the template")),
             (
                 "an empty name",
@@ -156,17 +155,17 @@ mod tests {
             (
                 "one that is emptied to be generated",
                 json!({"NAME": "a", "PASSWORD": ""}),
-                Ok(json!({"NAME": "YQ=="})),
+                Ok(json!({"NAME": "a"})),
             ),
             (
                 "one that may be empty",
                 json!({"NAME": "a", "NOTE": ""}),
-                Ok(json!({"NAME": "YQ==", "NOTE": ""})),
+                Ok(json!({"NAME": "a", "NOTE": ""})),
             ),
             (
                 "one of a revision before",
                 json!({"NAME": "a", "OLD": "b"}),
-                Ok(json!({"NAME": "YQ=="})),
+                Ok(json!({"NAME": "a"})),
             ),
             ("no text", json!({"NAME": 1}), Err("parameters/NAME: has to be a string")),
         ] {
