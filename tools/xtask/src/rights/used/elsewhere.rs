@@ -6,6 +6,20 @@ pub(super) const ELSEWHERE: &[Elsewhere] = &[
     Elsewhere(
         "base",
         "Role of manciple",
+        "secrets",
+        &["patch"],
+        "kubernetes/tests/store.rs::a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_makes_room",
+    ),
+    Elsewhere(
+        "operator",
+        "Role of settings-broker",
+        "secrets",
+        &["patch"],
+        "kubernetes/tests/store.rs::a_record_that_no_secret_holds_is_refused_and_what_killed_writers_left_makes_room",
+    ),
+    Elsewhere(
+        "base",
+        "Role of manciple",
         "brokers.manciple.dev",
         &["list", "watch"],
         "manciple/tests/brokers.rs::two_brokers_are_one_catalog_and_a_broken_one_harms_neither",
