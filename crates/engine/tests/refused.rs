@@ -16,6 +16,16 @@ async fn platform(world: &World) -> Platform {
     Platform(world.engine().await)
 }
 
+/// What is said of an operation, as soon as anything is.
+async fn said(platform: &Platform, operation: &str) -> String {
+    loop {
+        if let Some(said) = platform.poll(operation).await.unwrap().description {
+            return said;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_start_refused_for_now_is_repeated_and_one_refused_for_good_fails() {
     let world = World::default();
@@ -23,12 +33,8 @@ async fn a_start_refused_for_now_is_repeated_and_one_refused_for_good_fails() {
     world.runner.refuse_start(StartError::Transient("no processes left".into()));
     world.runner.refuse_start(StartError::Transient("no processes left".into()));
     let ordered = operation(platform.provision(json!({})).await.unwrap());
-    let said = async || platform.poll(&ordered).await.unwrap().description;
-    while said().await.is_none() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
     let words = "its run cannot be started yet: no processes left";
-    assert_eq!(said().await.as_deref(), Some(words));
+    assert_eq!(said(&platform, &ordered).await, words);
     platform.wait(&ordered).await;
     world.runner.refuse_start(StartError::Permanent("/bin/broker: no such file".into()));
     let operation = operation(platform.bind(json!({})).await.unwrap());
@@ -48,12 +54,8 @@ async fn a_start_that_whoever_leads_knows_nothing_of_yet_is_waited_for_and_fails
         world.runner.refuse_start(StartError::Unready("the catalogs are being read".into()));
     }
     let ordered = operation(platform.provision(json!({})).await.unwrap());
-    let said = async || platform.poll(&ordered).await.unwrap().description;
-    while said().await.is_none() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
     let words = "its run cannot be started yet: the catalogs are being read";
-    assert_eq!(said().await.as_deref(), Some(words));
+    assert_eq!(said(&platform, &ordered).await, words);
     platform.wait(&ordered).await;
     assert_eq!(world.runner.works().len(), 1);
     // What is refused since begins to count only then.
