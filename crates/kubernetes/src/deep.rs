@@ -11,12 +11,29 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// What is said of one, where it stands.
-pub(crate) const TOO_DEEP: &str = "is nested more than 127 levels deep: make it flatter";
+use crate::weight::{HEAVIEST, weigh};
 
-/// A part; `None` if it is nested too deep.
-pub(crate) fn part(raw: Option<&RawValue>) -> Option<Value> {
-    raw.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())
+/// Why one is not read, in words that follow what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unread {
+    /// Our decoder goes no deeper.
+    #[error("is nested more than 127 levels deep: make it flatter")]
+    TooDeep,
+    /// It would be in the way of others.
+    #[error("would take more than {} MiB of memory: let it have fewer maps and lists", HEAVIEST >> 20)]
+    TooHeavy,
+}
+
+/// A part; null if there is none.
+///
+/// # Errors
+/// If it is not read.
+pub(crate) fn part(raw: Option<&RawValue>) -> Result<Value, Unread> {
+    let Some(raw) = raw else { return Ok(Value::Null) };
+    if weigh(raw.get().as_bytes()) > HEAVIEST {
+        return Err(Unread::TooHeavy);
+    }
+    serde_json::from_str(raw.get()).map_err(|_| Unread::TooDeep)
 }
 
 /// Metadata, for `deserialize_with`. Without `managedFields`: they are as deep as the rest, and read by nobody.
@@ -26,7 +43,7 @@ pub(crate) fn part(raw: Option<&RawValue>) -> Option<Value> {
 pub(crate) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
     let mut members = BTreeMap::<String, Box<RawValue>>::deserialize(from)?;
     members.remove("managedFields");
-    let read = |(name, raw): (String, Box<RawValue>)| Some((name, part(Some(&raw))?));
+    let read = |(name, raw): (String, Box<RawValue>)| Some((name, part(Some(&raw)).ok()?));
     let members: Map<String, Value> = members.into_iter().filter_map(read).collect();
     ObjectMeta::deserialize(Value::Object(members)).map_err(D::Error::custom)
 }
@@ -49,8 +66,8 @@ pub(crate) fn object(text: &str) -> serde_json::Result<Object> {
     }
     let parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
     let read = |(name, raw): (String, Box<RawValue>)| match (part(Some(&raw)), name.as_str()) {
-        (None, "metadata") => Some((name, Value::Object(flat(&raw)))),
-        (part, _) => Some((name, part?)),
+        (Err(_), "metadata") => Some((name, Value::Object(flat(&raw)))),
+        (part, _) => Some((name, part.ok()?)),
     };
     let object = Value::Object(parts.into_iter().filter_map(read).collect());
     Ok(Object { object, is_whole: false })
@@ -60,7 +77,7 @@ pub(crate) fn object(text: &str) -> serde_json::Result<Object> {
 fn flat(raw: &RawValue) -> Map<String, Value> {
     let members: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(raw.get()).unwrap_or_default();
-    members.into_iter().filter_map(|(name, raw)| Some((name, part(Some(&raw))?))).collect()
+    members.into_iter().filter_map(|(name, raw)| Some((name, part(Some(&raw)).ok()?))).collect()
 }
 
 /// Whether a document has more levels than that.
@@ -123,15 +140,22 @@ mod tests {
 
     #[test]
     fn what_is_nested_too_deep_is_no_part_and_hides_nothing_else() {
-        for (levels, is_read) in [(1, true), (120, true), (500, false), (100_000, false)] {
+        let too_deep = Err(Unread::TooDeep);
+        for (levels, expected) in [
+            (1, Ok(())),
+            (120, Ok(())),
+            (500, too_deep),
+            (20_000, too_deep),
+            (100_000, Err(Unread::TooHeavy)),
+        ] {
             let fields = format!(r#"[{{"fieldsV1":{}}}]"#, deep(levels));
             let metadata = format!(r#"{{"name":"a","managedFields":{fields}}}"#);
             let text = format!(r#"[{{"metadata":{metadata},"spec":{}}}]"#, deep(levels));
             let read: Vec<Read> = serde_json::from_str(&text).unwrap();
             assert_eq!(read[0].metadata.name.as_deref(), Some("a"), "{levels}");
             assert_eq!(read[0].metadata.managed_fields, None, "{levels}");
-            assert_eq!(part(Some(&read[0].spec)).is_some(), is_read, "{levels}");
+            assert_eq!(part(Some(&read[0].spec)).map(drop), expected, "{levels}");
         }
-        assert_eq!(part(None), Some(Value::Null));
+        assert_eq!(part(None), Ok(Value::Null));
     }
 }

@@ -36,9 +36,11 @@ mod split;
 mod store;
 pub mod syntax;
 pub mod templates;
+mod text;
 mod versions;
 mod waking;
 mod warnings;
+mod weight;
 
 pub use self::calls::NO_API_SERVER;
 pub use self::client::{ClientError, client, client_of, of_credentials};

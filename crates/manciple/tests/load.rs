@@ -22,12 +22,6 @@ echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
     "plans":[{"id":"p","name":"small","description":"d"}]}]}'
 "#;
 
-fn peak_kib(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 /// How a thousand at once were answered.
 struct Rush {
     answers: Vec<(String, http::Answer)>,
@@ -81,7 +75,7 @@ fn each_reaches_its_end(server: &Served, rush: &Rush) {
             _ => assert!(last.get("state").is_none(), "{name} was refused and is recorded: {last}"),
         }
     }
-    let peak = peak_kib(server.id());
+    let peak = server.peak_kib();
     println!("answers: {:?}; peak resident: {peak} KiB", rush.statuses);
     assert!(peak < MOST_RESIDENT_KIB, "{peak} KiB");
 }

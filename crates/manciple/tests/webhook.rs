@@ -18,8 +18,8 @@ use testkit::cluster;
 struct Town(String);
 
 impl Town {
-    fn new() -> Self {
-        let name = format!("webhook-{}", std::process::id());
+    fn new(test: &str) -> Self {
+        let name = format!("webhook-{test}-{}", std::process::id());
         cluster::apply(
             &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
         );
@@ -86,28 +86,44 @@ fn address(server: &Served) -> Option<String> {
     said.and_then(Value::as_str).map(str::to_owned)
 }
 
-#[test]
-fn it_answers_reviews_takes_up_a_new_certificate_and_ends() {
-    let (town, site) = (Town::new(), Site::new(""));
-    let certify = || {
+/// The certificate of a webhook.
+struct Certified {
+    site: Site,
+}
+
+impl Certified {
+    fn new() -> Self {
+        Self { site: Site::new("") }
+    }
+
+    /// Writes one, and gives it.
+    fn renew(&self) -> String {
         let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        site.write("tls.key", &made.signing_key.serialize_pem());
-        site.write("tls.crt", &made.cert.pem());
+        self.site.write("tls.key", &made.signing_key.serialize_pem());
+        self.site.write("tls.crt", &made.cert.pem());
         made.cert.pem()
-    };
-    let first = certify();
-    let (cert, key) = (site.path().join("tls.crt"), site.path().join("tls.key"));
-    let arguments = [
-        "--webhook-listen",
-        "127.0.0.1:0",
-        "--webhook-cert",
-        cert.to_str().unwrap(),
-        "--webhook-key",
-        key.to_str().unwrap(),
-    ];
-    let mut server = Served::start(&mut town.command(&arguments)).unwrap();
-    let address = within(30, || address(&server));
-    let address = address.unwrap_or_else(|| panic!("{}", server.log()));
+    }
+
+    /// A controller with the webhook, and where that answers.
+    fn serve(&self, town: &Town) -> (Served, String) {
+        let (cert, key) = (self.site.path().join("tls.crt"), self.site.path().join("tls.key"));
+        let arguments = [
+            "--webhook-listen",
+            "127.0.0.1:0",
+            "--webhook-cert",
+            cert.to_str().unwrap(),
+            "--webhook-key",
+            key.to_str().unwrap(),
+        ];
+        let server = Served::start(&mut town.command(&arguments)).unwrap();
+        let address = within(30, || address(&server));
+        let address = address.unwrap_or_else(|| panic!("{}", server.log()));
+        (server, address)
+    }
+}
+
+/// The review of an instance that is to be made, with these objects in its template, as text.
+fn review(town: &Town, objects: &str) -> String {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
@@ -117,12 +133,55 @@ fn it_answers_reviews_takes_up_a_new_certificate_and_ends() {
             "object": {"metadata": {"name": "i"}, "spec": {"template": {"objects": []}}},
         },
     });
-    let (code, body) = post(&address, &first, "/admission", &review.to_string()).unwrap();
+    review.to_string().replace(r#""objects":[]"#, &format!(r#""objects":{objects}"#))
+}
+
+/// A megabyte of small maps becomes a hundred once it is read. It is told before that, and of what is read there is no more
+/// at once than the memory that a pod has.
+#[test]
+fn many_at_once_of_the_largest_leave_it_in_its_memory() {
+    let (town, certified) = (Town::new("large"), Certified::new());
+    let authority = certified.renew();
+    let (server, address) = certified.serve(&town);
+    let map = r#"{"":0},"#;
+    for (name, count, is_read) in
+        [("within the limit", 20_000, true), ("beyond it", 180_000, false)]
+    {
+        let body = review(&town, &format!("[{}{{}}]", map.repeat(count)));
+        let (address, authority) = (&address, &authority);
+        std::thread::scope(|scope| {
+            let ask = || post(address, authority, "/admission", &body).unwrap();
+            let asked: Vec<_> = (0..60).map(|_| scope.spawn(ask)).collect();
+            for asked in asked {
+                let (code, answer) = asked.join().unwrap();
+                let answer: Value = serde_json::from_str(&answer).unwrap();
+                assert_eq!(
+                    (code, &answer["response"]["allowed"]),
+                    (200, &json!(is_read)),
+                    "{name}"
+                );
+                let why = answer["response"]["status"]["message"].as_str().unwrap_or_default();
+                assert_eq!(why.contains("more than 16 MiB of memory"), !is_read, "{name}: {why}");
+            }
+        });
+        let peak = server.peak_kib();
+        println!("{name}: {peak} KiB");
+        assert!(peak < 256 << 10, "{name}: {peak} KiB");
+    }
+}
+
+#[test]
+fn it_answers_reviews_takes_up_a_new_certificate_and_ends() {
+    let (town, certified) = (Town::new("answers"), Certified::new());
+    let first = certified.renew();
+    let (mut server, address) = certified.serve(&town);
+    let good = review(&town, "[]");
+    let (code, body) = post(&address, &first, "/admission", &good).unwrap();
     let answer: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
     assert_eq!(answer["response"]["patchType"], "JSONPatch");
     // Another's requester is asked of the API server.
-    let mut other = review.clone();
+    let mut other: Value = serde_json::from_str(&good).unwrap();
     other["request"]["object"]["spec"]["requester"] = json!({"username": "bob"});
     let (code, body) = post(&address, &first, "/admission", &other.to_string()).unwrap();
     let answer: Value = serde_json::from_str(&body).unwrap();
@@ -138,19 +197,18 @@ fn it_answers_reviews_takes_up_a_new_certificate_and_ends() {
     }
     // As deep as the API server takes one: whoever asked is told.
     let deep = format!("{}1{}", "[".repeat(600), "]".repeat(600));
-    let deep = review.to_string().replace(r#""objects":[]"#, &format!(r#""objects":{deep}"#));
-    let (code, body) = post(&address, &first, "/admission", &deep).unwrap();
+    let (code, body) = post(&address, &first, "/admission", &review(&town, &deep)).unwrap();
     let answer: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &answer["response"]["uid"]), (200, &json!("42")), "{answer}");
     let why = answer["response"]["status"]["message"].as_str().unwrap();
-    assert!(why.contains("nested too deep"), "{answer}");
+    assert!(why.contains("nested more than 127 levels deep"), "{answer}");
     let metrics = http::get(&server.address, "/metrics").unwrap();
     for said in ["admitted\"} 1\n", "refused\"} 2\n", "unanswered\"} 0\n"] {
         let expected = format!("manciple_admission_answers_total{{answer=\"{said}");
         assert!(metrics.body.as_str().unwrap().contains(&expected), "{expected}: {metrics:?}");
     }
-    let second = certify();
-    let renewed = || post(&address, &second, "/admission", &review.to_string());
+    let second = certified.renew();
+    let renewed = || post(&address, &second, "/admission", &good);
     assert!(within(30, renewed).is_some(), "{}", server.log());
     assert_eq!(post(&address, &first, "/admission", "{}"), None, "the old one is not served");
     server.signal(Signal::TERM);

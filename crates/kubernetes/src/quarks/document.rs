@@ -26,18 +26,18 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// What of it matters. One whose spec is nested too deep says nothing but that.
+    /// What of it matters. One whose spec is not read says nothing but that.
     pub(super) fn read(&self, dialect: Dialect) -> Option<resource::Resource> {
         let spec = part(self.spec.as_deref());
-        let is_unread = spec.is_none();
+        let unread = spec.as_ref().err().copied();
         let status = part(self.status.as_deref()).unwrap_or_default();
         let object = DynamicObject {
             types: None,
             metadata: self.metadata.clone(),
-            data: json!({"spec": spec, "status": status}),
+            data: json!({"spec": spec.unwrap_or_default(), "status": status}),
         };
         let mut read = resource::Resource::of(dialect, &object)?;
-        read.is_unread = is_unread;
+        read.unread = unread;
         Some(read)
     }
 }
@@ -89,10 +89,13 @@ mod tests {
         };
         let now = r#""trigger":{"strategy":"now"}"#;
         let flat = read(&format!("{{{now}}}"));
-        assert!(!flat.is_unread && flat.strategy == engine::trigger::Strategy::Now);
+        assert!(flat.unread.is_none() && flat.strategy == engine::trigger::Strategy::Now);
         let nested = format!("{}1{}", r#"{"a":"#.repeat(150), "}".repeat(150));
         let deep = read(&format!(r#"{{{now},"template":{nested}}}"#));
-        assert!(deep.is_unread && deep.strategy == engine::trigger::Strategy::Manual);
+        assert!(
+            deep.unread == Some(deep::Unread::TooDeep)
+                && deep.strategy == engine::trigger::Strategy::Manual
+        );
         assert_eq!(&*deep.name, "a");
     }
 }

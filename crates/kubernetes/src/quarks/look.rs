@@ -16,7 +16,6 @@ use super::retention::{Disposal, disposals};
 use super::seen::{JobEnd, SeenJob};
 use super::table::{Entry, Key, Table};
 use super::{ending, inputs};
-use crate::deep::TOO_DEEP;
 
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
 /// given, or a webhook that is, is no reason to lose it.
@@ -69,8 +68,8 @@ impl Table {
         let jobs = self.entries.get(key)?.jobs.values();
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
         let mut look = Look { state, next, fault: None, faults };
-        if resource.is_unread {
-            look.fault = Some(format!("spec: {TOO_DEEP}"));
+        if let Some(why) = resource.unread {
+            look.fault = Some(format!("spec: {why}"));
         }
         match &resource.following {
             Some(Ok(following)) => {

@@ -19,7 +19,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::Controller;
 use super::resource::Resource;
 use super::table::{Key, Table};
+use super::watch::PAGE;
 use crate::calls::watching;
+use crate::text::Text;
 
 /// Which pods are followed, and what they are to come to.
 #[derive(Debug, Clone)]
@@ -267,8 +269,9 @@ impl Controller {
                 .collect()
             };
             for namespace in wanted {
-                let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-                let (scope, all) = (Some(Arc::clone(&namespace)), watching());
+                let api: Api<Text<Pod>> = Api::namespaced(self.client.clone(), &namespace);
+                let all = watching().page_size(PAGE);
+                let scope = Some(Arc::clone(&namespace));
                 let task = Arc::clone(&self).follow(super::follows::OfPeers, scope, api, all);
                 let task = vital::task("a watch of others' pods", task);
                 // One that was left and is followed again has another by now.

@@ -19,6 +19,7 @@ use super::retention::Limits;
 use super::schedule::Times;
 use super::status::{SUCCEEDED, Said, WAITING};
 use super::table::Key;
+use crate::deep::Unread;
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.
@@ -37,8 +38,8 @@ pub(super) struct Resource {
     pub(super) version: u64,
     /// Somebody deleted it.
     pub(super) deleting: bool,
-    /// Its spec is nested too deep to be read: it is as if there was none.
-    pub(super) is_unread: bool,
+    /// Why its spec is not read, if it is not: it is as if there was none.
+    pub(super) unread: Option<Unread>,
     pub(super) strategy: Strategy,
     pub(super) follows_config: bool,
     pub(super) concurrency: Concurrency,
@@ -234,7 +235,7 @@ impl Resource {
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
             deleting: metadata.deletion_timestamp.is_some(),
-            is_unread: false,
+            unread: None,
             strategy: strategy(&spec["trigger"]["strategy"]),
             follows_config: spec["updateOnConfigChange"] == true,
             concurrency: Concurrency::deserialize(&spec["concurrencyPolicy"]).unwrap_or_default(),

@@ -22,10 +22,12 @@ use super::follows::{Follows, OfConfigMaps, OfJobs, OfPods, OfResources, OfSecre
 use super::install::installed;
 use super::table::{Key, Watched};
 use crate::calls::{Again, is_forbidden, is_unserved, watching};
+use crate::text::Text;
 
-const PAGE: u32 = 500;
-/// The same of what may be a megabyte each, as agents are: a page is in memory twice while it is read.
-const LARGE_PAGE: u32 = 50;
+/// Each may be a megabyte, and a page is in memory twice while it is read.
+pub(super) const PAGE: u32 = 20;
+/// The same of Events, which are small: there are thousands.
+const LARGE_PAGE: u32 = 100;
 /// How often kinds are asked for that the API server does not know.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -89,7 +91,7 @@ impl Controller {
         let all = || watching().page_size(PAGE);
         let ours = || all().labels(TRIGGERED);
         for dialect in Dialect::ALL {
-            let resources: Api<Document> = match scope {
+            let resources: Api<Text<Document>> = match scope {
                 Some(namespace) => {
                     Api::namespaced_with(self.client.clone(), namespace, &dialect.resource())
                 }
@@ -109,12 +111,11 @@ impl Controller {
         tasks.spawn(vital::task("a watch of Jobs", jobs));
         let pods = Arc::clone(self).follow(OfPods, scope.clone(), self.all(scope), ours());
         tasks.spawn(vital::task("a watch of pods", pods));
-        let large = || watching().page_size(LARGE_PAGE);
-        let maps = Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), large());
+        let maps = Arc::clone(self).follow(OfConfigMaps, scope.clone(), self.all(scope), all());
         tasks.spawn(vital::task("a watch of ConfigMaps", maps));
-        let secrets = Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), large());
+        let secrets = Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), all());
         tasks.spawn(vital::task("a watch of Secrets", secrets));
-        let warnings = all().fields("type=Warning");
+        let warnings = watching().page_size(LARGE_PAGE).fields("type=Warning");
         let follow = Arc::clone(self).follow(OfWarnings, scope.clone(), self.all(scope), warnings);
         let (controller, scope) = (Arc::clone(self), scope.clone());
         let follow = async move {
@@ -145,7 +146,7 @@ impl Controller {
         }
     }
 
-    fn all<K>(&self, scope: &Scope) -> Api<K>
+    fn all<K>(&self, scope: &Scope) -> Api<Text<K>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K::DynamicType: Default,
@@ -160,7 +161,7 @@ impl Controller {
         self: Arc<Self>,
         follows: F,
         scope: Scope,
-        api: Api<K>,
+        api: Api<Text<K>>,
         of: watcher::Config,
     ) where
         K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -176,7 +177,8 @@ impl Controller {
                     listing = HashSet::new();
                     continue;
                 }
-                Ok(Event::InitApply(object)) => {
+                Ok(Event::InitApply(text)) => {
+                    let Some(object) = text.read() else { continue };
                     let (id, _) = follows.learn(&mut self.table(), &object);
                     listing.extend(id);
                     continue;
@@ -185,8 +187,14 @@ impl Controller {
                     (was_listed, absent) = (true, None);
                     self.listed(follows, &scope, std::mem::take(&mut listing))
                 }
-                Ok(Event::Apply(object)) => follows.learn(&mut self.table(), &object).1,
-                Ok(Event::Delete(object)) => follows.forget(&mut self.table(), &object),
+                Ok(Event::Apply(text)) => {
+                    let Some(object) = text.read() else { continue };
+                    follows.learn(&mut self.table(), &object).1
+                }
+                Ok(Event::Delete(text)) => {
+                    let Some(object) = text.read() else { continue };
+                    follows.forget(&mut self.table(), &object)
+                }
                 Err(error) => {
                     let (what, of) = (follows.what(), scope.as_deref().unwrap_or("all namespaces"));
                     let Some(absence) = Absence::of(what, was_listed, &error) else {

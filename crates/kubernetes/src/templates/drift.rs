@@ -105,6 +105,7 @@ impl Controller {
 
     async fn inspect(&self, key: &Key) -> Result<Looked, Trouble> {
         let Some(instance) = self.read(key).await? else { return Ok(Looked::Through) };
+        let Ok(_turn) = self.heavy_turn(&instance) else { return Ok(Looked::NotYet) };
         let choice = self.drift_of(&instance);
         if choice == Drift::Ignore || !is_idle(&instance) {
             return Ok(Looked::Through);
@@ -170,7 +171,7 @@ impl Controller {
     async fn read(&self, key: &Key) -> Result<Option<Instance>, Trouble> {
         let found = find(self.instances(&key.namespace).get(&key.name)).await;
         let found = found.map_err(|error| Trouble::Passing(error.to_string()))?;
-        Ok(found.as_ref().and_then(Instance::of).filter(|it| it.key == *key))
+        Ok(found.and_then(Instance::of).filter(|it| it.key == *key))
     }
 
     async fn look_at<'p>(

@@ -121,6 +121,11 @@ const MUCH: usize = 512 * 1024;
 /// sent and answered.
 const LARGE_AT_ONCE: usize = 4;
 
+/// A spec is heavy from here on, in bytes that it takes once it is read.
+const HEAVY: usize = 1 << 20;
+/// What the heavy ones that are worked on at once take together, in KiB. As they are made it is some four times that.
+const HEAVY_AT_ONCE: usize = 32 << 10;
+
 /// Whose word it is that a requester is who ordered an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requesters {
@@ -202,6 +207,8 @@ pub struct Controller {
     looks: Semaphore,
     /// One for each whose parameters come to much.
     large: Arc<Semaphore>,
+    /// One for each KiB of those whose spec is heavy.
+    heavy: Semaphore,
     /// An instance was gone while its objects were made.
     stray: Notify,
     /// Since when this is the one that acts, if it is.
@@ -232,6 +239,7 @@ impl Controller {
             counters: Counters::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
             large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            heavy: Semaphore::new(HEAVY_AT_ONCE),
             stray: Notify::new(),
             led_since: Mutex::default(),
         }))
@@ -309,7 +317,7 @@ impl Controller {
     async fn refresh(&self, key: &Key) -> Result<bool, CallError> {
         let found = find(self.instances(&key.namespace).get(&key.name)).await?;
         let is_there = found.as_ref().and_then(Key::of).is_some_and(|found| found == *key);
-        if let Some(seen) = &found {
+        if let Some(seen) = found {
             self.table().learn(seen);
         }
         if !is_there {

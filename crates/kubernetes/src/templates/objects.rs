@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::kinds::Place;
 use crate::calls::{CallError, call, only};
-use crate::deep::{self, Object, TOO_DEEP};
+use crate::deep::{self, Object, Unread};
 
 /// An object of a template has so many levels at most: what is read of it later has a few more.
 pub(super) const DEEPEST: usize = 100;
@@ -38,7 +38,7 @@ pub(super) async fn answered_whole(
 ) -> Result<Value, CallError> {
     match read(client, request).await? {
         Object { object, is_whole: true } => Ok(object),
-        Object { .. } => Err(CallError::Refused(format!("it {TOO_DEEP}"))),
+        Object { .. } => Err(CallError::Refused(format!("it {}", Unread::TooDeep))),
     }
 }
 

@@ -80,6 +80,25 @@ impl Ordinals {
     }
 }
 
+/// Whether one that another instance has made can make more of its kind: with a template that is the value of its own
+/// parameter there would be no end to it.
+///
+/// # Errors
+/// If so: what to do about it.
+pub(super) fn check_nested(is_nested: bool, plan: &[Planned]) -> Result<(), String> {
+    let is_instance = |it: &&Planned| {
+        it.place.resource.group == GROUP && it.place.resource.kind == Kind::TemplateInstance.name()
+    };
+    match plan.iter().find(is_instance).filter(|_| is_nested) {
+        Some(further) => Err(format!(
+            "template.objects: Invalid value: {}: another TemplateInstance has made this one, and one that was made \
+             makes no further ones: put its objects into this template",
+            further.words()
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Plans an object. `ordinal` is that of [`Ordinals`].
 ///
 /// # Errors

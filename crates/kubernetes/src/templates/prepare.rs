@@ -12,18 +12,18 @@ use ring::hmac;
 use serde_json::Value;
 use template::Processed;
 use template::translate::{Translation, translate};
-use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, TryAcquireError};
 
 use super::kinds::{Kinds, Place};
 use super::make::{AT_ONCE, get};
 use super::objects::DEEPEST;
-use super::plan::{self, Ordinals, Planned};
+use super::plan::{self, Ordinals, Planned, check_nested};
 use super::record::{Former, Kept, Record, is_what_it_says};
 use super::resource::{Instance, Key};
 use super::status::Made;
 use super::trouble::Trouble;
 use super::values::{defaults, given, processed, secrets, stay, template};
-use super::{Controller, LONGEST_CALL, MUCH, Requesters, verified};
+use super::{Controller, HEAVY, LONGEST_CALL, MUCH, Requesters, verified};
 use crate::calls::CallError;
 use crate::deep::is_deeper;
 
@@ -87,6 +87,7 @@ impl Controller {
             Some(before) => before.next(record, spec, &instance.key, &self.seal),
         };
         let (plan, redactor) = self.plan(instance, &kept, objects, &public).await?;
+        check_nested(instance.is_nested(), &plan).map_err(Trouble::Final)?;
         if let Some(before) = before {
             kept.record.before = self.formers(instance, client, before, &plan).await?;
         }
@@ -102,6 +103,18 @@ impl Controller {
         match spent < MUCH {
             true => Ok(None),
             false => Arc::clone(&self.large).try_acquire_owned().map(Some),
+        }
+    }
+
+    /// Whether one may go on whose spec takes so much. Nobody waits here either.
+    pub(super) fn heavy_turn(
+        &self,
+        instance: &Instance,
+    ) -> Result<Option<SemaphorePermit<'_>>, TryAcquireError> {
+        let weight = instance.weight();
+        match u32::try_from(weight >> 10) {
+            Ok(kib) if weight >= HEAVY => self.heavy.try_acquire_many(kib).map(Some),
+            _ => Ok(None),
         }
     }
 

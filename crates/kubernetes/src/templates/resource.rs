@@ -1,6 +1,6 @@
 //! A TemplateInstance as it is read.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,10 +8,10 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use template::ready;
 
-use super::names::FINALIZER;
+use super::names::{FINALIZER, OWNER};
 use super::requester::Requester;
 use super::seen::SeenInstance;
-use crate::deep::{TOO_DEEP, part};
+use crate::deep::{Unread, part};
 use crate::queue::Placed;
 
 /// What tells one from others: of its name there may be another, later.
@@ -57,32 +57,42 @@ pub(super) struct Instance {
     pub(super) created_at: Timestamp,
     pub(super) finalizers: Vec<String>,
     annotations: Value,
-    spec: Value,
+    /// As it is written: of most that are heard of only the status is looked at.
+    seen: Arc<SeenInstance>,
+    spec: OnceLock<Result<Value, Unread>>,
     status: Value,
-    /// Its spec cannot be read.
-    is_unreadable: bool,
 }
 
 impl Instance {
-    pub(super) fn of(seen: &SeenInstance) -> Option<Self> {
-        let spec = part(seen.spec.as_deref());
+    pub(super) fn of(seen: impl Into<Arc<SeenInstance>>) -> Option<Self> {
+        let seen = seen.into();
         Some(Self {
-            key: Key::of(seen)?,
+            key: Key::of(&seen)?,
             version: seen.resource_version()?,
             generation: seen.metadata.generation.unwrap_or_default(),
             deleting: seen.metadata.deletion_timestamp.is_some(),
             created_at: seen.metadata.creation_timestamp.as_ref()?.0,
             finalizers: seen.finalizers().to_vec(),
             annotations: json!(seen.metadata.annotations),
-            is_unreadable: spec.is_none(),
-            spec: spec.unwrap_or_default(),
+            spec: OnceLock::new(),
             // It is ours; what cannot be read of it was not written by us.
             status: part(seen.status.as_deref()).unwrap_or_default(),
+            seen,
         })
     }
 
+    /// What is ordered; null where it is not read.
     pub(super) fn spec(&self) -> &Value {
-        &self.spec
+        self.read().as_ref().unwrap_or(&Value::Null)
+    }
+
+    fn read(&self) -> &Result<Value, Unread> {
+        self.spec.get_or_init(|| part(self.seen.spec.as_deref()))
+    }
+
+    /// What its spec takes once it is read, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.seen.weight()
     }
 
     pub(super) fn status(&self) -> &Value {
@@ -98,20 +108,25 @@ impl Instance {
     /// # Errors
     /// If not: what to do about it.
     pub(super) fn check(&self) -> Result<(), String> {
-        match self.is_unreadable {
-            true => Err(format!("spec: {TOO_DEEP}")),
-            false => self.timeout().map(drop),
+        match self.read() {
+            Err(why) => Err(format!("spec: {why}")),
+            Ok(_) => self.timeout().map(drop),
         }
+    }
+
+    /// Whether it is an object of another instance.
+    pub(super) fn is_nested(&self) -> bool {
+        self.seen.labels().contains_key(OWNER)
     }
 
     /// The Secret that its parameters are in.
     pub(super) fn secret(&self) -> Option<&str> {
-        self.spec["secret"]["name"].as_str().filter(|name| !name.is_empty())
+        self.spec()["secret"]["name"].as_str().filter(|name| !name.is_empty())
     }
 
     /// Who it is made for, as it says.
     pub(super) fn requester(&self) -> Result<Requester, String> {
-        Requester::of(&self.spec["requester"])
+        Requester::of(&self.spec()["requester"])
     }
 
     /// Whether it is held until its objects are gone.
@@ -166,7 +181,7 @@ impl Instance {
 
     /// Whether all of its objects were made.
     pub(super) fn is_made(&self) -> bool {
-        let planned = self.spec["template"]["objects"].as_array().map_or(0, Vec::len);
+        let planned = self.spec()["template"]["objects"].as_array().map_or(0, Vec::len);
         let observed = self.status["observedGeneration"].as_i64();
         self.objects().len() >= planned && observed.is_some_and(|it| it >= self.generation)
     }
@@ -180,7 +195,7 @@ impl Instance {
 
     fn timeout(&self) -> Result<Duration, String> {
         let own = ready::timeout(&self.annotations)?;
-        let of_template = || ready::timeout(&self.spec["template"]["metadata"]["annotations"]);
+        let of_template = || ready::timeout(&self.spec()["template"]["metadata"]["annotations"]);
         Ok(own.map_or_else(of_template, |own| Ok(Some(own)))?.unwrap_or(TIMEOUT))
     }
 }

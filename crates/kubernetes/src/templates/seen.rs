@@ -10,9 +10,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::names::{GROUP, Kind, VERSION};
-use crate::deep::{self, part};
+use crate::deep::{self, Unread, part};
+use crate::weight::{HEAVIEST, weigh};
 
-/// A TemplateInstance, its parts as text.
+/// A TemplateInstance, its parts as text: thousands of them are kept, and few are worked on.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SeenInstance {
     #[serde(default, deserialize_with = "deep::metadata")]
@@ -21,6 +22,14 @@ pub(super) struct SeenInstance {
     pub(super) spec: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) status: Option<Box<RawValue>>,
+}
+
+impl SeenInstance {
+    /// What its spec takes once it is read, in bytes; nothing, if it is not read.
+    pub(super) fn weight(&self) -> usize {
+        let weight = self.spec.as_ref().map_or(0, |spec| weigh(spec.get().as_bytes()));
+        if weight > HEAVIEST { 0 } else { weight }
+    }
 }
 
 /// A Template, its parts as text.
@@ -39,12 +48,15 @@ pub(super) struct SeenTemplate {
 }
 
 impl SeenTemplate {
-    /// The whole of it; `None` if it is nested too deep.
-    pub(super) fn document(&self) -> Option<Value> {
+    /// The whole of it.
+    ///
+    /// # Errors
+    /// If a part of it is not read.
+    pub(super) fn document(&self) -> Result<Value, Unread> {
         let mut document = Map::new();
         document.insert("apiVersion".to_owned(), json!(format!("{GROUP}/{VERSION}")));
         document.insert("kind".to_owned(), json!(Kind::Template.name()));
-        document.insert("metadata".to_owned(), serde_json::to_value(&self.metadata).ok()?);
+        document.insert("metadata".to_owned(), json!(self.metadata));
         for (name, raw) in [
             ("message", &self.message),
             ("objects", &self.objects),
@@ -56,7 +68,7 @@ impl SeenTemplate {
                 document.insert(name.to_owned(), value);
             }
         }
-        Some(Value::Object(document))
+        Ok(Value::Object(document))
     }
 }
 

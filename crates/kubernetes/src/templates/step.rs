@@ -9,6 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::names::FINALIZER;
+use super::prepare::NEXT_TURN;
 use super::resource::{Instance, Key};
 use super::status::{self, Made, Stand};
 use super::table::Work;
@@ -41,6 +42,7 @@ impl Controller {
     pub(super) async fn step(&self, key: &Key) -> Result<Option<Duration>, ()> {
         let known = self.table().instance(key);
         let Some(instance) = known else { return Box::pin(self.look_after(key)).await };
+        let Ok(_turn) = self.heavy_turn(&instance) else { return Ok(Some(NEXT_TURN)) };
         let came = match decide(&self.state(&instance)) {
             Action::Rest => return Ok(self.wait_for_another(&instance)),
             Action::Refuse(why) => {
@@ -292,7 +294,7 @@ impl Controller {
             ..PatchParams::default()
         };
         let patched = call(api.patch_status(&key.name, &params, &Patch::Merge(&body))).await;
-        self.table().learn(&written(patched)?);
+        self.table().learn(written(patched)?);
         Ok(())
     }
 
@@ -309,7 +311,7 @@ impl Controller {
         let patched = call(api.patch(&instance.key.name, &params, &Patch::Merge(&body))).await;
         let patched = written(patched)?;
         match is_held {
-            true => drop(self.table().learn(&patched)),
+            true => drop(self.table().learn(patched)),
             false => self.table().remove(&instance.key),
         }
         Ok(())

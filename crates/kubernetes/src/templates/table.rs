@@ -1,7 +1,7 @@
 //! What is known of all instances: whole of those with something to do, of others hardly more than their names.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::await_ready::Follower;
@@ -24,12 +24,20 @@ pub(super) struct Table {
 #[derive(Default)]
 struct Entry {
     /// `None` where nothing is left to do.
-    instance: Option<Arc<Instance>>,
+    open: Option<Open>,
     /// The newest that was seen of it.
     version: String,
     /// When it is looked whether it has drifted.
     due: Option<Instant>,
     work: Work,
+}
+
+/// One with something to do.
+struct Open {
+    seen: Arc<SeenInstance>,
+    begun_at: jiff::Timestamp,
+    /// What is worked with, as long as somebody does: what is read takes many times what it is read from.
+    read: Weak<Instance>,
 }
 
 /// What this process knows of what it does. Whoever comes after finds it out anew.
@@ -71,8 +79,9 @@ impl Work {
 
 impl Table {
     /// Takes one as it was read; whether there is news, and something to do, or to look after.
-    pub(super) fn learn(&mut self, seen: &SeenInstance) -> Option<Key> {
-        let instance = Instance::of(seen)?;
+    pub(super) fn learn(&mut self, seen: SeenInstance) -> Option<Key> {
+        let seen = Arc::new(seen);
+        let instance = Instance::of(Arc::clone(&seen))?;
         let key = instance.key.clone();
         let is_new = !self.entries.contains_key(&key);
         let entry = self.entries.entry(key.clone()).or_default();
@@ -82,10 +91,10 @@ impl Table {
         entry.version.clone_from(&instance.version);
         if instance.has_ended() && !instance.is_changed() && !instance.deleting {
             let unanswered = entry.work.unanswered;
-            (entry.instance, entry.work) = (None, Work { unanswered, ..Work::default() });
+            (entry.open, entry.work) = (None, Work { unanswered, ..Work::default() });
             return is_new.then_some(key);
         }
-        entry.instance = Some(Arc::new(instance));
+        entry.open = Some(Open { seen, begun_at: instance.begun_at(), read: Weak::new() });
         Some(key)
     }
 
@@ -100,9 +109,15 @@ impl Table {
         self.entries.remove(key);
     }
 
-    /// One with something to do.
-    pub(super) fn instance(&self, key: &Key) -> Option<Arc<Instance>> {
-        self.entries.get(key)?.instance.clone()
+    /// One with something to do; the same for everyone who works with it.
+    pub(super) fn instance(&mut self, key: &Key) -> Option<Arc<Instance>> {
+        let open = self.entries.get_mut(key)?.open.as_mut()?;
+        if let Some(instance) = open.read.upgrade() {
+            return Some(instance);
+        }
+        let instance = Arc::new(Instance::of(Arc::clone(&open.seen))?);
+        open.read = Arc::downgrade(&instance);
+        Some(instance)
     }
 
     pub(super) fn work(&mut self, key: &Key) -> Option<&mut Work> {
@@ -135,8 +150,8 @@ impl Table {
 
     /// How many there are, and since when each is worked on that has something to do.
     pub(super) fn begun(&self) -> (usize, Vec<jiff::Timestamp>) {
-        let open = self.entries.values().filter_map(|entry| entry.instance.as_ref());
-        (self.entries.len(), open.map(|instance| instance.begun_at()).collect())
+        let open = self.entries.values().filter_map(|entry| entry.open.as_ref());
+        (self.entries.len(), open.map(|open| open.begun_at).collect())
     }
 }
 

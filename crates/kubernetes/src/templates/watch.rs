@@ -14,8 +14,8 @@ use super::seen::SeenInstance;
 use super::table::Scope;
 use crate::calls::{Again, watching};
 
-/// An instance may be as large as anything that etcd takes.
-const PAGE: u32 = 50;
+/// An instance may be as large as anything that etcd takes, and a page is in memory twice while it is read.
+const PAGE: u32 = 20;
 
 impl Controller {
     /// For ever.
@@ -33,10 +33,10 @@ impl Controller {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(seen)) => {
                     listed.extend(Key::of(&seen));
-                    self.learn(&seen);
+                    self.learn(seen);
                 }
                 Ok(Event::InitDone) => self.table().keep(&scope, &std::mem::take(&mut listed)),
-                Ok(Event::Apply(seen)) => self.learn(&seen),
+                Ok(Event::Apply(seen)) => self.learn(seen),
                 Ok(Event::Delete(seen)) => {
                     if let Some(key) = Key::of(&seen) {
                         self.table().remove(&key);
@@ -47,7 +47,7 @@ impl Controller {
         }
     }
 
-    fn learn(&self, seen: &SeenInstance) {
+    fn learn(&self, seen: SeenInstance) {
         let key = self.table().learn(seen);
         self.queue.push(key);
     }

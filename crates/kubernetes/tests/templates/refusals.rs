@@ -1,3 +1,4 @@
+use kubernetes::templates::Requesters;
 use serde_json::json;
 
 use super::harness::{PATIENCE, Town, condition, password, template};
@@ -144,6 +145,39 @@ async fn what_is_wrong_with_a_template_or_its_parameters_is_said() {
         town.order_with(name, template, std::slice::from_ref(&editor)).await;
         assert_eq!(town.failed(name).await, expected);
     }
+    town.remove().await;
+}
+
+/// A template that is the value of its own parameter would be instantiated for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_another_has_made_makes_no_third() {
+    let mut town = Town::still("template-breed").await;
+    // What is made by the controller is verified by a webhook, which is not there.
+    town.settings.requesters = Requesters::Trusted;
+    town.start().await;
+    town.bind("maker", "cluster-admin").await;
+    let object = |name: &str, objects: serde_json::Value| {
+        json!({
+            "apiVersion": "template.openshift.io/v1", "kind": "TemplateInstance",
+            "metadata": {"name": name},
+            "spec": {"template": template(objects, json!([])), "requester": {"username": "maker"}},
+        })
+    };
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "leaf"}, "data": {}});
+    let good = object("good", json!([map]));
+    let bad = object("bad", json!([map, object("third", json!([]))]));
+    town.order("first", "maker", template(json!([good, bad]), json!([]))).await;
+    for name in ["good", "bad"] {
+        town.appears(name).await;
+    }
+    town.ready("good").await;
+    assert_eq!(
+        town.failed("bad").await,
+        "template.objects: Invalid value: templateinstances.template.openshift.io, Name=third: another TemplateInstance has \
+         made this one, and one that was made makes no further ones: put its objects into this template"
+    );
+    assert!(town.object("v1", "ConfigMap", "leaf").await.is_some());
     town.remove().await;
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -16,7 +16,7 @@ use kubernetes::Client;
 use kubernetes::templates::admission::{Admission, Changes, LARGEST};
 use osb::server::{Limits, TlsSource};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::serve::{Certificate, Tls};
@@ -28,8 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may be idle. The API server keeps one for 90 s, and has to be the one that ends it: what it
 /// sends on one that we end at that moment is lost, and somebody's order with it.
 const IDLE: Duration = Duration::from_secs(120);
-/// How many connections there may be: each may hold a whole body.
+/// How many connections there may be.
 const CONNECTIONS: usize = 64;
+/// What the bodies that are held at once come to, in KiB: further ones are not read yet.
+const BODIES: usize = 24 << 10;
 
 /// Where the webhook answers, if it does.
 #[derive(Debug, clap::Args)]
@@ -108,13 +110,23 @@ pub(crate) async fn serve(
 }
 
 fn routes(admission: Arc<Admission>) -> Router {
-    Router::new().route("/admission", post(admit)).with_state(admission)
+    let room = Arc::new(Semaphore::new(BODIES));
+    Router::new().route("/admission", post(admit)).with_state((admission, room))
 }
 
-async fn admit(State(admission): State<Arc<Admission>>, body: Body) -> Response {
-    let body = match tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
+async fn admit(
+    State((admission, room)): State<(Arc<Admission>, Arc<Semaphore>)>,
+    body: Body,
+) -> Response {
+    let length = body.size_hint().exact().and_then(|it| usize::try_from(it).ok());
+    let kib = length.map_or(LARGEST, |it| it.min(LARGEST)) >> 10;
+    let read = async {
+        let room = room.acquire_many(u32::try_from(kib).unwrap_or(u32::MAX)).await;
+        (room, to_bytes(body, LARGEST).await)
+    };
+    let (_room, body) = match tokio::time::timeout(PATIENCE, read).await {
+        Ok((room, Ok(body))) => (room, body),
+        Ok((_, Err(_))) => {
             let words = format!("the body could not be read, or is longer than {LARGEST} bytes\n");
             return (StatusCode::PAYLOAD_TOO_LARGE, words).into_response();
         }

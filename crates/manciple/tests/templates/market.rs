@@ -205,7 +205,8 @@ impl Market {
         let path = format!("/service_instances/{instance}/last_operation");
         let settled = within(PATIENCE, || {
             let last = self.send(server, "editor", "GET", &path, None);
-            (last.body["state"] != "in progress").then_some(last.body)
+            // While the API server is busy it may not be known.
+            (last.status < 500 && last.body["state"] != "in progress").then_some(last.body)
         });
         settled.unwrap_or_else(|| panic!("never ends\n{}", server.log()))
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use ring::hmac;
 
 use super::answer::Answer;
-use super::review::Review;
+use super::review::{NotRead, Review};
 use super::{Changes, instance, validate};
 use crate::access::Identity;
 use crate::templates::names::{GROUP, Kind};
@@ -55,6 +55,17 @@ pub(super) fn judge(review: &Review, means: &Means<'_>) -> Judged {
     if !matches!(operation, "CREATE" | "UPDATE") {
         return Judged::Answered(Answer::as_it_is());
     }
+    if (kind, operation) == (Kind::Template, "UPDATE") {
+        // As in the original: what has become wrong is said when it is used.
+        return Judged::Answered(Answer::as_it_is());
+    }
+    if let Some(NotRead { why, stays }) = review.unread {
+        // It was let in before; nothing is made of it, and its finalizer has to come off.
+        return Judged::Answered(match stays && kind == Kind::TemplateInstance {
+            true => Answer::as_it_is(),
+            false => Answer::senseless(&format!("the {} {why}", kind.name())),
+        });
+    }
     let metadata = &review.object["metadata"];
     if !metadata.is_object() || (operation == "UPDATE" && !review.old["metadata"].is_object()) {
         let why = format!("an AdmissionReview of {operation} has to have the objects");
@@ -68,9 +79,7 @@ pub(super) fn judge(review: &Review, means: &Means<'_>) -> Judged {
     match (kind, operation) {
         (Kind::TemplateInstance, "CREATE") => instance::create(review, means),
         (Kind::TemplateInstance, _) => instance::update(review, means),
-        (Kind::Template, "CREATE") => validated(&validate::template(&review.object)),
-        // As in the original: what has become wrong is said when it is used.
-        (Kind::Template, _) => Judged::Answered(Answer::as_it_is()),
+        (Kind::Template, _) => validated(&validate::template(&review.object)),
         (Kind::BrokerTemplateInstance, _) => validated(&validate::broker_instance(&review.object)),
     }
 }

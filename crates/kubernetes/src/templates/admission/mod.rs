@@ -39,13 +39,14 @@ use super::names::{GROUP, Kind, VERSION};
 use crate::access::{AccessError, Identity, Reviews};
 use crate::own::OwnError;
 use crate::server_time::ServerTime;
+use crate::weight::weigh;
 
 /// No AdmissionReview is longer, in bytes: the API server takes objects of 3 MiB, and of a change it sends the object
 /// as it was too.
 pub const LARGEST: usize = 6 * 1024 * 1024;
 
-/// How many are read at once: what is read takes many times its length.
-const READ_AT_ONCE: usize = 2;
+/// What those that are read at once take together, in KiB; with what is made of them it is some three times that.
+const READ_AT_ONCE: u32 = 24 << 10;
 /// What the API server makes the ends of names of: no vowels, and nothing that looks like another.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long the end of a generated name is, as the API server has it.
@@ -112,7 +113,7 @@ impl Admission {
             seal,
             reviews,
             time,
-            reading: Semaphore::new(READ_AT_ONCE),
+            reading: Semaphore::new(READ_AT_ONCE as usize),
             changes,
             answers: Mutex::default(),
         })
@@ -124,7 +125,8 @@ impl Admission {
     /// If it is no AdmissionReview of `admission.k8s.io/v1`.
     pub async fn answer(&self, body: &[u8]) -> Result<Value, Malformed> {
         let (uid, judged) = {
-            let _permit = self.reading.acquire().await;
+            let weight = u32::try_from(weigh(body) >> 10).unwrap_or(u32::MAX);
+            let _permit = self.reading.acquire_many(weight.clamp(1, READ_AT_ONCE)).await;
             match Review::read(body) {
                 Ok(review) => (review.uid.clone(), self.judged(&review)),
                 // Whose question it is can be told: who asked is told why.

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::access::Identity;
+use crate::deep::{Unread, part};
+use crate::templates::names::GROUP;
 
 /// The only version that is taken: `admissionReviewVersions: [v1]`.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -15,16 +18,6 @@ pub(super) const KIND: &str = "AdmissionReview";
 #[derive(Debug, thiserror::Error)]
 #[error("this has to be an AdmissionReview of {API_VERSION}, with a request: {0}")]
 pub struct Malformed(String);
-
-impl Malformed {
-    fn of(error: &serde_json::Error) -> Self {
-        let said = error.to_string();
-        Self(match said.contains("recursion limit") {
-            true => "it is nested too deep: 120 levels of an object can be read".to_owned(),
-            false => said,
-        })
-    }
-}
 
 /// What is asked.
 #[derive(Debug)]
@@ -39,23 +32,26 @@ pub(super) struct Review {
     pub(super) namespace: String,
     /// Who asks for it: whoever is impersonated, where somebody is.
     pub(super) who: Identity,
-    /// As it is to be; null if it is to be removed.
+    /// As it is to be. Null where nothing depends on it, and where it is not read.
     pub(super) object: Value,
-    /// As it is; null if it is new.
+    /// As it is; null if it is new, and where the object is.
     pub(super) old: Value,
+    /// Why the objects are not read, if they are not.
+    pub(super) unread: Option<NotRead>,
     /// Nothing comes of it.
     pub(super) dry_run: bool,
 }
 
 impl Review {
     pub(super) fn read(body: &[u8]) -> Result<Self, Malformed> {
-        let read = serde_json::from_slice::<Envelope>(body);
-        let envelope = read.map_err(|error| Malformed::of(&error))?;
+        let read = serde_json::from_slice::<Envelope<'_>>(body);
+        let envelope = read.map_err(|error| Malformed(error.to_string()))?;
         if envelope.api_version != API_VERSION || envelope.kind != KIND {
             let said = format!("it is {:?} of {:?}", envelope.kind, envelope.api_version);
             return Err(Malformed(said));
         }
         let request = envelope.request;
+        let (object, old, unread) = request.objects();
         let user = request.user_info;
         Ok(Self {
             uid: request.uid,
@@ -70,14 +66,23 @@ impl Review {
                 groups: user.groups.unwrap_or_default(),
                 extra: user.extra.unwrap_or_default(),
             },
-            object: request.object,
-            old: request.old_object,
+            object,
+            old,
+            unread,
             dry_run: request.dry_run.unwrap_or_default(),
         })
     }
 }
 
-/// The uid of a question that cannot be read as a whole: of what is passed over nothing is too deep.
+/// Why objects are not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotRead {
+    pub(super) why: Unread,
+    /// The spec stays as it is, to the letter.
+    pub(super) stays: bool,
+}
+
+/// The uid of a question that cannot be read as a whole.
 pub(super) fn uid_of(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Envelope {
@@ -92,26 +97,64 @@ pub(super) fn uid_of(body: &[u8]) -> Option<String> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
+struct Envelope<'a> {
     api_version: String,
     kind: String,
-    request: Request,
+    #[serde(borrow)]
+    request: Request<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request {
+struct Request<'a> {
     uid: String,
     kind: GroupKind,
     sub_resource: Option<String>,
     operation: String,
     namespace: Option<String>,
     user_info: UserInfo,
-    #[serde(default)]
-    object: Value,
-    #[serde(default)]
-    old_object: Value,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    old_object: Option<&'a RawValue>,
     dry_run: Option<bool>,
+}
+
+impl Request<'_> {
+    /// The object, the one before, and why they are not read. Nothing depends on those of other kinds and requests:
+    /// what cannot be read of them is in nobody's way.
+    fn objects(&self) -> (Value, Value, Option<NotRead>) {
+        let is_ours =
+            self.kind.group == GROUP && self.sub_resource.as_ref().is_none_or(String::is_empty);
+        if !is_ours || !matches!(self.operation.as_str(), "CREATE" | "UPDATE") {
+            return Default::default();
+        }
+        match (part(self.object), part(self.old_object)) {
+            (Ok(object), Ok(old)) => (object, old, None),
+            (Err(why), _) | (_, Err(why)) => {
+                let (object, old) = (Sketch::of(self.object), Sketch::of(self.old_object));
+                let stays = self.old_object.is_some() && object.spec() == old.spec();
+                (Value::Null, Value::Null, Some(NotRead { why, stays }))
+            }
+        }
+    }
+}
+
+/// What is read of an object that is not read.
+#[derive(Default, Deserialize)]
+struct Sketch<'a> {
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+}
+
+impl<'a> Sketch<'a> {
+    fn of(object: Option<&'a RawValue>) -> Self {
+        object.and_then(|it| serde_json::from_str(it.get()).ok()).unwrap_or_default()
+    }
+
+    fn spec(&self) -> Option<&str> {
+        self.spec.map(RawValue::get)
+    }
 }
 
 #[derive(Deserialize)]

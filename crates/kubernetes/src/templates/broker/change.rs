@@ -161,6 +161,7 @@ mod tests {
     use super::super::stock::Stock;
     use super::*;
     use crate::templates::resource::Instance;
+    use crate::templates::seen::SeenInstance;
 
     const MADE_AT: &str = "2026-01-01T00:00:00Z";
 
@@ -277,8 +278,9 @@ mod tests {
         );
         assert_eq!(metadata.finalizers, instance().metadata.finalizers);
         assert_eq!(metadata.annotations.as_ref().unwrap()["other"], "1");
-        let seen = serde_json::from_str(&serde_json::to_string(&next).unwrap()).unwrap();
-        let seen = Instance::of(&seen).unwrap();
+        let seen: SeenInstance =
+            serde_json::from_str(&serde_json::to_string(&next).unwrap()).unwrap();
+        let seen = Instance::of(seen).unwrap();
         assert_eq!(verified::check(&seen, &key()), Ok(()));
         assert_eq!(verified::check_values(&seen, &given, &key()), Ok(()));
         for other in [Values::new(), Values::from([("A".to_owned(), "2".to_owned())])] {

@@ -161,12 +161,14 @@ impl Templates {
         let stock = self.stock.read().unwrap_or_else(PoisonError::into_inner);
         let unchanged = stock.unchanged(namespace, seen);
         drop(stock);
-        let known = unchanged.or_else(|| Stock::read(self.ids, namespace, seen).map(Arc::new));
-        if known.is_none() {
-            let name = seen.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!("not offered: template {namespace}/{name}: is nested too deep");
-        }
-        known
+        let read = || Stock::read(self.ids, namespace, seen).map(Arc::new);
+        unchanged
+            .map_or_else(read, Ok)
+            .inspect_err(|why| {
+                let name = seen.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!("not offered: template {namespace}/{name}: it {why}");
+            })
+            .ok()
     }
 
     fn write(&self, change: impl FnOnce(&mut Stock)) {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::catalog;
 use super::ids::{Ids, Named, SERVICE_ID};
 use super::revision::revision;
+use crate::deep::Unread;
 use crate::templates::seen::SeenTemplate;
 
 /// A template as the API server has it, and what it is offered as.
@@ -61,13 +62,16 @@ impl Stock {
         claiming.iter().find(|it| it.uid == uid && it.version == version).cloned()
     }
 
-    /// What has been seen; `None` if it cannot be read at all.
-    pub(super) fn read(ids: Ids, namespace: &str, seen: &SeenTemplate) -> Option<Known> {
-        let (uid, document) = (seen.uid()?, seen.document()?);
+    /// What has been seen.
+    ///
+    /// # Errors
+    /// If it is not read.
+    pub(super) fn read(ids: Ids, namespace: &str, seen: &SeenTemplate) -> Result<Known, Unread> {
+        let (uid, document) = (seen.uid().unwrap_or_default(), seen.document()?);
         let id = id(ids, namespace, seen, &uid);
         let revision = revision(&document);
         let service = catalog::service(&id, &ids.plan(&id), &revision, &document);
-        Some(Known {
+        Ok(Known {
             namespace: namespace.to_owned(),
             name: seen.name_any(),
             uid,

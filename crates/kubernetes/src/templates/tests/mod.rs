@@ -7,6 +7,8 @@ mod removal;
 mod server;
 mod waiting;
 
+use std::sync::Arc;
+
 use kube::discovery::ApiResource;
 use ring::hmac;
 use serde_json::{Value, json};
@@ -64,7 +66,7 @@ fn seen(version: &str, with: &Value) -> SeenInstance {
 #[test]
 fn drift_is_said_when_it_is_news() {
     let with = |condition: Value| {
-        Instance::of(&seen("1", &json!({"status": {"conditions": [condition]}}))).unwrap()
+        Instance::of(seen("1", &json!({"status": {"conditions": [condition]}}))).unwrap()
     };
     let none = with(json!({"type": "Ready", "status": "True"}));
     let said = |of: &Instance, objects, message: &str| {
@@ -105,7 +107,7 @@ fn a_change_is_what_nobody_has_taken_up() {
         ("nobody counts", 0, json!({}), false),
     ] {
         let with = json!({"metadata": {"generation": generation}, "status": status});
-        let instance = Instance::of(&seen("1", &with)).unwrap();
+        let instance = Instance::of(seen("1", &with)).unwrap();
         assert_eq!(instance.is_changed(), expected, "{name}");
     }
 }
@@ -178,21 +180,54 @@ fn a_write_of_the_instance_that_never_goes_is_told_from_one_that_may() {
 #[test]
 fn what_was_seen_later_stays() {
     let mut table = Table::default();
-    assert_eq!(table.learn(&seen("5", &json!({}))), Some(of()));
-    assert_eq!(table.learn(&seen("5", &json!({}))), None, "it is no news");
-    assert_eq!(table.learn(&seen("4", &json!({}))), None, "nor what is older");
+    assert_eq!(table.learn(seen("5", &json!({}))), Some(of()));
+    assert_eq!(table.learn(seen("5", &json!({}))), None, "it is no news");
+    assert_eq!(table.learn(seen("4", &json!({}))), None, "nor what is older");
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-    assert_eq!(table.learn(&seen("6", &ready)), None, "nothing is left to do");
+    assert_eq!(table.learn(seen("6", &ready)), None, "nothing is left to do");
     assert_eq!(table.begun(), (1, Vec::new()));
-    assert_eq!(table.learn(&seen("5", &json!({}))), None);
+    assert_eq!(table.learn(seen("5", &json!({}))), None);
     assert!(table.instance(&of()).is_none());
     let mut other = Table::default();
-    assert_eq!(other.learn(&seen("6", &ready)), Some(of()), "one that is ready is looked after");
+    assert_eq!(other.learn(seen("6", &ready)), Some(of()), "one that is ready is looked after");
     let deleted = json!({
         "metadata": {"deletionTimestamp": "2026-01-01T00:00:01Z"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     });
-    assert_eq!(table.learn(&seen("7", &deleted)), Some(of()));
+    assert_eq!(table.learn(seen("7", &deleted)), Some(of()));
+}
+
+/// Thousands may wait, and what is read of one takes many times what it is read from.
+#[test]
+fn what_is_read_of_one_is_there_while_somebody_works_with_it() {
+    let mut table = Table::default();
+    table.learn(seen("5", &json!({})));
+    let first = table.instance(&of()).unwrap();
+    assert!(Arc::ptr_eq(&first, &table.instance(&of()).unwrap()), "it is read once");
+    let read = Arc::downgrade(&first);
+    drop(first);
+    assert!(read.upgrade().is_none(), "nobody keeps it");
+    assert_eq!(table.instance(&of()).unwrap().spec(), &json!({"template": {"objects": []}}));
+    let before = table.instance(&of()).unwrap();
+    table.learn(seen("6", &json!({"spec": {"template": {"objects": [1]}}})));
+    let now = table.instance(&of()).unwrap();
+    assert_eq!((before.version.as_str(), now.version.as_str()), ("5", "6"));
+    assert_eq!(now.spec()["template"]["objects"], json!([1]));
+}
+
+/// One that takes too much fails with why, and can be removed.
+#[test]
+fn one_that_is_too_much_is_not_read() {
+    let many = vec![json!({"": 0}); 60_000];
+    let heavy = seen("5", &json!({"spec": {"template": {"objects": many}}}));
+    assert_eq!(heavy.weight(), 0, "it waits for no turn");
+    let heavy = Instance::of(heavy).unwrap();
+    let why = "spec: would take more than 16 MiB of memory: let it have fewer maps and lists";
+    assert_eq!(heavy.check(), Err(why.to_owned()));
+    assert_eq!((heavy.spec(), heavy.is_held()), (&Value::Null, false));
+    let less = seen("5", &json!({"spec": {"template": {"objects": vec![json!({"": 0}); 10_000]}}}));
+    assert!(less.weight() > 7 << 20, "{}", less.weight());
+    assert_eq!(Instance::of(less).unwrap().check(), Ok(()));
 }
 
 fn failed(was_awaited: bool) -> Stand {
@@ -205,7 +240,7 @@ fn conditions_keep_their_times_and_those_of_others() {
         {"type": "Ready", "status": "False", "reason": "Waiting", "lastTransitionTime": "then"},
         {"type": "Other", "status": "True"},
     ]}});
-    let instance = Instance::of(&seen("1", &there)).unwrap();
+    let instance = Instance::of(seen("1", &there)).unwrap();
     let said = conditions(&instance, &Stand::Retrying("why".to_owned()), "now");
     let ready = json!({
         "type": "Ready", "status": "False", "reason": "Retrying", "message": "why",
@@ -224,7 +259,7 @@ fn conditions_keep_their_times_and_those_of_others() {
 fn how_it_stands_is_said_in_the_words_of_the_original() {
     assert_eq!(WAITING, "Waiting for instantiated objects to report ready");
     assert_eq!(TIMEOUT, "timeout while waiting for template instance to be ready");
-    let new = Instance::of(&seen("1", &json!({}))).unwrap();
+    let new = Instance::of(seen("1", &json!({}))).unwrap();
     let ready = |status, reason| ("Ready", status, reason);
     let failure = ("InstantiateFailure", "True", "Failed");
     for (name, stand, expected) in [
@@ -285,7 +320,7 @@ fn an_instance_is_made_when_it_says_so_of_all_its_objects() {
             "spec": {"template": {"objects": objects(planned)}},
             "status": {"objects": objects(made), "observedGeneration": observed},
         });
-        let instance = Instance::of(&seen("1", &with)).unwrap();
+        let instance = Instance::of(seen("1", &with)).unwrap();
         assert_eq!(instance.is_made(), expected, "{name}");
     }
 }
@@ -302,7 +337,7 @@ fn an_instance_has_an_hour_unless_it_or_its_template_says_otherwise() {
             "metadata": {"annotations": own},
             "spec": {"template": {"metadata": {"annotations": of_template}}},
         });
-        let instance = Instance::of(&seen("1", &with)).unwrap();
+        let instance = Instance::of(seen("1", &with)).unwrap();
         assert_eq!(instance.deadline(), until.parse().unwrap(), "{name}: from its creation");
     }
 }
@@ -317,7 +352,7 @@ fn nothing_further_becomes_of_what_is_ready_or_has_failed() {
         ("Other", "True", false),
     ] {
         let with = json!({"status": {"conditions": [{"type": kind, "status": status}]}});
-        let instance = Instance::of(&seen("1", &with)).unwrap();
+        let instance = Instance::of(seen("1", &with)).unwrap();
         assert_eq!(instance.has_ended(), expected, "{kind} is {status}");
     }
 }
@@ -326,7 +361,7 @@ fn nothing_further_becomes_of_what_is_ready_or_has_failed() {
 fn objects_stay_where_whoever_deletes_says_so() {
     let (with, without) = (json!(["orphan", "x"]), json!(["x"]));
     let instance = |finalizers: &Value| {
-        Instance::of(&seen("1", &json!({"metadata": {"finalizers": finalizers}}))).unwrap()
+        Instance::of(seen("1", &json!({"metadata": {"finalizers": finalizers}}))).unwrap()
     };
     let kept = |is_orphaned: bool| {
         let of = instance(&without);

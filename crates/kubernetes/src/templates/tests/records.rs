@@ -10,7 +10,7 @@ use crate::templates::resource::{Instance, Key};
 
 #[test]
 fn a_record_is_of_one_instance_and_of_nobody_else() {
-    let instance = Instance::of(&seen("1", &json!({}))).unwrap();
+    let instance = Instance::of(seen("1", &json!({}))).unwrap();
     let record = Record::of(&instance, &[], "hello".to_owned(), String::new());
     let secret = kept_as(&Kept::new(record.clone(), instance.spec()));
     assert_eq!(record::read(&of(), &secret, &key()).unwrap().record, record);
@@ -22,7 +22,7 @@ fn a_record_is_of_one_instance_and_of_nobody_else() {
         assert!(why.contains("somebody else has written it"), "{name}: {why}");
     }
     let changed = json!({"spec": {"requester": {"username": "root"}}});
-    let changed = Instance::of(&seen("2", &changed)).unwrap();
+    let changed = Instance::of(seen("2", &changed)).unwrap();
     assert!(!record.is_of(&changed), "what it was begun with is not what it says now");
 }
 
@@ -31,7 +31,7 @@ fn kept_as(kept: &Kept) -> Secret {
 }
 
 fn ordered(message: &str) -> Instance {
-    Instance::of(&seen("1", &json!({"spec": {"template": {"message": message}}}))).unwrap()
+    Instance::of(seen("1", &json!({"spec": {"template": {"message": message}}}))).unwrap()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_template_that_says_of_which_revision_it_is_is_that() {
     let spec = |port: u64| json!({"template": {"objects": [{"port": port}]}});
     let record = |spec: &Value, revision: u64| {
         let with = json!({"spec": spec});
-        let instance = Instance::of(&seen("1", &with)).unwrap();
+        let instance = Instance::of(seen("1", &with)).unwrap();
         let mut record = Record::of(&instance, &[], String::new(), String::new());
         record.revision = revision;
         record
@@ -128,7 +128,7 @@ fn a_template_that_says_of_which_revision_it_is_is_that() {
 /// As the garbage collector leaves what it lets be.
 #[test]
 fn a_record_that_nobody_owns_is_orphaned() {
-    let instance = Instance::of(&seen("1", &json!({}))).unwrap();
+    let instance = Instance::of(seen("1", &json!({}))).unwrap();
     let record = Record::of(&instance, &[], String::new(), String::new());
     let secret = kept_as(&Kept::new(record, instance.spec()));
     let another = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "i", "uid": "u-2"}]);

@@ -47,7 +47,7 @@ fn made(uid: &str) -> Made {
 
 fn server(finalizers: &Value, owners: &Value) -> Arc<Mutex<Server>> {
     let instance = instance(finalizers);
-    let read = Instance::of(&seen(&instance)).unwrap();
+    let read = Instance::of(seen(&instance)).unwrap();
     let mut kept = Record::of(&read, &[], String::new(), String::new());
     kept.parameters.insert("PASSWORD".to_owned(), "PLANTED".to_owned());
     let mut record = record::secret(&of(), &Kept::new(kept, read.spec()), &key());
@@ -60,7 +60,7 @@ fn server(finalizers: &Value, owners: &Value) -> Arc<Mutex<Server>> {
 async fn remove(server: &Arc<Mutex<Server>>) -> Result<Came, Trouble> {
     let controller = controller(server);
     let seen = seen(&server.lock().unwrap().instance);
-    controller.table().learn(&seen);
+    controller.table().learn(seen);
     let instance = controller.known(&of()).unwrap();
     controller.remove(&instance).await
 }
@@ -115,7 +115,7 @@ async fn who_saw_that_objects_are_to_stay_remembers_it() {
         let mut instance = instance(&finalizers);
         instance["metadata"]["resourceVersion"] = json!(finalizers.to_string());
         server.lock().unwrap().instance = instance.clone();
-        controller.table().learn(&seen(&instance));
+        controller.table().learn(seen(&instance));
         let known = controller.known(&of()).unwrap();
         controller.remove(&known).await.unwrap();
     }
@@ -140,7 +140,7 @@ async fn of_what_was_just_made_goes_what_does_not_stay_and_is_known_to_nobody_el
         let controller = controller(&server);
         server.lock().unwrap().instance["status"]["objects"] = json!([made(said).entry()]);
         let seen = seen(&server.lock().unwrap().instance);
-        controller.table().learn(&seen);
+        controller.table().learn(seen);
         let known = controller.known(&of()).unwrap();
         if is_gone {
             server.lock().unwrap().refuses = |path, _| path.ends_with("/i").then_some(404);

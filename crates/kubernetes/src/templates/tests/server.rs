@@ -13,7 +13,7 @@ use super::key;
 use crate::server_time::ServerTime;
 use crate::templates::kinds::Kinds;
 use crate::templates::names::OWNER;
-use crate::templates::{Controller, Drift, Requesters, Settings};
+use crate::templates::{Controller, Drift, HEAVY_AT_ONCE, Requesters, Settings};
 
 /// What an API server has, and was asked to write, or to remove.
 pub(super) struct Server {
@@ -110,6 +110,7 @@ pub(super) fn controller(server: &Arc<Mutex<Server>>) -> Controller {
         watches: Arc::new(Semaphore::new(1)),
         looks: Semaphore::new(1),
         large: Arc::new(Semaphore::new(1)),
+        heavy: Semaphore::new(HEAVY_AT_ONCE),
         stray: Notify::new(),
         led_since: Mutex::new(Some(Instant::now())),
     }

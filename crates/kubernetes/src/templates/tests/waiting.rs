@@ -28,7 +28,7 @@ async fn one_that_waits_goes_on_where_there_is_no_room_for_what_it_waits_for() {
     let server = server();
     server.lock().unwrap().refuses = |_, body| body.to_string().contains("PLANTED").then_some(413);
     let controller = controller(&server);
-    controller.table().learn(&seen("1", &json!({})));
+    controller.table().learn(seen("1", &json!({})));
     let instance = controller.known(&of()).unwrap();
     let made = made("a", State::Waiting, "PLANTED");
     controller.say_waiting(&instance, vec![made]).await.unwrap();

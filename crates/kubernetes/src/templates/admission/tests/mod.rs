@@ -135,7 +135,7 @@ fn is_verified(object: &Value, created: &str) -> Result<(), String> {
     object["metadata"]["resourceVersion"] = json!("1");
     object["metadata"]["creationTimestamp"] = json!(created);
     let seen: SeenInstance = serde_json::from_str(&object.to_string()).unwrap();
-    verified::check(&Instance::of(&seen).unwrap(), &key())
+    verified::check(&Instance::of(seen).unwrap(), &key())
 }
 
 fn message(response: &Value) -> String {

@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
 
-use super::{Kind, Review, came, create, instance, kept, message, patched, request, update};
+use super::{
+    Changes, Judged, Kind, Means, NOW, Review, came, create, instance, judge, kept, key, message,
+    patched, request, update,
+};
 
 #[test]
 fn templates_are_read_when_they_are_made() {
@@ -156,5 +159,47 @@ fn what_is_no_review_is_malformed() {
     }
     for text in ["", "null", "[]", "{", &"[".repeat(100_000)] {
         assert!(Review::read(text.as_bytes()).is_err(), "{text:.9}");
+    }
+}
+
+/// What is too much, or too deep, to be read: it is told to whoever brings it, and in nobody's way who does not.
+#[test]
+fn what_is_not_read_is_refused_where_it_is_news() {
+    let of = |objects: &str| {
+        let object =
+            instance(&json!({"name": "i", "labels": {"a": "1"}}), &Value::Null).to_string();
+        object.replace(r#"[{"kind":"ConfigMap"}]"#, objects)
+    };
+    let deep = of(&format!("{}1{}", "[".repeat(600), "]".repeat(600)));
+    let heavy = of(&format!("[{}0]", r#"{"":0},"#.repeat(60_000)));
+    let good = of("[]");
+    let too_deep = "the TemplateInstance is nested more than 127 levels deep: make it flatter";
+    let too_heavy = "the TemplateInstance would take more than 16 MiB of memory: let it have fewer maps and lists";
+    let with_label = |object: &str| object.replace(r#""a":"1""#, r#""a":"2""#);
+    for (name, object, old, expected) in [
+        ("deep and new", &deep, "null", Some(too_deep)),
+        ("heavy and new", &heavy, "null", Some(too_heavy)),
+        ("it becomes heavy", &heavy, &good, Some(too_heavy)),
+        ("it was heavy", &good, &heavy, Some(too_heavy)),
+        ("its label changes", &with_label(&heavy), &heavy, None),
+        ("the label of a deep one", &with_label(&deep), &deep, None),
+    ] {
+        let operation = if old == "null" { "CREATE" } else { "UPDATE" };
+        let request = request(operation, Kind::TemplateInstance, &json!("object"), &json!("old"));
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
+        });
+        let text = review.to_string();
+        let text = text.replace(r#""object":"object""#, &format!(r#""object":{object}"#));
+        let text = text.replace(r#""oldObject":"old""#, &format!(r#""oldObject":{old}"#));
+        let review = Review::read(text.as_bytes()).unwrap();
+        let key = key();
+        let changes = Changes::Refused;
+        let means = Means { seal: &key, now: NOW.parse().unwrap(), suffix: "x7v2q", changes };
+        let Judged::Answered(answer) = judge(&review, &means) else { panic!("{name}") };
+        let response = answer.document("42")["response"].clone();
+        assert_eq!(response["status"]["message"].as_str(), expected, "{name}");
+        assert_eq!(response["allowed"], expected.is_none(), "{name}");
+        assert!(response["patch"].is_null(), "{name}");
     }
 }
