@@ -209,7 +209,7 @@ fn a_head_beyond_what_is_configured_is_431() {
 fn slow_senders_are_cut_off() {
     let (_site, mut server) = serve();
     let head = exchange(&server, b"GET /v2/catalog HTTP/1.1\r\nHost: x\r\nX-Bro");
-    assert!(answers(&head).iter().all(|(status, _)| *status == 408), "{head:?}");
+    assert!(head.is_empty(), "nothing was asked yet: {head:?}");
     assert!(exchange(&server, b"").is_empty(), "an idle connection");
     let mut slow = request("PUT", "/v2/service_instances/i?accepts_incomplete=true", "", GOOD);
     slow.truncate(slow.len() - 10);

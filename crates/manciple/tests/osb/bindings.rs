@@ -36,7 +36,7 @@ async fn item_36_a_bind_is_202_without_credentials_201_when_held_200_when_it_is_
     // 409 comes before the mismatch of the plan.
     let other = json!({ "plan_id": LARGE, "parameters": { "size": 1 } });
     api.bind("i", "b", other.clone()).await.refused(409, "Conflict", "other attributes");
-    api.finish(&binding("i", "b"), &first.operation()).await.is(200);
+    api.succeeds(&binding("i", "b"), &first.operation()).await;
     let again = api.bind("i", "b", json!({})).await;
     let password = again.is(200).body["credentials"]["password"].clone();
     assert!(password.as_str().unwrap().starts_with("secret-of-bind-"));
@@ -64,7 +64,7 @@ async fn item_37_a_busy_instance_is_422_concurrency_error() {
     api.slow(Duration::from_secs(60));
     let operation = api.provision("i", json!({})).await.operation();
     api.bind("i", "b", json!({})).await.refused(422, "ConcurrencyError", "busy");
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     api.bind("i", "b", json!({})).await.is(202);
     api.bind("i", "c", json!({})).await.is(202);
     let answer = api.update("i", json!({ "parameters": { "size": 2 } })).await;
@@ -167,7 +167,7 @@ async fn item_40_expiry_and_renewal_have_their_form_and_order() {
 async fn item_41_a_plan_that_cannot_be_bound_is_400_and_an_unknown_instance_404() {
     let api = Api::new().await;
     let operation = api.provision("i", json!({ "plan_id": FIXED })).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     let answer = api.bind("i", "b", json!({ "plan_id": FIXED })).await;
     answer.refused(400, "BadRequest", "plan_id");
     api.bind("unknown", "b", json!({})).await.refused(404, "NotFound", "instance");
@@ -178,10 +178,10 @@ async fn item_42_a_rotation_needs_only_its_predecessor_and_takes_over_its_parame
     let api = Api::new().await;
     api.provisioned("i").await;
     let operation = api.bind("i", "old", json!({ "parameters": { "size": 3 } })).await.operation();
-    api.finish(&binding("i", "old"), &operation).await.is(200);
+    api.succeeds(&binding("i", "old"), &operation).await;
     let body = json!({ "predecessor_binding_id": "old" });
     let operation = api.put(&binding("i", "new"), body).await.operation();
-    api.finish(&binding("i", "new"), &operation).await.is(200);
+    api.succeeds(&binding("i", "new"), &operation).await;
     let work = api.runner.works().pop().unwrap();
     assert_eq!(work.parameters.expose()["size"], 3);
     assert_eq!(work.predecessor_binding_id.unwrap().as_str(), "old");
@@ -205,14 +205,14 @@ async fn item_42_a_rotation_needs_only_its_predecessor_and_takes_over_its_parame
 async fn item_42_a_successor_is_of_the_plan_that_its_instance_has_by_now() {
     let api = Api::new().await;
     let operation = api.provision("i", json!({ "plan_id": LARGE })).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     let operation = api.bind("i", "old", json!({ "plan_id": LARGE })).await.operation();
-    api.finish(&binding("i", "old"), &operation).await.is(200);
+    api.succeeds(&binding("i", "old"), &operation).await;
     let operation = api.update("i", json!({ "plan_id": SMALL })).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     let body = json!({ "predecessor_binding_id": "old" });
     let operation = api.put(&binding("i", "new"), body).await.operation();
-    api.finish(&binding("i", "new"), &operation).await.is(200);
+    api.succeeds(&binding("i", "new"), &operation).await;
     assert_eq!(api.runner.works().pop().unwrap().plan_id.as_str(), SMALL);
 }
 
@@ -235,9 +235,9 @@ async fn item_43_a_predecessor_is_of_the_same_instance_not_expired_and_its_plan_
     api.bound("i", "expired").await;
     rotate("i", "expired").await.refused(422, "Unprocessable", "expired");
     let operation = api.provision("l", json!({ "plan_id": LARGE })).await.operation();
-    api.finish(&instance("l"), &operation).await.is(200);
+    api.succeeds(&instance("l"), &operation).await;
     let operation = api.bind("l", "old", json!({ "plan_id": LARGE })).await.operation();
-    api.finish(&binding("l", "old"), &operation).await.is(200);
+    api.succeeds(&binding("l", "old"), &operation).await;
     rotate("l", "old").await.refused(400, "BadRequest", "rotated");
 }
 
@@ -250,7 +250,7 @@ async fn item_44_both_bindings_stay_good_and_a_repeated_rotation_is_the_same() {
     let rotate = || api.put(&path, json!({ "predecessor_binding_id": "old" }));
     let first = rotate().await.operation();
     assert_eq!(rotate().await.operation(), first);
-    api.finish(&binding("i", "new"), &first).await.is(200);
+    api.succeeds(&binding("i", "new"), &first).await;
     let secret = async |name: &str| {
         let view = api.get(&held(&binding("i", name))).await;
         view.is(200).body["credentials"]["password"].clone()
@@ -271,7 +271,7 @@ async fn item_45_a_binding_can_be_fetched_with_its_credentials_as_soon_as_it_suc
     get().await.refused(404, "NotFound", "binding");
     let operation = api.bind("i", "b", json!({ "parameters": { "size": 1 } })).await.operation();
     get().await.refused(404, "NotFound", "binding");
-    api.finish(&binding("i", "b"), &operation).await.is(200);
+    api.succeeds(&binding("i", "b"), &operation).await;
     let view = get().await;
     assert_eq!(view.is(200).body["parameters"], json!({ "size": 1 }));
     let secret = format!("secret-of-{operation}");
@@ -296,7 +296,7 @@ async fn item_45_a_fetched_binding_has_its_endpoints_and_metadata_beside_its_cre
     binds(&api, body.clone());
     let parameters = json!({ "parameters": { "size": 1 } });
     let operation = api.bind("i", "b", parameters.clone()).await.operation();
-    api.finish(&binding("i", "b"), &operation).await.is(200);
+    api.succeeds(&binding("i", "b"), &operation).await;
     assert_eq!(api.bind("i", "b", parameters.clone()).await.is(200).body, body);
     crate::harness::merge(&mut body, parameters);
     assert_eq!(api.get(&held(&binding("i", "b"))).await.is(200).body, body);

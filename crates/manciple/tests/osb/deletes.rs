@@ -39,13 +39,13 @@ async fn item_47_a_delete_needs_its_ids_is_202_repeated_with_the_same_operation_
 
     let first = api.unbind("i", "b").await.operation();
     assert_eq!(api.unbind("i", "b").await.operation(), first);
-    api.finish(&binding("i", "b"), &first).await.is(200);
+    api.succeeds(&binding("i", "b"), &first).await;
     api.unbind("i", "b").await.refused(410, "Gone", "binding");
 
     let first = api.deprovision("i").await.operation();
     assert_eq!(api.deprovision("i").await.operation(), first);
     api.bind("i", "c", json!({})).await.refused(422, "ConcurrencyError", "busy");
-    api.finish(&instance("i"), &first).await.is(200);
+    api.succeeds(&instance("i"), &first).await;
     api.deprovision("i").await.refused(410, "Gone", "instance");
     api.get("/v2/service_instances/i").await.is(404);
 }
@@ -239,9 +239,9 @@ async fn item_49_a_plan_that_left_the_catalog_can_still_be_deleted() {
     };
     assert_eq!(plans(api.get("/v2/catalog").await), 1, "a plan in use is never dropped");
     let operation = api.unbind("i", "b").await.operation();
-    api.finish(&binding("i", "b"), &operation).await.is(200);
+    api.succeeds(&binding("i", "b"), &operation).await;
     let operation = api.deprovision("i").await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     api.engine.set_offer(offer).await.unwrap();
     assert_eq!(plans(api.get("/v2/catalog").await), 0, "a plan out of use is");
 }

@@ -253,6 +253,17 @@ impl Api {
         panic!("{operation} does not end");
     }
 
+    /// The same, of one that does what was asked.
+    pub(crate) async fn succeeds(&self, path: &str, operation: &str) -> Answer {
+        let answer = self.finish(path, operation).await;
+        assert_eq!(
+            (answer.status, &answer.body["state"]),
+            (StatusCode::OK, &json!("succeeded")),
+            "{answer:?}"
+        );
+        answer
+    }
+
     /// An instance that is made.
     pub(crate) async fn provisioned(&self, id: &str) {
         let operation = self.provision(id, json!({})).await.operation();

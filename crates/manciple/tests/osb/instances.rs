@@ -50,7 +50,7 @@ async fn item_20_provision_is_202_then_202_with_the_same_operation_then_200() {
     let first = api.provision("i", json!({ "parameters": { "size": 1 } })).await.operation();
     let again = api.provision("i", json!({ "parameters": { "size": 1 } })).await.operation();
     assert_eq!(first, again);
-    api.finish(&instance("i"), &first).await.is(200);
+    api.succeeds(&instance("i"), &first).await;
     api.provision("i", json!({ "parameters": { "size": 1 } })).await.is(200);
     assert_eq!(api.runner.works().len(), 1);
 }
@@ -78,7 +78,7 @@ async fn item_21_the_same_id_with_other_attributes_is_409_while_and_after_it_is_
     for members in &different {
         api.provision("i", members.clone()).await.refused(409, "Conflict", "other attributes");
     }
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     for members in &different {
         api.provision("i", members.clone()).await.refused(409, "Conflict", "other attributes");
     }
@@ -118,7 +118,7 @@ async fn item_23_of_maintenance_info_the_version_alone_tells_updates_apart() {
     let info = |description: &str| json!({ "maintenance_info": { "version": "1.2.3", "description": description } });
     let first = api.update("i", info("one")).await.operation();
     assert_eq!(api.update("i", info("another")).await.operation(), first);
-    api.finish(&instance("i"), &first).await.is(200);
+    api.succeeds(&instance("i"), &first).await;
     api.update("i", info("a third")).await.is(200);
 }
 
@@ -127,12 +127,12 @@ async fn item_30_the_version_of_a_plan_is_not_told_of_the_next() {
     let api = Api::new().await;
     let info = json!({ "maintenance_info": { "version": "1.2.3" } });
     let made = api.provision("i", info).await.operation();
-    api.finish(&instance("i"), &made).await.is(200);
+    api.succeeds(&instance("i"), &made).await;
     let version =
         async || api.get("/v2/service_instances/i").await.body["maintenance_info"].clone();
     assert_eq!(version().await, json!({ "version": "1.2.3" }));
     let changed = api.update("i", json!({ "plan_id": LARGE })).await.operation();
-    api.finish(&instance("i"), &changed).await.is(200);
+    api.succeeds(&instance("i"), &changed).await;
     assert_eq!(version().await, json!(null));
     assert_eq!(api.runner.works().pop().unwrap().maintenance_info, None);
 }
@@ -144,7 +144,7 @@ async fn item_24_the_dashboard_is_in_the_first_answer() {
     let api = Api::with(setup).await;
     let answer = api.provision("a%2Fb", json!({})).await;
     assert_eq!(answer.is(202).body["dashboard_url"], "https://dashboard.example/a%2Fb");
-    api.finish(&instance("a%2Fb"), &answer.operation()).await.is(200);
+    api.succeeds(&instance("a%2Fb"), &answer.operation()).await;
     let again = api.provision("a%2Fb", json!({})).await;
     assert_eq!(again.is(200).body["dashboard_url"], "https://dashboard.example/a%2Fb");
 }
@@ -159,7 +159,7 @@ async fn item_24_30_what_the_broker_says_of_an_instance_is_in_every_later_answer
     makes(&api, made.clone());
     let first = api.provision("i", json!({})).await;
     assert_eq!(first.body, json!({ "operation": first.operation() }), "it is not known yet");
-    api.finish(&instance("i"), &first.operation()).await.is(200);
+    api.succeeds(&instance("i"), &first.operation()).await;
     assert_eq!(api.provision("i", json!({})).await.is(200).body, made);
     let mut view = json!({ "service_id": SERVICE, "plan_id": SMALL });
     merge(&mut view, made.clone());
@@ -184,11 +184,11 @@ async fn item_29_an_instance_can_be_fetched_as_soon_as_it_succeeded_and_not_befo
     get().await.refused(404, "NotFound", "instance");
     let operation = api.provision("i", json!({})).await.operation();
     get().await.refused(404, "NotFound", "instance");
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     get().await.is(200);
     let operation = api.update("i", json!({ "parameters": { "size": 3 } })).await.operation();
     get().await.refused(422, "ConcurrencyError", "busy");
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     get().await.is(200);
 }
 
@@ -198,7 +198,7 @@ async fn item_30_a_fetched_instance_says_what_it_is() {
     let members =
         json!({ "parameters": { "size": 4 }, "maintenance_info": { "version": "1.2.3" } });
     let operation = api.provision("i", members).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     let view = api.get("/v2/service_instances/i").await;
     let expected = json!({
         "service_id": SERVICE, "plan_id": SMALL, "parameters": { "size": 4 },
@@ -212,7 +212,7 @@ async fn item_31_an_update_changes_only_what_it_names() {
     let api = Api::new().await;
     let operation =
         api.provision("i", json!({ "parameters": { "size": 1, "name": "n" } })).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     for value in [json!(null), json!(""), json!("unknown")] {
         let mut body = json!({});
         merge(&mut body, json!({ "service_id": value }));
@@ -221,11 +221,11 @@ async fn item_31_an_update_changes_only_what_it_names() {
     }
     let view = async || api.get("/v2/service_instances/i").await.body;
     let operation = api.update("i", json!({ "plan_id": LARGE })).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     assert_eq!(view().await["parameters"], json!({ "size": 1, "name": "n" }));
     assert_eq!(view().await["plan_id"], LARGE);
     let operation = api.update("i", json!({ "parameters": { "size": 2 } })).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     assert_eq!(view().await["parameters"], json!({ "size": 2, "name": "n" }));
     assert_eq!(view().await["plan_id"], LARGE);
     let work = api.runner.works().pop().unwrap();
@@ -240,7 +240,7 @@ async fn item_32_an_update_is_202_repeated_with_the_same_operation_and_200_when_
     let first = api.update("i", members).await.operation();
     let again = api.update("i", json!({ "parameters": { "size": 5 } })).await.operation();
     assert_eq!(first, again);
-    api.finish(&instance("i"), &first).await.is(200);
+    api.succeeds(&instance("i"), &first).await;
     assert_eq!(
         api.update("i", json!({ "parameters": { "size": 5 } })).await.is(200).body,
         json!({})
@@ -272,7 +272,7 @@ async fn item_32_an_update_keeps_the_dashboard_but_for_a_new_one() {
     let mut expected = of(1);
     merge(&mut expected, json!({ "operation": first.operation() }));
     assert_eq!(first.body, expected);
-    api.finish(&instance("i"), &first.operation()).await.is(200);
+    api.succeeds(&instance("i"), &first.operation()).await;
     assert_eq!(view().await, of(1));
     let path = held(&instance("i"));
     assert_eq!(api.patch(&path, size(3)).await.is(200).body, of(1));
@@ -285,7 +285,7 @@ async fn item_32_an_update_keeps_the_dashboard_but_for_a_new_one() {
     assert_eq!(view().await, of(4));
     makes(&api, of(5));
     let operation = api.patch(&instance("i"), size(5)).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     assert_eq!(api.patch(&instance("i"), size(5)).await.is(200).body, of(5));
     assert_eq!(view().await, of(5));
 }
@@ -298,7 +298,7 @@ async fn item_33_what_cannot_be_updated_is_422() {
     // What is wrong with the request itself is said first.
     let answer = api.update("fixed", json!({ "maintenance_info": { "version": "9.0.0" } })).await;
     answer.refused(422, "MaintenanceInfoConflict", "maintenance_info");
-    api.finish(&instance("fixed"), &operation).await.is(200);
+    api.succeeds(&instance("fixed"), &operation).await;
     let answer = api.update("fixed", json!({ "plan_id": LARGE })).await;
     answer.refused(422, "Unprocessable", "plan_id");
     assert_eq!(answer.body["update_repeatable"], false);
@@ -334,7 +334,7 @@ async fn item_35_a_change_of_the_context_alone_needs_permission() {
     let api = Api::new().await;
     let known = json!({ "context": { "platform": "custom", "instance_name": "old" } });
     let made = api.provision("i", known.clone()).await.operation();
-    api.finish(&instance("i"), &made).await.is(200);
+    api.succeeds(&instance("i"), &made).await;
     let context = json!({ "context": { "platform": "custom", "instance_name": "new" } });
     api.update("i", context.clone()).await.refused(422, "Unprocessable", "context");
     // Whatever it says of before; and to be told what is known already is no change.
@@ -348,7 +348,7 @@ async fn item_35_a_change_of_the_context_alone_needs_permission() {
     let api = Api::with(Setup { catalog: allowed, ..Setup::default() }).await;
     api.provisioned("i").await;
     let operation = api.update("i", context).await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     let work = api.runner.works().pop().unwrap();
     assert_eq!(work.context.expose()["instance_name"], "new");
 }
@@ -389,13 +389,13 @@ async fn what_is_known_goes_before_what_is_busy() {
     api.bind("i", "c", json!({})).await.refused(422, "ConcurrencyError", "busy");
     api.unbind("i", "b").await.refused(422, "ConcurrencyError", "busy");
     api.deprovision("i").await.refused(422, "ConcurrencyError", "busy");
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
 
     // A removal is in the way of everything, and yet another order is told that it is another.
     let unbinding = api.unbind("i", "b").await.operation();
     api.bind("i", "b", other).await.refused(409, "Conflict", "other attributes");
     api.bind("i", "b", json!({})).await.refused(422, "ConcurrencyError", "busy");
-    api.finish(&binding("i", "b"), &unbinding).await.is(200);
+    api.succeeds(&binding("i", "b"), &unbinding).await;
     let removal = api.deprovision("i").await.operation();
     api.provision("i", json!({ "space_guid": "other" })).await.refused(409, "Conflict", "");
     api.provision("i", json!({ "parameters": { "size": 2 } })).await.refused(
@@ -406,6 +406,6 @@ async fn what_is_known_goes_before_what_is_busy() {
     api.update("i", change).await.refused(422, "ConcurrencyError", "busy");
     let path = format!("{}?{}", held(&instance("i")), ids());
     api.delete(&path).await.refused(422, "AsyncRequired", "accepts_incomplete");
-    api.finish(&instance("i"), &removal).await.is(200);
+    api.succeeds(&instance("i"), &removal).await;
     api.deprovision("i").await.refused(410, "Gone", "instance");
 }

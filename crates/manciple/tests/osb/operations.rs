@@ -72,7 +72,7 @@ async fn item_28_a_terminal_state_is_remembered_deleted_instances_included() {
     let api = Api::new().await;
     api.provisioned("i").await;
     let operation = api.deprovision("i").await.operation();
-    api.finish(&instance("i"), &operation).await.is(200);
+    api.succeeds(&instance("i"), &operation).await;
     tokio::time::sleep(Duration::from_secs(6 * 24 * 3600)).await;
     api.engine.sweep_once().await.unwrap();
     for _ in 0..3 {

@@ -13,12 +13,12 @@ async fn ordered(context: Value, identity: Value, bind_resource: Value) -> Vec<o
     let headers = [("X-Broker-API-Originating-Identity", identity.as_str())];
     let body = order(json!({ "context": context }));
     let answer = api.send_with(Method::PUT, &instance("i"), Some(body), &headers).await;
-    api.finish(&instance("i"), &answer.operation()).await.is(200);
+    api.succeeds(&instance("i"), &answer.operation()).await;
     let body = json!({
         "service_id": SERVICE, "plan_id": SMALL, "context": context, "bind_resource": bind_resource,
     });
     let answer = api.send_with(Method::PUT, &binding("i", "b"), Some(body), &headers).await;
-    api.finish(&binding("i", "b"), &answer.operation()).await.is(200);
+    api.succeeds(&binding("i", "b"), &answer.operation()).await;
     api.runner.works()
 }
 

@@ -312,7 +312,7 @@ pub(crate) mod http {
     use serde_json::Value;
 
     /// An answer.
-    #[derive(Debug)]
+    #[derive(Debug, Clone)]
     pub(crate) struct Answer {
         pub(crate) status: u16,
         pub(crate) head: String,

@@ -56,6 +56,7 @@ impl Platform {
                     body["predecessor_binding_id"] = format!("b{}", random.below(3)).into();
                 }
                 let answer = http::send(address, "PUT", &bound, Some(&body));
+                self.heard(&bound, answer.clone());
                 if let Some(answer) = answer.filter(|answer| matches!(answer.status, 200 | 201)) {
                     let password = answer.body["credentials"]["password"].clone();
                     assert!(password.is_string(), "{answer:?}");
