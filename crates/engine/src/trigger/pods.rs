@@ -38,6 +38,10 @@ pub struct Known {
     /// Of those whose end is waited for, none: they stay among the others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub due: BTreeMap<String, String>,
+    /// The version of the newest that was heard of when this was written: what is not among the pods and is no newer was
+    /// gone by then, and only one who is behind sees it. 0: nobody knows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub newest: u64,
 }
 
 /// A pod.
@@ -75,13 +79,17 @@ impl Followed {
     }
 
     /// Those that are there. What is seen may be older than what another has written down: then that counts, also of one
-    /// that is not seen yet.
+    /// that is not seen yet, and one that is not written down any more is gone.
     fn there<'a>(&'a self, known: &'a Known) -> BTreeMap<&'a String, &'a Pod> {
         let is_behind = |(uid, before): &(&String, &Pod)| match self.pods.get(*uid) {
             Some(now) => now.version < before.version,
             None => !self.deletion && self.newest < before.version,
         };
-        self.pods.iter().chain(known.pods.iter().filter(is_behind)).collect()
+        let is_there = |(uid, pod): &(&String, &Pod)| {
+            pod.version == 0 || pod.version > known.newest || known.pods.contains_key(*uid)
+        };
+        let seen = self.pods.iter().filter(is_there);
+        seen.chain(known.pods.iter().filter(is_behind)).collect()
     }
 
     /// Those that have come to be so since then.
@@ -103,7 +111,12 @@ impl Followed {
     pub(super) fn known(&self, before: Option<&Known>, taken: Option<&PodRef>) -> Known {
         let of = self.of.clone();
         let Some(before) = before.filter(|before| before.of == self.of) else {
-            return Known { of, pods: self.pods.clone(), due: BTreeMap::new() };
+            return Known {
+                of,
+                pods: self.pods.clone(),
+                due: BTreeMap::new(),
+                newest: self.newest,
+            };
         };
         let stays = |uid: &str| taken.is_none_or(|taken| taken.uid != uid);
         let came: BTreeMap<&String, &Pod> =
@@ -123,7 +136,7 @@ impl Followed {
         let due = due.chain(new.map(|(uid, pod)| (*uid, &pod.name)));
         let due = due.scan(ROOM, |room, (uid, name)| fits(room, uid, name).then_some((uid, name)));
         let due = due.map(|(uid, name)| (uid.clone(), name.clone())).collect();
-        Known { of, pods, due }
+        Known { of, pods, due, newest: before.newest.max(self.newest) }
     }
 
     /// Whether something has to be known that is not, for what comes after it to be seen. Those that are gone

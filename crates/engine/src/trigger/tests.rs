@@ -352,6 +352,7 @@ fn a_record_is_read_as_it_was_written() {
             of: "ready".to_owned(),
             pods: pods(&[("u", true)]),
             due: BTreeMap::from([("v".to_owned(), "pod-v".to_owned())]),
+            newest: 7,
         }),
     };
     let written = serde_json::to_string(&record).unwrap();

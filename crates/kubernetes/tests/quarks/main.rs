@@ -14,6 +14,7 @@ mod config;
 mod counts;
 mod defects;
 mod deleted;
+mod discovery;
 mod edits;
 mod examples;
 mod extended;

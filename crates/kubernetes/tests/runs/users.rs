@@ -93,9 +93,7 @@ impl User {
         };
         let third = match seed / 5 % 4 {
             2 => Manner::OfVersions,
-            // Of two that lead all the time one may be behind what the other has recorded of pods: as it sees them they
-            // come to be ready anew.
-            3 if !leads_twice(seed) => Manner::OfPods,
+            3 => Manner::OfPods,
             _ => Manner::Follower,
         };
         let manners = [Manner::Errand, second, third, fourth];

@@ -256,3 +256,25 @@ fn one_that_is_gone_is_forgotten_by_whoever_has_heard_of_something_newer() {
         assert_eq!(now.known(Some(&before), None).pods.contains_key("a"), stays, "{newest}");
     }
 }
+
+/// Of two that lead the one has had the run of a pod that is gone, and has forgotten it; the other sees it still.
+#[test]
+fn what_is_not_written_down_any_more_is_gone_for_whoever_is_behind() {
+    for (name, deletion, version, newest, counts) in [
+        ("it came after what was written", false, 9, 8, true),
+        ("it was there when that was written", false, 8, 8, false),
+        ("of its end: it came after that", true, 9, 8, true),
+        ("of its end: it was there", true, 8, 8, false),
+        ("nobody knows as of when that was written", false, 8, 0, true),
+        ("nobody knows as of when it is", false, 0, 8, true),
+    ] {
+        let mut state = follower(deletion, Some(&[]), &[("a", true)]);
+        state.pods.as_mut().unwrap().pods.get_mut("a").unwrap().version = version;
+        state.record.pods.as_mut().unwrap().newest = newest;
+        let actions = decide(&state, NOW).actions;
+        assert_eq!(!actions.is_empty(), counts, "{name}: {actions:?}");
+        let Some(Action::Record { record, .. }) = actions.first() else { continue };
+        assert_eq!(record.open.len(), usize::from(!deletion), "{name}");
+        assert!(record.pods.as_ref().unwrap().pods.contains_key("a"), "{name}");
+    }
+}
