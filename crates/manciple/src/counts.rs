@@ -73,5 +73,16 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
+        let bucket = "openshift_template_instance_active_age_seconds_bucket{le=\"";
+        let bounds = text.lines().filter_map(|line| line.strip_prefix(bucket)?.split('"').next());
+        let expected =
+            ["600.0", "1200.0", "1800.0", "2400.0", "3000.0", "3600.0", "4200.0", "+Inf"];
+        assert_eq!(bounds.collect::<Vec<_>>(), expected, "{text}");
+        // Ages are those of now: what was at it before is not counted with them.
+        let later = Counts { ages: vec![5], ..counts };
+        let mut text = String::new();
+        write(&mut text, &later).unwrap();
+        let expected = "openshift_template_instance_active_age_seconds_count 1\n";
+        assert!(text.contains(expected), "{text}");
     }
 }

@@ -231,6 +231,8 @@ mod tests {
         // In the original symbols can make another expression.
         let value = generated(r"[\A]{255}[\A]{255}").unwrap();
         assert_eq!(value.len(), 510);
+        // There what is made here, `[a-b]{2}`, is one.
+        assert_eq!(generated("[[a-a]{1}-b]{2}").as_deref(), Ok("[a-b]{2}"));
     }
 
     #[test]

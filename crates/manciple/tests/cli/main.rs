@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "the stub is part of the tests")]
 
+#[path = "../support/clock.rs"]
+mod clock;
 mod documents;
 mod exits;
 mod hints;
@@ -13,4 +15,6 @@ mod orders;
 mod restore;
 mod secrets;
 mod stub;
+#[path = "../support/mod.rs"]
+mod support;
 mod templates;

@@ -1,14 +1,22 @@
 //! `manciple template`: what people know of `oc process --local`, and beyond it.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use super::clock;
+
 /// What it says, given this on standard input.
 fn said(args: &[&str], input: &str) -> Output {
+    said_with(&[], args, input)
+}
+
+/// The same, with these variables.
+fn said_with(variables: &[(&str, &OsStr)], args: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
-    command.arg("template").args(args).env_clear();
+    command.arg("template").args(args).env_clear().envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // It may have ended before it reads.
@@ -111,10 +119,24 @@ fn names_and_paths_are_printed() {
 
 #[test]
 fn what_is_generated_is_other_each_time() {
-    let password = || process(&["-o", "jsonpath={.items[0].stringData.password}"], TEMPLATE);
-    let (one, other) = (password(), password());
-    assert_eq!((one.len(), one.bytes().all(|byte| byte.is_ascii_lowercase())), (8, true));
-    assert_ne!(one, other);
+    let folder = tempfile::tempdir().unwrap();
+    // The original seeds by the clock.
+    let shim = clock::shim(folder.path());
+    let stands = [("LD_PRELOAD", shim.as_os_str()), ("CLOCK_STANDS_S", OsStr::new("1700000000"))];
+    let args = ["process", "-f", "-", "-o", "jsonpath={.items[0].stringData.password}"];
+    for (case, variables) in [("the clock stands", &stands[..]), ("it goes", &[])] {
+        let password = || {
+            let said = said_with(variables, &args, TEMPLATE);
+            let warned = text(&said.stderr);
+            assert_eq!(said.status.code(), Some(0), "{case}: {warned}");
+            assert!(!warned.contains("LD_PRELOAD"), "{case}: {warned}");
+            text(&said.stdout)
+        };
+        let (one, other) = (password(), password());
+        let is_lowercase = one.bytes().all(|byte| byte.is_ascii_lowercase());
+        assert_eq!((one.len(), is_lowercase), (8, true), "{case}: {one}");
+        assert_ne!(one, other, "{case}");
+    }
 }
 
 #[test]

@@ -13,14 +13,21 @@ const SHIM: &str = r#"
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = syscall(SYS_clock_gettime, clock, now);
-    const char *seconds = getenv("CLOCK_AHEAD_S");
-    if (!failed && seconds && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += atoi(seconds);
+    if (failed || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE))
+        return failed;
+    const char *ahead = getenv("CLOCK_AHEAD_S");
+    if (ahead)
+        now->tv_sec += atoi(ahead);
+    const char *stands = getenv("CLOCK_STANDS_S");
+    if (stands) {
+        now->tv_sec = atol(stands);
+        now->tv_nsec = 0;
+    }
     return failed;
 }
 "#;
 
-/// A library to be preloaded, which sets the time of day `CLOCK_AHEAD_S` ahead.
+/// A library to be preloaded, which sets the time of day `CLOCK_AHEAD_S` ahead, or has it stand at `CLOCK_STANDS_S`.
 pub(crate) fn shim(folder: &Path) -> PathBuf {
     slow::library(folder, "clock", SHIM)
 }

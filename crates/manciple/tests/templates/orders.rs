@@ -11,6 +11,51 @@ fn parameters() -> Value {
     json!({"NAME": "page", "IMAGE": testkit::cluster::SHELL_IMAGE})
 }
 
+/// Whether a user may do this in the market's namespace, as the API server says; `None` if it does not say.
+fn may(market: &Market, user: &str, verb: &str, resource: &str) -> Option<bool> {
+    let resource = format!("{resource}.template.openshift.io");
+    let asked = ["-n", &market.town.namespace, "auth", "can-i", verb, &resource, "--as", user];
+    let said = testkit::cluster::kubectl().args(asked).output().unwrap();
+    match String::from_utf8_lossy(&said.stdout).trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// By the roles that every cluster has, and what `deploy/templates/users.yaml` adds to them.
+#[test]
+fn admins_and_editors_write_templates_and_instances_and_viewers_read_them() {
+    let market = Market::new();
+    market.town.make(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "admin"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "admin"}],
+    }));
+    for (user, reads, writes) in [
+        ("admin", true, true),
+        ("editor", true, true),
+        ("viewer", true, false),
+        ("stranger", false, false),
+    ] {
+        for resource in ["templates", "templateinstances"] {
+            for (verb, expected) in [
+                ("get", reads),
+                ("list", reads),
+                ("create", writes),
+                ("update", writes),
+                ("delete", writes),
+            ] {
+                // What is added to a role is in force a moment later.
+                let is_so = || may(&market, user, verb, resource).filter(|it| *it == expected);
+                let case = format!("{user} may {verb} {resource}");
+                assert!(within(30, is_so).is_some(), "{case}: it is never {expected}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_editor_orders_binds_unbinds_and_removes_what_a_viewer_may_not() {
     let market = Market::new();

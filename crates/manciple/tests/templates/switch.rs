@@ -326,8 +326,9 @@ fn a_removal_that_was_begun_elsewhere_is_waited_for() {
             there["metadata"]["deletionTimestamp"].is_string().then_some(())
         };
         assert!(within(30, controller).is_some(), "nobody removes it\n{}", server.log());
-        let (_, stands) = send(&market, &server, ("GET", &gone), None);
-        assert_ne!(stands["state"], "succeeded", "its objects are there: {stands}");
+        let (status, stands) = send(&market, &server, ("GET", &gone), None);
+        let words = "its objects are there";
+        assert_eq!((status, &stands["state"]), (200, &json!("in progress")), "{words}: {stands}");
         market.town.kubectl(&["delete", "--ignore-not-found", "secret", "page"]);
         let patch = r#"{"metadata":{"finalizers":null}}"#;
         let what = format!("templateinstance/{id}");
