@@ -177,10 +177,13 @@ async fn a_binding_has_no_parameters() {
     let (counter, id) = (Counter::new("bind-parameters", &[sample()]).await, id());
     counter.made(&id).await;
     let service = counter.service("sample").await;
-    let bind = json!({"service_id": service, "plan_id": service, "parameters": {"A": "b"}});
+    let bind = json!({"service_id": service, "plan_id": service, "parameters": {"A": PLANTED}});
     let path = bound(&id, &super::counter::id());
     let answer = counter.send("editor", "PUT", &path, Some(&bind)).await;
     assert_eq!(answer.status, 400, "{answer:?}");
+    assert!(answer.words().starts_with("parameters: "), "{answer:?}");
+    assert!(!answer.body.to_string().contains(PLANTED), "{answer:?}");
+    assert_eq!(bindings(&counter, &id).await, Value::Null, "nobody is bound");
     counter.remove().await;
 }
 

@@ -1,15 +1,29 @@
 //! How instances and bindings that were ordered go.
 
 use kube::api::{Patch, PatchParams};
+use kubernetes::templates::names::FINALIZER;
 use serde_json::{Value, json};
 
 use super::counter::{Counter, bound, id, put};
 use super::harness::template;
 use super::rights::rule;
 
+/// Somebody else who holds what is to go.
+const OTHERS: &str = "example.org/held";
+
 fn sample() -> Value {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
     template(json!([map]), json!([]))
+}
+
+/// Has the instance held by these.
+async fn hold(counter: &Counter, id: &str, finalizers: &[&str]) {
+    counter.town.patch(id, "", json!({"metadata": {"finalizers": finalizers}})).await;
+}
+
+/// Whether nobody of ours holds it any more.
+fn is_held_by_others(instance: &Value) -> bool {
+    instance["metadata"]["finalizers"] == json!([OTHERS])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,30 +53,34 @@ async fn deprovision_of_what_is_not_there_is_410() {
 async fn the_claim_goes_last() {
     let (counter, id) = (Counter::new("remove-last", &[sample()]).await, id());
     counter.made(&id).await;
-    let hold = async |finalizers: Value| {
-        let patch = json!({"metadata": {"finalizers": finalizers}});
-        counter.town.patch(&id, "", patch).await;
-    };
-    hold(json!(["template.openshift.io/finalizer", "example.org/held"])).await;
+    hold(&counter, &id, &[FINALIZER, OTHERS]).await;
     assert_eq!(counter.removed("editor", &id).await.status, 202);
-    let freed = |it: &Value| it["metadata"]["finalizers"] == json!(["example.org/held"]);
-    counter.town.until(&id, "held by somebody else alone", freed).await;
+    counter.town.until(&id, "held by somebody else alone", is_held_by_others).await;
     assert!(counter.claim(&id).await.is_some(), "it is there as long as its instance");
     let path = format!("/service_instances/{id}/last_operation");
     let last = counter.send("editor", "GET", &path, None).await;
     assert_eq!(last.body["state"], "in progress", "{last:?}");
-    hold(json!([])).await;
+    hold(&counter, &id, &[]).await;
     assert_eq!(counter.settled(&id).await.body["state"], "succeeded");
     assert_eq!(counter.claim(&id).await, None);
     counter.remove().await;
 }
 
+/// While somebody else holds the instance, nobody is bound to it any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn bindings_are_in_nobodys_way_and_go_first() {
     let (counter, id, binding) = (Counter::new("remove-bound", &[sample()]).await, id(), id());
     counter.made(&id).await;
+    hold(&counter, &id, &[FINALIZER, OTHERS]).await;
     assert_eq!(counter.bind("editor", &id, &binding).await.status, 201);
+    let bound_to = async || counter.claim(&id).await.unwrap()["spec"]["bindingIDs"].clone();
+    assert_eq!(bound_to().await, json!([binding]));
     assert_eq!(counter.removed("editor", &id).await.status, 202);
+    let is_going = |it: &Value| it["metadata"]["deletionTimestamp"].is_string();
+    counter.town.until(&id, "being removed", is_going).await;
+    assert_eq!(bound_to().await, json!([]), "the instance is still there");
+    counter.town.until(&id, "held by somebody else alone", is_held_by_others).await;
+    hold(&counter, &id, &[]).await;
     assert_eq!(counter.settled(&id).await.body["state"], "succeeded");
     let read = counter.send("editor", "GET", &bound(&id, &binding), None).await;
     assert_eq!(read.status, 404, "{read:?}");
@@ -112,7 +130,7 @@ async fn an_instance_goes_though_its_secret_is_held() {
     let (counter, id) = (Counter::new("remove-held", &[sample()]).await, id());
     counter.made(&id).await;
     let secrets = counter.town.objects("v1", "Secret");
-    let held = Patch::Merge(json!({"metadata": {"finalizers": ["example.org/held"]}}));
+    let held = Patch::Merge(json!({"metadata": {"finalizers": [OTHERS]}}));
     secrets.patch(&id, &PatchParams::default(), &held).await.unwrap();
     assert_eq!(counter.removed("editor", &id).await.status, 202);
     assert_eq!(counter.settled(&id).await.body["state"], "succeeded");

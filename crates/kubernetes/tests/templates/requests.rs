@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::counter::{Counter, bound, id, put};
-use super::harness::template;
+use super::harness::{Town, template};
 use super::rights::rule;
 
 const PLANTED: &str = "planted-in-the-parameters";
@@ -49,11 +49,32 @@ async fn the_catalog_asks_for_no_right_and_orders_have_to_say_who_asks() {
 async fn an_order_that_cannot_wait_is_async_required() {
     let counter = Counter::new("request-async", &[sample()]).await;
     let order = counter.order(&counter.service("sample").await, json!({}));
-    let path = format!("/service_instances/{}", id());
-    let (status, words) = refused(&counter, "editor", &path, &order).await;
-    assert_eq!(status, 422, "{words}");
-    assert!(words.starts_with("AsyncRequired"), "{words}");
+    // Who asks is looked at after that.
+    for (case, user) in [("an editor", "editor"), ("nobody", "")] {
+        let path = format!("/service_instances/{}", id());
+        let (status, words) = refused(&counter, user, &path, &order).await;
+        assert_eq!(status, 422, "{case}: {words}");
+        assert!(words.starts_with("AsyncRequired"), "{case}: {words}");
+    }
     counter.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_of_a_namespace_that_is_not_offered_is_not_ordered() {
+    let elsewhere = Town::still("request-elsewhere").await;
+    elsewhere.make(sample()).await;
+    let template = elsewhere.object("template.openshift.io/v1", "Template", "sample").await;
+    let uid = template.unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let (counter, id) = (Counter::new("request-offered", &[sample()]).await, id());
+    let (status, words) =
+        refused(&counter, "editor", &put(&id), &counter.order(&uid, json!({}))).await;
+    assert_eq!(status, 400, "{words}");
+    assert!(words.contains("service_id"), "{words}");
+    assert_eq!(counter.claim(&id).await, None);
+    let instances = elsewhere.instances().list_metadata(&Default::default()).await.unwrap();
+    assert_eq!(instances.items.len(), 0, "where the template is");
+    counter.remove().await;
+    elsewhere.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,13 +104,16 @@ async fn an_identical_order_is_200_and_another_409() {
     let order = counter.order(&service, json!({"GIVEN": PLANTED}));
     let first = counter.send("editor", "PUT", &put(&id), Some(&order)).await;
     assert_eq!(first.status, 202, "{first:?}");
-    assert!(first.body["operation"].is_string(), "{first:?}");
+    let operation = first.body["operation"].as_str().unwrap_or_default();
+    assert!(!["", "provisioning"].contains(&operation), "{first:?}");
     assert_eq!(counter.settled(&id).await.body["state"], "succeeded");
     let again = counter.send("editor", "PUT", &put(&id), Some(&order)).await;
     assert_eq!(again.status, 200, "{again:?}");
     let other = counter.order(&service, json!({"GIVEN": "other"}));
     let other = counter.send("editor", "PUT", &put(&id), Some(&other)).await;
     assert_eq!(other.status, 409, "{other:?}");
+    let words = "the service instance exists with other attributes";
+    assert!(other.words().starts_with(words), "{other:?}");
     assert!(!other.body.to_string().contains(PLANTED), "{other:?}");
     counter.remove().await;
 }
