@@ -38,10 +38,11 @@ fn kind(record: &Record) -> &'static str {
     if record.key.binding().is_some() { "the service binding" } else { "the service instance" }
 }
 
-fn taken(record: &Record) -> Admission {
+fn taken(record: &Record, differing: &[&str]) -> Admission {
+    let (kind, differing) = (kind(record), differing.join(", "));
     Refuse(Error::new(
         ErrorKind::Conflict,
-        format!("{} exists with other attributes; use another id", kind(record)),
+        format!("{kind} exists with other attributes ({differing}); use another id"),
     ))
 }
 
@@ -50,25 +51,29 @@ fn joins(record: &Record, action: Action, hash: &str) -> bool {
     record.is_busy() && record.operation.action == action && record.operation.request_hash == hash
 }
 
-/// The attributes by which a repeated creation is told from a different one. The context is not
-/// among them: platforms change it under the same order.
-pub(crate) fn same_order(one: &Ordered, other: &Ordered) -> bool {
+/// The attributes in which a creation is another than the one before; none, if it is the same said again. The context
+/// is not among them: platforms change it under the same order.
+fn differing(one: &Ordered, other: &Ordered) -> Vec<&'static str> {
     // Of what was ordered elsewhere it is not known for whom.
     let agree = |known: &Option<String>, asked: &Option<String>| known.is_none() || known == asked;
-    one.service_id == other.service_id
-        && one.plan_id == other.plan_id
-        && one.parameters == other.parameters
-        && agree(&one.organization_guid, &other.organization_guid)
-        && agree(&one.space_guid, &other.space_guid)
-        && one.bind_resource == other.bind_resource
-        && one.predecessor_binding_id == other.predecessor_binding_id
+    let agreeing = [
+        ("service_id", one.service_id == other.service_id),
+        ("plan_id", one.plan_id == other.plan_id),
+        ("parameters", one.parameters == other.parameters),
+        ("organization_guid", agree(&one.organization_guid, &other.organization_guid)),
+        ("space_guid", agree(&one.space_guid, &other.space_guid)),
+        ("bind_resource", one.bind_resource == other.bind_resource),
+        ("predecessor_binding_id", one.predecessor_binding_id == other.predecessor_binding_id),
+    ];
+    agreeing.iter().filter(|(_, agree)| !agree).map(|(name, _)| *name).collect()
 }
 
 /// `PUT` of an instance or a binding. `action` is provision or bind.
 pub(crate) fn create(existing: Option<&Record>, action: Action, ordered: &Ordered) -> Admission {
     let Some(record) = existing.filter(|record| record.is_live()) else { return Begin };
-    if !same_order(&record.ordered, ordered) {
-        return taken(record);
+    let differing = differing(&record.ordered, ordered);
+    if !differing.is_empty() {
+        return taken(record, &differing);
     }
     match record.lifecycle {
         Lifecycle::Creating if record.operation.action == action => Join,

@@ -40,7 +40,6 @@ mod text;
 mod versions;
 mod waking;
 mod warnings;
-mod weight;
 
 pub use self::calls::NO_API_SERVER;
 pub use self::client::{ClientError, client, client_of, of_credentials};

@@ -28,6 +28,7 @@ pub mod client;
 pub mod conformance;
 #[cfg(feature = "server")]
 pub mod server;
+pub mod weight;
 
 pub use backend::{Backend, Call, Reply};
 pub use broker::{Action, Broker, Failure, FailureKind, Output, Progress, Standing, Work};

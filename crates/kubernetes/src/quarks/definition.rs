@@ -226,11 +226,13 @@ mod tests {
 
     use super::{Dialect, definition};
 
-    fn columns(definition: &Value) -> Vec<[&str; 3]> {
+    fn columns(definition: &Value) -> Vec<([&str; 3], u64)> {
         let shown = definition["spec"]["versions"][0]["additionalPrinterColumns"].as_array();
         let members = ["name", "type", "jsonPath"];
         let all = shown.unwrap().iter();
-        all.map(|column| members.map(|member| column[member].as_str().unwrap())).collect()
+        let of = |column: &'_ Value| column["priority"].as_u64().unwrap_or_default();
+        all.map(|column| (members.map(|member| column[member].as_str().unwrap()), of(column)))
+            .collect()
     }
 
     #[test]
@@ -266,12 +268,13 @@ mod tests {
         let definition = definition(Dialect::QuarksJob);
         let columns = columns(&definition);
         for column in [
-            ["completed", "boolean", ".status.completed"],
-            ["strategy", "string", ".spec.trigger.strategy"],
-            ["updateOnConfigChange", "boolean", ".spec.updateOnConfigChange"],
-            ["last", "string", ".status.lastRun.reason"],
-            ["made", "string", ".status.lastRun.made"],
-            ["waits", "string", r#".status.conditions[?(@.type=="Waiting")].message"#],
+            (["completed", "boolean", ".status.completed"], 0),
+            // The original's is 10: shown with `-o wide` alone.
+            (["strategy", "string", ".spec.trigger.strategy"], 0),
+            (["updateOnConfigChange", "boolean", ".spec.updateOnConfigChange"], 20),
+            (["last", "string", ".status.lastRun.reason"], 0),
+            (["made", "string", ".status.lastRun.made"], 0),
+            (["waits", "string", r#".status.conditions[?(@.type=="Waiting")].message"#], 0),
         ] {
             assert!(columns.contains(&column), "{column:?}: {columns:?}");
         }

@@ -151,6 +151,7 @@ mod tests {
 
     fn pod() -> Value {
         json!({
+            "imagePullSecrets": [{"name": "of-a-registry"}],
             "initContainers": [{"envFrom": [{"secretRef": {"name": "init", "optional": true}}]}],
             "containers": [
                 {

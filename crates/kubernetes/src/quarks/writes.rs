@@ -192,12 +192,18 @@ mod tests {
             ("quarks.cloudfoundry.org/secret-version", "3"),
             ("a", "1"),
         ];
+        let extended = [
+            ("fissile.cloudfoundry.org/secret-kind", "versionedSecret"),
+            ("fissile.cloudfoundry.org/secret-version", "3"),
+            ("a", "1"),
+        ];
         for (name, known, wanted, is_kept) in [
             ("the same", of(&[("a", "1")]), of(&[("a", "1")]), true),
             ("another value", of(&[("a", "1")]), of(&[("a", "2")]), false),
             ("one more is wanted", of(&[("a", "1")]), of(&[("a", "1"), ("b", "1")]), true),
             ("one is wanted no more", of(&[("a", "1"), ("b", "1")]), of(&[("a", "1")]), false),
             ("those of a version are its own", of(&own), of(&[("a", "1")]), true),
+            ("those of an ExtendedJob's", of(&extended), of(&[("a", "1")]), true),
         ] {
             assert_eq!(is_subset(&known, &wanted), is_kept, "{name}");
         }

@@ -4,7 +4,9 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use serde_json::Value;
 
-use crate::weight::{HEAVIEST, weigh};
+use osb::weight::weigh;
+
+use crate::deep::HEAVIEST;
 
 /// How hard it is tried to make it small, of 10: beyond this it takes much longer, and is hardly smaller.
 const LEVEL: u8 = 4;

@@ -11,7 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::names::{GROUP, Kind, VERSION};
 use crate::deep::{self, Unread, part};
-use crate::weight::{HEAVIEST, weigh};
+use osb::weight::weigh;
+
+use crate::deep::HEAVIEST;
 
 /// A TemplateInstance, its parts as text: thousands of them are kept, and few are worked on.
 #[derive(Debug, Clone, Deserialize)]

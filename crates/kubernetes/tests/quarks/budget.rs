@@ -8,7 +8,7 @@ use super::harness::{Town, pod, spec};
 use serde_json::{Value, json};
 
 /// Starts the controller, whose calls are counted. The Lease has a client of its own.
-async fn counted(town: &mut Town) -> Calls {
+pub(super) async fn counted(town: &mut Town) -> Calls {
     let calls = Calls::default();
     town.start_with(calls.of(&town.cluster.client, &town.cluster.namespace)).await;
     calls
@@ -97,14 +97,14 @@ async fn a_sidecar_that_has_to_be_told_costs_one_write_more_and_d5_reads_nothing
 }
 
 /// Waits until the first run of this is over, and counts nothing of it.
-async fn is_over(town: &Town, calls: &Calls, name: &str) {
+pub(super) async fn is_over(town: &Town, calls: &Calls, name: &str) {
     town.ended(name, 1).await;
     town.no_jobs().await;
     calls.settled(0).await;
 }
 
 /// What a run of this costs that begins by itself, so much or more, in the order of its calls.
-async fn cost(
+pub(super) async fn cost(
     town: &Town,
     calls: &Calls,
     (name, run): (&str, u64),
@@ -174,7 +174,7 @@ async fn each_further_output_costs_a_write_and_one_that_is_large_a_log_that_is_r
 }
 
 /// What only the first run of a controller costs is behind it.
-async fn has_run(test: &str) -> (Town, Calls) {
+pub(super) async fn has_run(test: &str) -> (Town, Calls) {
     let mut town = Town::still(test).await;
     let calls = counted(&mut town).await;
     town.create("first", spec("once", &pod("true"))).await;

@@ -10,6 +10,7 @@ mod support;
 mod beside;
 mod beyond;
 mod budget;
+mod budget_of_triggers;
 mod config;
 mod counts;
 mod defects;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod, ResourceQuota};
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use testkit::processor::Processor;
 use tokio::time::sleep;
@@ -47,6 +48,29 @@ async fn is_named_of_event(town: &Town, told: &str, words: &str) {
         all.any(|event| event.message.as_deref().is_some_and(|it| it.contains(told)))
     };
     is_named(town, is_known, words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_somebody_deletes_is_named() {
+    let town = Town::new("named-deleted").await;
+    town.create("a", spec("once", &pod("sleep 600"))).await;
+    town.one_runs("a").await;
+    let job = town.batch_jobs().await.remove(0).metadata.name.unwrap();
+    let jobs = town.cluster.api::<Job>();
+    jobs.delete(&job, &DeleteParams::background()).await.unwrap();
+    is_named(&town, async || town.batch_jobs().await.is_empty(), "Lost").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_its_kubelet_evicts_is_named() {
+    let town = Town::new("named-evicted").await;
+    let mut pod = pod("head -c 8388608 /dev/zero > /scratch/fill; sleep 600");
+    pod["volumes"] = json!([{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "scratch", "mountPath": "/scratch"}]);
+    let mut spec = spec("once", &pod);
+    spec["template"]["spec"]["backoffLimit"] = json!(0);
+    town.create("a", spec).await;
+    is_named_of_pod(&town, &["Evicted"], "Evicted: ").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use super::harness::{Town, pod};
 use super::names::{knows_pods, made};
 
 /// Runs for pods of the label `app=web`, and prints for which.
-fn runs_when(when: &str) -> Value {
+pub(super) fn runs_when(when: &str) -> Value {
     json!({
         "trigger": {"strategy": "podstate", "podstate": {
             "when": when, "selector": {"matchLabels": {"app": "web"}},
@@ -22,7 +22,7 @@ fn runs_when(when: &str) -> Value {
 }
 
 /// A pod of somebody else; its uid.
-async fn begin(town: &Town, name: &str, app: &str) -> String {
+pub(super) async fn begin(town: &Town, name: &str, app: &str) -> String {
     let pod = json!({
         "metadata": {"name": name, "labels": {"app": app}}, "spec": pod("sleep 600"),
     });
@@ -31,7 +31,7 @@ async fn begin(town: &Town, name: &str, app: &str) -> String {
 }
 
 /// Waits until a pod runs: before, it has stages to come to that are followed.
-async fn runs(town: &Town, name: &str) {
+pub(super) async fn runs(town: &Town, name: &str) {
     loop {
         let pod = town.cluster.api::<Pod>().get(name).await.unwrap();
         if pod.status.is_some_and(|status| status.phase.as_deref() == Some("Running")) {

@@ -112,7 +112,7 @@ async fn an_identical_order_is_200_and_another_409() {
     let other = counter.order(&service, json!({"GIVEN": "other"}));
     let other = counter.send("editor", "PUT", &put(&id), Some(&other)).await;
     assert_eq!(other.status, 409, "{other:?}");
-    let words = "the service instance exists with other attributes";
+    let words = "the service instance exists with other attributes (parameters)";
     assert!(other.words().starts_with(words), "{other:?}");
     assert!(!other.body.to_string().contains(PLANTED), "{other:?}");
     counter.remove().await;

@@ -3,6 +3,7 @@
 //! Compiled once per catalog. A reference is never fetched: external ones are refused by the lint,
 //! and the compiler is told to stay offline besides.
 
+use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
@@ -73,9 +74,23 @@ pub(super) fn violations(validator: &Validator, parameters: &Value) -> Vec<Viola
         .take(MAX_VIOLATIONS)
         .map(|error| Violation {
             path: shortened(error.instance_path().to_string()),
-            message: shortened(error.masked().to_string()),
+            message: shortened(match error.kind() {
+                ValidationErrorKind::FalseSchema => unwanted(&error, parameters),
+                _ => error.masked().to_string(),
+            }),
         })
         .collect()
+}
+
+/// What is said where a schema allows nothing at all.
+fn unwanted(error: &ValidationError<'_>, parameters: &Value) -> String {
+    if !error.schema_path().as_str().ends_with("/additionalProperties") {
+        return "must not be given: leave it out".to_owned();
+    }
+    let found = parameters.pointer(error.instance_path().as_str()).and_then(Value::as_object);
+    let names: Vec<String> =
+        found.into_iter().flatten().map(|(name, _)| format!("{name:?}")).collect();
+    format!("must have no members: leave out {}", names.join(", "))
 }
 
 fn group(

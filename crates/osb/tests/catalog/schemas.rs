@@ -128,6 +128,25 @@ fn violations_name_the_place_and_the_rule_but_never_the_value() {
 }
 
 #[test]
+fn where_nothing_is_allowed_what_is_too_much_is_named() {
+    let nothing = json!({"additionalProperties": false, "type": "object"});
+    let within = json!({"properties": {"a": {"additionalProperties": false}, "b": false}});
+    for (schema_is, parameters, path, message) in [
+        (&nothing, json!({"x": 1, "y": 2}), "", r#"must have no members: leave out "x", "y""#),
+        (&within, json!({"a": {"x": 1}}), "/a", r#"must have no members: leave out "x""#),
+        (&within, json!({"b": {"x": 1}}), "/b", "must not be given: leave it out"),
+    ] {
+        let catalog = compiled(&with_schema(schema(schema_is.clone())));
+        let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        let violations =
+            entry.check(SchemaUse::Provision, parameters.as_object().unwrap()).unwrap_err();
+        let told: Vec<_> =
+            violations.iter().map(|it| (it.path.as_str(), it.message.as_str())).collect();
+        assert_eq!(told, [(path, message)], "{parameters}");
+    }
+}
+
+#[test]
 fn many_or_long_violations_make_no_long_answer() {
     let catalog = compiled(&with_schema(schema(json!({
         "additionalProperties": false, "properties": {"n": {"items": {"type": "integer"}}}}))));

@@ -124,6 +124,18 @@ fn fan_out_makes_a_secret_of_each_key() {
 }
 
 #[test]
+fn any_other_way_to_keep_it_is_one_to_one() {
+    for method in [json!("fanout"), json!("one-to-one"), json!(""), json!(null), json!(7)] {
+        let options = json!({"name": "one", "persistencemethod": method});
+        let kept = of(&options, text(r#"{"a": "{\"k\": \"1\"}", "b": "2"}"#));
+        assert_eq!(kept.faults, [], "{method}");
+        let names: Vec<_> = kept.wanted.iter().map(|wanted| wanted.name.as_str()).collect();
+        assert_eq!(names, ["one"], "{method}");
+        assert_eq!(kept.wanted[0].data.len(), 2, "{method}");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_secret_is_said_and_never_shown() {
     let fan_out = json!({"name": "s", "persistencemethod": "fan-out"});
     let plain = json!({"name": "s"});

@@ -39,7 +39,7 @@ use super::names::{GROUP, Kind, VERSION};
 use crate::access::{AccessError, Identity, Reviews};
 use crate::own::OwnError;
 use crate::server_time::ServerTime;
-use crate::weight::weigh;
+use osb::weight::weigh;
 
 /// No AdmissionReview is longer, in bytes: the API server takes objects of 3 MiB, and of a change it sends the object
 /// as it was too.
