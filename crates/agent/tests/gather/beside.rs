@@ -1,8 +1,10 @@
 //! Beside the containers whose files it gathers, the agent waits for their end, however it is told.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use agent::{GATHERING_VARIABLE, Gathering};
 use rustix::process::Signal;
 
-use crate::harness::{Pod, signal, text, wait, wait_until_it_waits};
+use crate::harness::{Pod, is_allowed, signal, text, unshared, wait, wait_until_it_waits};
 
 /// Bytes of a file.
 const MANY: usize = 1_000_000;
@@ -62,6 +64,52 @@ fn d4_d5_to_wait_takes_no_core() {
         sleep(Duration::from_secs(3));
         let ticks = cpu(&agent) - before;
         assert!(ticks <= 15, "{arguments:?}: {ticks} of 300 ticks");
+        signal(&agent, Signal::TERM);
+        assert_eq!(pod.ended(&mut agent).code, Some(0));
+    }
+}
+
+/// The sockets that a process has open, by their numbers.
+fn sockets(process: &str) -> BTreeSet<String> {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    // Of this process some are closed while they are looked at.
+    let links = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+    let number = |link: PathBuf| {
+        let number = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+        Some(number.to_owned())
+    };
+    links.filter_map(number).collect()
+}
+
+/// The sockets that stay on this machine and have no path, as those of a pair.
+fn pairs() -> BTreeSet<String> {
+    let all = fs::read_to_string("/proc/net/unix").unwrap();
+    let fields = all.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields.filter(|fields| fields.len() == 7).map(|fields| fields[6].to_owned()).collect()
+}
+
+/// The original's sidecar asked the API server five times a second.
+#[test]
+fn d5_while_it_waits_no_connection_is_open() {
+    // It hides its files together with its memory: who is root for it sees them.
+    let unshare = ["--user", "--map-root-user"];
+    if !is_allowed(&unshare) {
+        return;
+    }
+    let pod = Pod::new();
+    let file = pod.path("never");
+    for arguments in [vec!["gather"], vec!["gather", "--until", file.to_str().unwrap()]] {
+        let agent = pod.agent(&pod.gathering(&["a"]), &arguments);
+        let mut agent = unshared(&unshare, &[], &agent, &pod).spawn().unwrap();
+        wait_until_it_waits(&agent);
+        // What it was begun with is none of its own.
+        let before = sockets("self");
+        for _ in 0..20 {
+            let open = &sockets(&agent.id().to_string()) - &before;
+            assert!(!open.is_empty(), "{arguments:?}: it hears of signals by pairs of sockets");
+            assert!(open.is_subset(&pairs()), "{arguments:?}: {open:?}");
+            sleep(Duration::from_millis(50));
+        }
         signal(&agent, Signal::TERM);
         assert_eq!(pod.ended(&mut agent).code, Some(0));
     }

@@ -54,6 +54,17 @@ fn variables_are_the_images_but_for_those_of_the_agent_and_of_the_contract() {
 }
 
 #[test]
+fn the_working_directory_is_the_images() {
+    let pod = Pod::new("pwd -P >&2; echo '{}'");
+    let order = pod.order();
+    let agent = pod.command(&order).current_dir(pod.path("image")).spawn();
+    let ended = pod.ended(agent.unwrap(), &order);
+    ended.output();
+    let expected = fs::canonicalize(pod.path("image")).unwrap();
+    assert_eq!(ended.log, format!("{}\n", expected.display()));
+}
+
+#[test]
 fn declared_extensions_have_their_files_and_variables() {
     let pod = Pod::new(
         r#"echo "id $OSB_OPERATION_ID attempt $OSB_ATTEMPT" >&2
