@@ -108,7 +108,9 @@ mod tests {
     #[test]
     fn a_job_has_a_name_of_its_own_for_each_run() {
         let first = job("errand", "uid", 1);
-        assert!(first.starts_with("errand-") && first.len() == "errand-".len() + 16, "{first}");
+        let digits = first.strip_prefix("errand-").unwrap();
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        assert!(digits.len() == 16 && digits.bytes().all(is_digit), "{first}");
         assert_eq!(first, job("errand", "uid", 1));
         assert_ne!(first, job("errand", "uid", 2));
         assert_ne!(first, job("errand", "other", 1));

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::harness::Town;
+use super::hundred::numbered;
 use super::named::limit;
 use super::output::{WELL, makes};
 
@@ -82,15 +83,16 @@ async fn of_many_containers_each_has_its_output_kept() {
     // The kubelet shares 12 KiB among the messages of a pod: with so many, none holds a report.
     const MANY: usize = 100;
     let town = Town::new("many").await;
-    let mut spec = makes(WELL, json!({"name": "made"}));
+    let mut spec = makes("", json!({"name": "made"}));
     let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
     let one = containers[0].clone();
-    let numbered = (0..MANY).map(|number| {
+    let all = (0..MANY).map(|number| {
         let mut one = one.clone();
         one["name"] = json!(format!("c{number}"));
+        one["args"] = json!(["-c", numbered(number)]);
         one
     });
-    *containers = numbered.collect();
+    *containers = all.collect();
     let outputs = (0..MANY).map(|number| {
         (format!("c{number}"), json!({"o.json": {"name": format!("made-{number}")}}))
     });
@@ -98,6 +100,9 @@ async fn of_many_containers_each_has_its_output_kept() {
     town.create("a", spec).await;
     let run = town.ended("a", 1).await;
     assert_eq!(run["made"].as_array().unwrap().len(), MANY, "{run}");
+    for number in [0, MANY / 2, MANY - 1] {
+        assert_eq!(town.data(&format!("made-{number}")).await["k"], number.to_string());
+    }
 }
 
 /// Their pods have theirs, and wait for no other.

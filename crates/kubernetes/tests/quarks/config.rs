@@ -198,8 +198,9 @@ async fn d9_d11_a_restart_runs_for_what_has_changed_meanwhile_and_for_nothing_el
     town.config_map("config", "1").await;
     town.make_secret(version("versioned", 3)).await;
     town.start().await;
-    town.ended("a", 2).await;
-    town.ended("versioned", 2).await;
+    for name in ["a", "versioned"] {
+        assert_eq!(town.ended(name, 2).await["trigger"], "config-change", "{name}");
+    }
     let jobs = town.pods().await;
     let mounts = |name: &str| jobs.iter().any(|pod| format!("{:?}", pod.spec).contains(name));
     assert!(mounts("versioned-v2") && mounts("versioned-v3") && !mounts("versioned-v1"));

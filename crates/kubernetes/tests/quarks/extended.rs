@@ -182,6 +182,23 @@ async fn what_is_printed_and_is_not_json_is_said_and_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_good_is_kept_though_another_container_prints_no_json() {
+    let town = town("ejob-half").await;
+    let mut spec = prints("once", "echo planted");
+    let containers = &mut spec["template"]["spec"]["containers"];
+    let mut good = containers[0].clone();
+    (good["name"], good["args"]) = (json!("good"), json!(["-c", "echo '{\"k\": \"v\"}'"]));
+    containers.as_array_mut().unwrap().push(good);
+    town.create("a", spec).await;
+    let run = town.ended("a", 1).await;
+    assert_eq!(run["reason"], "OutputInvalid", "{run}");
+    assert!(run["message"].as_str().unwrap().starts_with("container c: "), "{run}");
+    assert_eq!(run["made"], json!(["foo-good"]), "{run}");
+    assert_eq!(town.data("foo-good").await["k"], "v");
+    assert!(town.secret("foo-c").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn both_kinds_may_have_the_same_name() {
     let mut town = town("ejob-both").await;
     town.create("a", prints("once", "echo '{\"of\": \"extended\"}'")).await;

@@ -153,8 +153,22 @@ impl Town {
         of(&object).unwrap()
     }
 
+    /// The number of the last run that was begun, whether it goes on or has ended.
+    pub(crate) async fn runs(&self, name: &str) -> u64 {
+        let object = self.jobs().get(name).await.unwrap();
+        let annotations = object.metadata.annotations.unwrap_or_default();
+        let record = annotations.get("manciple.dev/runs").map_or("{}", String::as_str);
+        let record: Value = serde_json::from_str(record).unwrap();
+        // One that was copied has the record of another, and has had no runs.
+        let is_its = record["uid"] == object.metadata.uid.unwrap();
+        let begun = record["last"].as_u64().filter(|_| is_its);
+        // The newest first: it has them, too, where somebody has removed the record.
+        let ended = object.data["status"]["history"][0]["id"].as_u64();
+        begun.max(ended).unwrap_or_default()
+    }
+
     /// How many runs have ended.
-    pub(crate) async fn runs(&self, name: &str) -> usize {
+    pub(crate) async fn ended_runs(&self, name: &str) -> usize {
         self.get(name).await["status"]["history"].as_array().map_or(0, Vec::len)
     }
 

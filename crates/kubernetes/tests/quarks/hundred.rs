@@ -17,13 +17,19 @@ fn many() -> usize {
     said.map_or(MANY, |said| said.parse().expect("a number"))
 }
 
-/// Once, in many containers: each runs this script.
-fn containers(script: &str) -> Value {
-    let mut pod = pod(script);
+/// The script of a container that leaves its number.
+pub(super) fn numbered(number: usize) -> String {
+    format!(r#"echo '{{"k": "{number}"}}' > /mnt/quarks/o.json"#)
+}
+
+/// Once, in many containers: each runs the script of its number.
+fn containers(script: impl Fn(usize) -> String) -> Value {
+    let mut pod = pod("");
     let one = pod["containers"][0].clone();
     let of = |number: usize| {
         let mut one = one.clone();
         one["name"] = json!(format!("c{number}"));
+        one["args"] = json!(["-c", script(number)]);
         one
     };
     pod["containers"] = (0..many()).map(of).collect();
@@ -34,12 +40,15 @@ fn containers(script: &str) -> Value {
 async fn of_many_containers_beside_one_sidecar_each_has_its_output_kept() {
     let mut town = Town::either_way("many", false).await;
     town.start().await;
-    let mut spec = containers(WELL);
+    let mut spec = containers(numbered);
     let of = |number| (format!("c{number}"), json!({"o.json": {"name": format!("made-{number}")}}));
     spec["output"] = json!({"outputMap": (0..many()).map(of).collect::<serde_json::Map<_, _>>()});
     town.create("a", spec).await;
     let run = town.ended("a", 1).await;
     assert_eq!(run["made"].as_array().map(Vec::len), Some(many()), "{run}");
+    for number in [0, many() / 2, many() - 1] {
+        assert_eq!(town.data(&format!("made-{number}")).await["k"], number.to_string());
+    }
     let pod = town.pods().await.remove(0).spec.unwrap();
     // Since Kubernetes 1.29 a sidecar is one of the init containers.
     let all = pod.containers.len() + pod.init_containers.as_ref().map_or(0, Vec::len);
@@ -52,7 +61,7 @@ async fn of_one_among_many_containers_the_output_is_kept() {
     for wraps in [true, false] {
         let mut town = Town::either_way("one-of-many", wraps).await;
         town.start().await;
-        let mut spec = containers("true");
+        let mut spec = containers(|_| "true".to_owned());
         spec["template"]["spec"]["template"]["spec"]["containers"][17]["args"] =
             json!(["-c", WELL]);
         spec["output"] = json!({"outputMap": {"c17": {"o.json": {"name": "made"}}}});

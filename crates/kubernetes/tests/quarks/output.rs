@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::proxy::Plan;
 
@@ -166,11 +166,18 @@ async fn d1_containers_outside_the_map_hang_nothing() {
         let mut spec = makes(WELL, json!({"name": "made"}));
         let containers = &mut spec["template"]["spec"]["template"]["spec"]["containers"];
         let mut other = containers[0].clone();
-        (other["name"], other["args"]) = (json!("other"), json!(["-c", "true"]));
+        let script = r#"echo '{"bar": "other"}' > /mnt/quarks/o.json"#;
+        (other["name"], other["args"]) = (json!("other"), json!(["-c", script]));
         containers.as_array_mut().unwrap().push(other);
         town.create("a", spec).await;
-        assert_eq!(town.ended("a", 1).await["succeeded"], true);
+        let run = town.ended("a", 1).await;
+        assert_eq!((&run["succeeded"], &run["made"]), (&json!(true), &json!(["made"])), "{run}");
         assert_eq!(town.data("made").await["bar"], "baz");
+        // Whatever is kept of a container is labelled with its name.
+        let kept = ListParams::default().labels("quarks.cloudfoundry.org/container-name");
+        let kept = town.cluster.api::<Secret>().list(&kept).await.unwrap();
+        let names: Vec<_> = kept.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
+        assert_eq!(names, ["made"]);
     }
 }
 

@@ -263,7 +263,10 @@ async fn a_job_that_somebody_deletes_is_lost_and_not_run_again() {
     let jobs = town.cluster.api::<k8s_openapi::api::batch::v1::Job>();
     jobs.delete(&job, &DeleteParams::background()).await.unwrap();
     assert_eq!(town.ended("a", 1).await["reason"], "Lost");
+    // By now another would have been begun.
+    sleep(Duration::from_secs(3)).await;
     assert_eq!(town.batch_jobs().await.len(), 0);
+    assert_eq!(town.runs("a").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,17 +286,22 @@ async fn triggers_that_meet_a_run_do_as_the_policy_says() {
         messages.any(|message| message == "it waits for the end of run 1")
     };
     town.until("queue", "told", queues).await;
-    for (name, expected) in [
-        ("allow", vec!["Completed", "Completed"]),
-        ("forbid", vec!["Completed"]),
-        ("queue", vec!["Completed", "Completed"]),
-        ("replace", vec!["Completed", "Replaced"]),
+    // How the runs ended, the newest first, and whether the second was begun before the first had ended.
+    for (name, expected, is_beside) in [
+        ("allow", vec!["Completed", "Completed"], true),
+        ("forbid", vec!["Completed"], false),
+        ("queue", vec!["Completed", "Completed"], false),
+        ("replace", vec!["Completed", "Replaced"], false),
     ] {
         town.ended(name, expected.len() as u64).await;
         let object = town.until(name, "completed", is_completed).await;
         let history = object["status"]["history"].as_array().unwrap();
         let reasons: Vec<_> = history.iter().map(|run| run["reason"].as_str().unwrap()).collect();
         assert_eq!(reasons, expected, "{name}");
+        if let [second, first] = history.as_slice() {
+            let (begun, ended) = (second["startedAt"].as_str(), first["endedAt"].as_str());
+            assert_eq!(begun.unwrap() < ended.unwrap(), is_beside, "{name}: {object:#}");
+        }
         assert_eq!(object["spec"]["trigger"]["strategy"], "manual", "{name}");
     }
     town.no_jobs().await;
@@ -343,7 +351,7 @@ async fn a_manifest_that_is_applied_again_and_says_once_runs_once() {
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 1);
     town.trigger("a", "now").await;
-    town.ended("a", 2).await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "now");
     // One that ran under the original operator, of which nothing is left but its status.
     town.create("before", spec("done", &pod("true"))).await;
     let status = kube::api::Patch::Merge(json!({"status": {"completed": true}}));
