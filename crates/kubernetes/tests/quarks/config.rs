@@ -5,6 +5,9 @@ use tokio::time::sleep;
 
 use super::harness::{Town, pod, spec};
 
+/// Leaves what it sees of `config`.
+const SEES: &str = r#"echo "{\"key\": \"$key\"}" > /mnt/quarks/o.json"#;
+
 /// Runs again when `config` or `secret` changes.
 fn follows(strategy: &str) -> Value {
     let mut pod = pod("true");
@@ -60,7 +63,10 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     town.start().await;
     town.config_map("config", "0").await;
     town.make_secret(secret("secret", "0")).await;
-    town.create("a", follows("once")).await;
+    let mut spec = follows("once");
+    spec["template"]["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["-c", SEES]);
+    spec["output"] = json!({"outputMap": {"c": {"o.json": {"name": "seen"}}}});
+    town.create("a", spec).await;
     town.ended("a", 1).await;
     let record = town.jobs().get("a").await.unwrap().metadata.annotations.unwrap();
     assert!(record["manciple.dev/runs"].contains("secret/secret"), "{record:?}");
@@ -70,12 +76,13 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     }
     let run = town.ended("a", 2).await;
     assert_eq!(run["trigger"], "config-change");
+    assert_eq!(town.data("seen").await["key"], "8", "the last of them");
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 2);
     // One that comes during a run has another beside it: under `Queue` it is seen after it. The first takes its time.
     let slow = json!({"spec": {"concurrencyPolicy": "Queue", "template": {"spec": {"template": {"spec": {
         "containers": [{
-            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["sh", "-c", "sleep 5"],
+            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["sh", "-c", format!("sleep 5; {SEES}")],
             "envFrom": [{"configMapRef": {"name": "config"}}],
         }],
     }}}}}});
@@ -87,8 +94,36 @@ async fn a_burst_of_changes_is_one_run_and_none_is_dropped() {
     let waits = |it: &Value| it["status"].to_string().contains("it waits for the end of run 3");
     town.until("a", "said to wait", waits).await;
     town.ended("a", 4).await;
+    assert_eq!(town.data("seen").await["key"], "10");
     sleep(Duration::from_secs(2)).await;
     assert_eq!(town.runs("a").await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_mounted_as_it_is_and_single_keys_are_followed() {
+    let town = Town::new("mounted").await;
+    for name in ["mounted", "keyed"] {
+        town.config_map(name, "0").await;
+    }
+    town.make_secret(secret("mounted", "0")).await;
+    let mut pod = pod("true");
+    pod["volumes"] = json!([
+        {"name": "map", "configMap": {"name": "mounted"}},
+        {"name": "secret", "secret": {"secretName": "mounted"}},
+    ]);
+    pod["containers"][0]["env"] = json!([
+        {"name": "K", "valueFrom": {"configMapKeyRef": {"name": "keyed", "key": "key"}}},
+    ]);
+    let mut spec = spec("once", &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    town.create("a", spec).await;
+    town.ended("a", 1).await;
+    town.config_map("mounted", "1").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change", "the ConfigMap");
+    town.make_secret(secret("mounted", "1")).await;
+    assert_eq!(town.ended("a", 3).await["trigger"], "config-change", "the Secret");
+    town.config_map("keyed", "1").await;
+    assert_eq!(town.ended("a", 4).await["trigger"], "config-change", "the key");
 }
 
 #[tokio::test(flavor = "multi_thread")]
