@@ -1,7 +1,7 @@
 //! Many containers in a pod, with output of one or of each, and a hundred outputs of one container.
 //!
 //! `MANCIPLE_CONTAINERS=100` has so many in a pod: a node of two cores takes minutes for them, in which other pods wait. A
-//! hundred wrapped ones are in `output.rs`.
+//! hundred wrapped ones are in `beside.rs`.
 
 use serde_json::{Value, json};
 

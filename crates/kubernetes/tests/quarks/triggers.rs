@@ -27,7 +27,12 @@ async fn one_that_is_to_run_once_runs_at_once_and_is_done() {
         (&last["id"], &last["trigger"], &last["reason"]),
         (&json!(1), &json!("once"), &json!("Completed"))
     );
-    assert!(object["status"]["lastReconcile"].is_string());
+    // RFC 3339, in whole seconds.
+    let reconciled = object["status"]["lastReconcile"].as_str().unwrap();
+    assert!(
+        reconciled.parse::<jiff::Timestamp>().is_ok() && reconciled.len() == 20,
+        "{reconciled}"
+    );
     assert_eq!(object["spec"]["template"]["backoffLimit"], 2, "what is not known stays");
     town.no_jobs().await;
     let pods = town.pods().await;
