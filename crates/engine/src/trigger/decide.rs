@@ -1,8 +1,8 @@
 //! The rules.
 
 use super::{
-    Concurrency, MAX_RUN, Outcome, Passed, PodRef, Record, References, Run, State, Strategy,
-    Trigger, Versions, Work,
+    Concurrency, MAX_OPEN, MAX_RUN, Outcome, Passed, PodRef, Record, References, Run, State,
+    Strategy, Trigger, Versions, Work,
 };
 
 /// Why a run was ended whose place another takes.
@@ -112,6 +112,10 @@ fn open(state: &State) -> Vec<Run> {
     let mut open: Vec<Run> =
         state.record.open.iter().filter(|run| !state.settled.contains(&run.id)).cloned().collect();
     for id in state.runs.keys() {
+        // The rest have higher numbers, and are found when some of these are settled.
+        if open.len() >= MAX_OPEN {
+            break;
+        }
         let known = state.settled.contains(id) || open.iter().any(|run| run.id == *id);
         // Numbers below these that are not open were settled so long ago that nobody remembers.
         if !known && *id > state.record.last.max(oldest) {
@@ -259,10 +263,10 @@ fn begin(state: &State, open: &[Run], trigger: Trigger, now: &str, into: &mut De
     into.actions.push(Action::Record { record, strategy, passed_over: None });
 }
 
-/// Whether so many runs are over and not kept that another has to wait.
+/// Whether so many runs go on, or are over and not kept, that another has to wait.
 fn is_behind(state: &State, open: &[Run]) -> bool {
     let is_over = |run: &&Run| matches!(state.runs.get(&run.id), Some(Work::Ended | Work::Unkept));
-    open.iter().filter(is_over).count() >= BEHIND
+    open.len() >= MAX_OPEN || open.iter().filter(is_over).count() >= BEHIND
 }
 
 /// What the spec says with the next write: somebody who says `once` again, of one that has run, finds it done.

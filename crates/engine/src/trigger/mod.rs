@@ -149,6 +149,10 @@ pub struct Schedule {
 /// All numbers of runs are below: beyond, a number in JSON is not exact.
 pub const MAX_RUN: u64 = 1 << 53;
 
+/// So many runs of one go on at once at most: each stands in its record, which is read whole. Beyond that a trigger waits
+/// for the end of one.
+pub const MAX_OPEN: usize = 1000;
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {

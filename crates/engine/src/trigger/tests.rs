@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 
+mod bounds;
 mod changes;
 mod pods;
 

@@ -7,11 +7,12 @@ use kube::Resource;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::DynamicResourceScope;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::dialect::Dialect;
 use super::resource;
+use super::unread::Unread;
 use crate::deep::{self, part};
 
 /// One, its parts as text.
@@ -26,16 +27,23 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// What of it matters. One whose spec is not read says nothing but that.
+    /// What of it matters. One whose spec or whose record is not read says nothing but that.
     pub(super) fn read(&self, dialect: Dialect) -> Option<resource::Resource> {
         let spec = part(self.spec.as_deref());
-        let unread = spec.as_ref().err().copied();
+        let of_spec = spec.as_ref().err().copied().map(Unread::Spec);
         let status = part(self.status.as_deref()).unwrap_or_default();
-        let object = DynamicObject {
+        let mut object = DynamicObject {
             types: None,
             metadata: self.metadata.clone(),
             data: json!({"spec": spec.unwrap_or_default(), "status": status}),
         };
+        let read = resource::Resource::of(dialect, &object)?;
+        // What is said of a record comes first: without it nothing at all may be done.
+        let unread = read.unread.or(of_spec);
+        if unread.is_none() {
+            return Some(read);
+        }
+        object.data["spec"] = Value::Null;
         let mut read = resource::Resource::of(dialect, &object)?;
         read.unread = unread;
         Some(read)
@@ -93,7 +101,7 @@ mod tests {
         let nested = format!("{}1{}", r#"{"a":"#.repeat(150), "}".repeat(150));
         let deep = read(&format!(r#"{{{now},"template":{nested}}}"#));
         assert!(
-            deep.unread == Some(deep::Unread::TooDeep)
+            deep.unread == Some(Unread::Spec(deep::Unread::TooDeep))
                 && deep.strategy == engine::trigger::Strategy::Manual
         );
         assert_eq!(&*deep.name, "a");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::trigger::{
-    Held, Record, References, Schedule, State, Strategy, Trigger, Versions, Work,
+    Decision, Held, Record, References, Schedule, State, Strategy, Trigger, Versions, Work, decide,
 };
 use jiff::Timestamp;
 
@@ -30,6 +30,19 @@ pub(super) struct Look {
     pub(super) fault: Option<String>,
     /// What has to be mended before anything is run.
     pub(super) faults: Vec<String>,
+    /// Its record is not read: it is not known which runs it has.
+    lacks_record: bool,
+}
+
+impl Look {
+    /// What to do; `now` as [`decide`] takes it. Nothing where the record is not read: it would be written anew, without
+    /// the runs that it has.
+    pub(super) fn decision(&self, now: &str) -> Decision {
+        match self.lacks_record {
+            true => Decision::default(),
+            false => decide(&self.state, now),
+        }
+    }
 }
 
 /// What a resource refers to.
@@ -67,10 +80,8 @@ impl Table {
         }
         let jobs = self.entries.get(key)?.jobs.values();
         let next = jobs.filter_map(|job| self.awaited(&resource, job, now)).min();
-        let mut look = Look { state, next, fault: None, faults };
-        if let Some(why) = resource.unread {
-            look.fault = Some(format!("spec: {why}"));
-        }
+        let fault = resource.unread.map(|why| why.to_string());
+        let mut look = Look { state, next, fault, faults, lacks_record: resource.lacks_record() };
         match &resource.following {
             Some(Ok(following)) => {
                 let peers = self.peers.get(&key.namespace);

@@ -55,6 +55,7 @@ mod tell;
 mod tend;
 mod trouble;
 mod undone;
+mod unread;
 pub mod view;
 mod watch;
 mod writes;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::trigger::{Concurrency, MAX_RUN, Outcome, Passed, Record, Run, Strategy};
+use engine::trigger::{Concurrency, MAX_OPEN, MAX_RUN, Outcome, Passed, Record, Run, Strategy};
 use kube::api::DynamicObject;
+use osb::weight::weigh;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use super::retention::Limits;
 use super::schedule::Times;
 use super::status::{SUCCEEDED, Said, WAITING};
 use super::table::Key;
-use crate::deep::Unread;
+use super::unread::{HEAVIEST_RECORD, Unread};
 
 /// The record of its runs: an annotation. It is written in one with the strategy that it takes a trigger
 /// from, which the status cannot be.
@@ -38,7 +39,7 @@ pub(super) struct Resource {
     pub(super) version: u64,
     /// Somebody deleted it.
     pub(super) deleting: bool,
-    /// Why its spec is not read, if it is not: it is as if there was none.
+    /// Why its spec or its record is not read, if it is not: it is as if there was none.
     pub(super) unread: Option<Unread>,
     pub(super) strategy: Strategy,
     pub(super) follows_config: bool,
@@ -80,11 +81,44 @@ pub(super) struct Written {
     pub(super) record: Record,
 }
 
+/// Where it stands, for people.
+const IN_ANNOTATION: &str = "the annotation manciple.dev/runs";
+const IN_STATUS: &str = "status.record";
+
 impl Written {
-    /// What was written of the one of this uid.
-    fn read(written: &str, uid: Option<&str>) -> Option<Record> {
-        let written: Self = serde_json::from_str(written).ok()?;
-        written.is_of(uid).then_some(written.record)
+    /// What was written in this place of the one of this uid; `None`: nothing that counts.
+    ///
+    /// # Errors
+    /// If it is more than is kept of one. Nothing of it is read then: a part of it would be a record without runs.
+    fn read(
+        written: &str,
+        place: &'static str,
+        uid: Option<&str>,
+    ) -> Result<Option<Record>, Unread> {
+        if weigh(written.as_bytes()) > HEAVIEST_RECORD {
+            return Err(Unread::HeavyRecord(place));
+        }
+        let written = serde_json::from_str::<Self>(written).ok().filter(|it| it.is_of(uid));
+        match written.map(|it| it.record) {
+            Some(record) if record.open.len() > MAX_OPEN => {
+                Err(Unread::LongRecord(place, record.open.len()))
+            }
+            record => Ok(record),
+        }
+    }
+
+    /// A record, as it is written of one.
+    ///
+    /// # Errors
+    /// Of serde: there are none of a record.
+    pub(super) fn text(of: &Resource, record: Record) -> serde_json::Result<String> {
+        serde_json::to_string(&Self { uid: Some(of.uid.to_string()), record })
+    }
+
+    /// Whether a record of one would not be read again.
+    pub(super) fn is_too_heavy(of: &Resource, record: &Record) -> bool {
+        let text = Self::text(of, record.clone());
+        text.is_ok_and(|text| weigh(text.as_bytes()) > HEAVIEST_RECORD)
     }
 
     /// Whether it is this one's, and may be what we have written.
@@ -94,6 +128,25 @@ impl Written {
         let is_time = |at: &str| at.is_empty() || at.parse::<jiff::Timestamp>().is_ok();
         let are_times = self.record.open.iter().all(|run| is_time(&run.at));
         (self.uid.is_none() || self.uid.as_deref() == uid) && in_range && are_times
+    }
+}
+
+/// The record of the one of this uid, and whether the annotation has none and it is as the status has it, if at all.
+///
+/// # Errors
+/// As of [`Written::read`].
+fn record_of(
+    annotation: Option<&str>,
+    status: Option<&str>,
+    uid: Option<&str>,
+) -> Result<(Record, bool), Unread> {
+    let read = |written: Option<&str>, place| match written {
+        Some(written) => Written::read(written, place, uid),
+        None => Ok(None),
+    };
+    match read(annotation, IN_ANNOTATION)? {
+        Some(record) => Ok((record, false)),
+        None => Ok((read(status, IN_STATUS)?.unwrap_or_default(), true)),
     }
 }
 
@@ -199,11 +252,10 @@ impl Resource {
         let spec = &object.data["spec"];
         let recorded = metadata.annotations.as_ref().and_then(|all| all.get(RUNS));
         let is_new = recorded.is_none();
-        let read = |written: &str| Written::read(written, metadata.uid.as_deref());
-        let recorded = recorded.and_then(|written| read(written));
-        let is_recalled = recorded.is_none();
-        let recalled = || object.data["status"][RECORD].as_str().and_then(read);
-        let mut record = recorded.or_else(recalled).unwrap_or_default();
+        let recalled = object.data["status"][RECORD].as_str();
+        let read = record_of(recorded.map(String::as_str), recalled, metadata.uid.as_deref());
+        let unread = read.as_ref().err().copied();
+        let (mut record, is_recalled) = read.unwrap_or_default();
         let map = OutputMap::of(dialect, spec);
         let makes: Arc<[Target]> = map.targets().collect();
         let verbatim = match spec["output"]["namePrefix"].is_string() {
@@ -235,7 +287,7 @@ impl Resource {
             uid: metadata.uid.as_deref()?.into(),
             version: metadata.resource_version.as_deref()?.parse().ok()?,
             deleting: metadata.deletion_timestamp.is_some(),
-            unread: None,
+            unread,
             strategy: strategy(&spec["trigger"]["strategy"]),
             follows_config: spec["updateOnConfigChange"] == true,
             concurrency: Concurrency::deserialize(&spec["concurrencyPolicy"]).unwrap_or_default(),
@@ -312,10 +364,22 @@ impl Resource {
         self.status.history.iter().find(|run| run.id == id)
     }
 
+    /// Whether it is not known which runs go on.
+    pub(super) fn lacks_record(&self) -> bool {
+        self.unread.is_some_and(Unread::is_of_record)
+    }
+
     /// Whether a run has ended, be it so long ago that the history is without it.
     pub(super) fn is_over(&self, id: u64) -> bool {
         let oldest = self.status.history.last().map_or(0, |run| run.id);
-        self.ended(id).is_some() || id < oldest && !self.is_open(id)
+        let is_forgotten = || id < oldest && !self.is_open(id) && !self.lacks_record();
+        self.ended(id).is_some() || is_forgotten()
+    }
+
+    /// How many runs are recorded and not settled.
+    pub(super) fn going(&self) -> usize {
+        let settled = self.settled();
+        self.record.open.iter().filter(|run| !settled.contains(&run.id)).count()
     }
 
     /// A run that is recorded and not settled.

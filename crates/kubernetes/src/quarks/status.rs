@@ -121,7 +121,7 @@ pub(super) fn settled(
 fn recalled(resource: &Resource, settled: &Run) -> Option<String> {
     let mut record = Record { pods: None, schedule: None, ..resource.record.clone() };
     record.open.retain(|run| run.id != settled.id && resource.is_open(run.id));
-    serde_json::to_string(&Written { uid: Some(resource.uid.to_string()), record }).ok()
+    Written::text(resource, record).ok()
 }
 
 /// As much as is read, and as there is room for ten times.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait, decide};
+use engine::trigger::{Action, Decision, Outcome, REPLACED, Record, Run, Strategy, Wait};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, Patch, PatchParams};
@@ -16,6 +16,7 @@ use super::seen::SeenJob;
 use super::table::Key;
 use super::trouble::Trouble;
 use super::undone::{self, Undone};
+use super::unread::unwritable;
 use super::{Controller, lint, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::queue::Looked;
@@ -137,7 +138,7 @@ impl Controller {
         }
         let now = self.now();
         let mut look = table.look(key, self.settings.settle, timestamp(now))?;
-        let mut decision = decide(&look.state, &time(now));
+        let mut decision = look.decision(&time(now));
         // What another takes the place of goes on until that other can be.
         let takes = |action: &Action| match action {
             Action::Reopen | Action::Record { .. } => true,
@@ -148,6 +149,7 @@ impl Controller {
             if self.settings.strict {
                 look.faults = lint::of_spec(key.dialect, &resource.spec());
             }
+            look.faults.extend(unwritable(&resource, &decision.actions));
             if !look.faults.is_empty() {
                 decision.actions.retain(|action| !takes(action));
                 look.fault = Some(look.faults.join("; "));
@@ -382,8 +384,7 @@ impl Controller {
         record: &Record,
         strategy: Strategy,
     ) -> Result<(), CallError> {
-        let (uid, record_is) = (Some(resource.uid.to_string()), record.clone());
-        let written = serde_json::to_string(&Written { uid, record: record_is })
+        let written = Written::text(resource, record.clone())
             .map_err(|error| CallError::Invalid(error.to_string()))?;
         let mut patch = json!({"metadata": {
             "resourceVersion": resource.version.to_string(),

@@ -165,9 +165,7 @@ impl Table {
     /// How many QuarksJobs there are, and how many runs that have not ended.
     pub(super) fn count(&self) -> (usize, usize) {
         let resources = self.entries.values().filter_map(|entry| entry.resource.as_ref());
-        let open =
-            |it: &Arc<Resource>| it.record.open.iter().filter(|run| it.is_open(run.id)).count();
-        resources.fold((0, 0), |(known, going), it| (known + 1, going + open(it)))
+        resources.fold((0, 0), |(known, going), it| (known + 1, going + it.going()))
     }
 
     /// A list has ended. Whether it was the last of a scope.

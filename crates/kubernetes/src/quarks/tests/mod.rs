@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+mod bounds;
 mod captures;
 mod histories;
 mod lints;

@@ -1,0 +1,145 @@
+//! One into which somebody has written more than is kept of one.
+
+use std::time::Duration;
+
+use engine::trigger::{Action, Decision, MAX_OPEN, Record, Run, Strategy, Trigger};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::{Value, json};
+
+use crate::quarks::dialect::Dialect;
+use crate::quarks::document::Document;
+use crate::quarks::resource::{RUNS, Resource};
+use crate::quarks::seen::SeenJob;
+use crate::quarks::table::Table;
+use crate::quarks::unread::unwritable;
+
+const AT: &str = "2026-01-01T00:00:00Z";
+
+/// One of this name, as a watch tells of it.
+fn read(name: &str, spec: &Value, record: Option<&str>, status: &Value) -> Resource {
+    let annotations = record.map(|record| json!({RUNS: record}));
+    let metadata = json!({
+        "namespace": "n", "name": name, "uid": "u", "resourceVersion": "1", "annotations": annotations,
+    });
+    let text = json!({"metadata": metadata, "spec": spec, "status": status}).to_string();
+    let document: Document = serde_json::from_str(&text).unwrap();
+    document.read(Dialect::QuarksJob).unwrap()
+}
+
+/// A record in which so many runs go on.
+fn runs(count: u64) -> String {
+    let run = |id: u64| json!({"id": id, "trigger": "now", "at": ""});
+    json!({"last": count, "open": (1..=count).map(run).collect::<Vec<_>>()}).to_string()
+}
+
+/// A record in which one run is told so many things.
+fn told(count: usize) -> String {
+    let run = json!({"id": 1, "trigger": "now", "at": "", "inputs": vec![json!({}); count]});
+    json!({"last": 1, "open": [run]}).to_string()
+}
+
+#[test]
+fn of_a_record_that_is_more_than_is_kept_nothing_is_read_and_it_is_said_what_to_do() {
+    let now = json!({"trigger": {"strategy": "now"}});
+    let most = MAX_OPEN as u64;
+    let anothers = runs(most + 1).replacen('{', r#"{"uid":"other","#, 1);
+    let (as_many, more, light, heavy) = (runs(most), runs(most + 1), told(4000), told(6000));
+    let in_annotation = "the annotation manciple.dev/runs";
+    for (name, record, status, open, why) in [
+        ("as many runs as may go on", Some(&as_many), json!({}), MAX_OPEN, None),
+        (
+            "one more",
+            Some(&more),
+            json!({}),
+            0,
+            Some(format!(
+                "{in_annotation} has 1001 runs that have not ended, of 1000: remove it; "
+            )),
+        ),
+        (
+            "one more, recalled",
+            None,
+            json!({"record": more}),
+            0,
+            Some(
+                "status.record has 1001 runs that have not ended, of 1000: remove it; ".to_owned(),
+            ),
+        ),
+        ("as the annotation says", Some(&as_many), json!({"record": more}), MAX_OPEN, None),
+        ("copied from another", Some(&anothers), json!({}), 0, None),
+        ("told much", Some(&light), json!({}), 1, None),
+        (
+            "told too much",
+            Some(&heavy),
+            json!({}),
+            0,
+            Some(format!("{in_annotation} would take more than 4 MiB of memory: remove it; ")),
+        ),
+        ("none", None, json!({}), 0, None),
+    ] {
+        let resource = read("a", &now, record.map(String::as_str), &status);
+        assert_eq!(resource.record.open.len(), open, "{name}");
+        let said = resource.unread.map(|why| why.to_string());
+        let begins = said.as_deref().zip(why.as_deref()).map(|(said, why)| said.starts_with(why));
+        assert_eq!(begins, why.as_ref().map(|_| true), "{name}: {said:?}");
+        assert_eq!(said.is_some(), why.is_some(), "{name}: {said:?}");
+        let is_run = resource.strategy == Strategy::Now;
+        assert_eq!(is_run, why.is_none(), "{name}: it is as if it had no spec");
+    }
+}
+
+#[test]
+fn nothing_is_done_for_one_whose_record_is_not_read_and_none_of_its_runs_is_over() {
+    let job: Job = serde_json::from_value(super::job("u", "j")).unwrap();
+    // Without a record its first run would be one that the history has forgotten.
+    let status = json!({"history": [{"id": 9, "trigger": "now"}]});
+    let most = MAX_OPEN as u64;
+    for (name, record, is_halted) in
+        [("as many runs as may go on", runs(most), false), ("one more", runs(most + 1), true)]
+    {
+        let mut table = Table::new(2, b"key");
+        let resource = read("a", &json!({}), Some(&record), &status);
+        let key = resource.key();
+        table.learn(resource);
+        table.learn_job(SeenJob::of(&job).unwrap());
+        let look = table.look(&key, Duration::ZERO, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(look.decision(AT) == Decision::default(), is_halted, "{name}");
+        assert_eq!(look.fault.is_some(), is_halted, "{name}: {:?}", look.fault);
+        assert!(!table.is_over(&key, "j"), "{name}");
+    }
+}
+
+#[test]
+fn runs_that_have_not_ended_are_counted_without_those_that_the_history_has() {
+    let mut table = Table::new(2, b"key");
+    let ended = json!({"history": [{"id": 3, "trigger": "now"}, {"id": 1, "trigger": "now"}]});
+    table.learn(read("a", &json!({}), Some(&runs(3)), &ended));
+    table.learn(read("b", &json!({}), Some(&runs(2)), &json!({})));
+    table.learn(read("c", &json!({}), None, &ended));
+    assert_eq!(table.count(), (3, 3));
+}
+
+#[test]
+fn what_would_not_be_read_again_is_not_recorded() {
+    // As much as one run may be told, in the smallest variables that there are.
+    let variables = vec![json!({"name": "A"}); 64 * 1024 / r#"{"name":"A"},"#.len()];
+    let run = |id, inputs: &[Value]| Run {
+        id,
+        trigger: Trigger::Now,
+        at: AT.to_owned(),
+        inputs: inputs.to_vec(),
+        pod: None,
+    };
+    let of = read("a", &json!({}), None, &json!({}));
+    for (name, open, is_written) in [
+        ("told nothing", vec![run(1, &[])], true),
+        ("told as much as one may be", vec![run(1, &variables)], true),
+        ("two of these", vec![run(1, &variables), run(2, &variables)], false),
+    ] {
+        let record = Record { last: 2, open, ..Record::default() };
+        let action = Action::Record { record, strategy: Strategy::Manual, passed_over: None };
+        let fault = unwritable(&of, &[Action::Reopen, action]);
+        assert_eq!(fault.is_none(), is_written, "{name}: {fault:?}");
+    }
+}
