@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::dialect::Dialect;
 use super::resource;
-use super::unread::Unread;
+use super::unread::{Unread, excess};
 use crate::deep::{self, part};
 
 /// One, its parts as text.
@@ -27,7 +27,7 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// What of it matters. One whose spec or whose record is not read says nothing but that.
+    /// What of it matters. One whose spec or whose record is not read, or which refers to too much, says nothing but that.
     pub(super) fn read(&self, dialect: Dialect) -> Option<resource::Resource> {
         let spec = part(self.spec.as_deref());
         let of_spec = spec.as_ref().err().copied().map(Unread::Spec);
@@ -39,7 +39,7 @@ impl Document {
         };
         let read = resource::Resource::of(dialect, &object)?;
         // What is said of a record comes first: without it nothing at all may be done.
-        let unread = read.unread.or(of_spec);
+        let unread = read.unread.or(of_spec).or_else(|| excess(&read));
         if unread.is_none() {
             return Some(read);
         }

@@ -1,12 +1,18 @@
 //! What is referred to: ConfigMaps and Secrets in a pod's variables and volumes, versioned ones by their newest,
 //! and others of the same kind whose success is waited for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::dialect::Dialect;
+
+/// So many ConfigMaps and Secrets the pod and the inputs of one refer to at most: each is looked up at each look at it, and
+/// leads from there to it.
+pub(super) const MOST_OBJECTS: usize = 1000;
+/// For so many others one waits at most: each look follows who waits for whom.
+pub(super) const MOST_OTHERS: usize = 100;
 
 /// The kinds of objects that are referred to, and that runs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,9 +123,11 @@ pub(super) fn references(pod: &Value) -> Vec<Reference> {
     all.cloned().collect()
 }
 
-/// Those whose success is waited for: `spec.dependsOn`.
+/// Those whose success is waited for, each once: `spec.dependsOn`.
 pub(super) fn dependencies(dialect: Dialect, spec: &Value) -> impl Iterator<Item = Reference> {
     let names = spec["dependsOn"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut known = HashSet::new();
+    let names = names.filter(move |name| known.insert(*name));
     let kind = To::Triggered(dialect);
     names.map(move |name| Reference { kind, name: name.into(), optional: false })
 }
@@ -209,6 +217,22 @@ mod tests {
             [json!(null), json!([]), json!({"containers": {"env": 1}, "volumes": [null, 1, "x"]})]
         {
             assert_eq!(references(&pod), []);
+        }
+    }
+
+    #[test]
+    fn others_are_waited_for_once_in_the_order_in_which_they_are_named() {
+        for (name, said, expected) in [
+            ("none", json!(null), &[][..]),
+            ("one", json!(["b"]), &["b"]),
+            ("one of them twice", json!(["b", "a", "b"]), &["b", "a"]),
+            ("no names", json!([1, null, "a"]), &["a"]),
+            ("no list", json!("a"), &[]),
+        ] {
+            let spec = json!({"dependsOn": said});
+            let found: Vec<Reference> = dependencies(Dialect::QuarksJob, &spec).collect();
+            let names: Vec<&str> = found.iter().map(|it| &*it.name).collect();
+            assert_eq!(names, expected, "{name}");
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Resource {
     pub(super) version: u64,
     /// Somebody deleted it.
     pub(super) deleting: bool,
-    /// Why its spec or its record is not read, if it is not: it is as if there was none.
+    /// Why it is as if it had no spec: that or its record is not read, or it refers to too much.
     pub(super) unread: Option<Unread>,
     pub(super) strategy: Strategy,
     pub(super) follows_config: bool,

@@ -3,6 +3,7 @@
 
 use engine::trigger::{Action, MAX_OPEN};
 
+use super::reference::{MOST_OBJECTS, MOST_OTHERS};
 use super::resource::{Resource, Written};
 use crate::deep;
 
@@ -19,6 +20,18 @@ pub(super) enum Unread {
     /// Its spec is not read.
     #[error("spec: {0}")]
     Spec(deep::Unread),
+    /// It refers to so many ConfigMaps and Secrets.
+    #[error(
+        "spec: its pod and its inputs refer to {0} ConfigMaps and Secrets, of {most}: put what they hold into fewer",
+        most = MOST_OBJECTS
+    )]
+    Objects(usize),
+    /// It waits for so many others.
+    #[error(
+        "spec.dependsOn: has {0} names, of {most}: have it wait for one that waits for others",
+        most = MOST_OTHERS
+    )]
+    Others(usize),
     /// The record of its runs, in this place, takes too much.
     #[error(
         "{0} would take more than {most} MiB of memory: {remedy}",
@@ -39,6 +52,16 @@ impl Unread {
     /// Whether it is not known which runs it has.
     pub(super) fn is_of_record(self) -> bool {
         matches!(self, Self::HeavyRecord(_) | Self::LongRecord(..))
+    }
+}
+
+/// Why one is not run that refers to more than is kept of one.
+pub(super) fn excess(of: &Resource) -> Option<Unread> {
+    let others = of.references.iter().filter(|it| it.kind.object().is_none()).count();
+    let objects = of.references.len() - others + of.told_of.len();
+    match objects > MOST_OBJECTS {
+        true => Some(Unread::Objects(objects)),
+        false => (others > MOST_OTHERS).then_some(Unread::Others(others)),
     }
 }
 

@@ -89,6 +89,41 @@ fn of_a_record_that_is_more_than_is_kept_nothing_is_read_and_it_is_said_what_to_
     }
 }
 
+/// A spec whose pod refers to these Secrets, whose next run is told of these, and which waits for these others.
+fn refers(pod: &[String], told: &[String], others: &[String]) -> Value {
+    let secret = |name: &String| json!({"secretRef": {"name": name}});
+    let variable = |name: &String| json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}});
+    let from: Vec<Value> = pod.iter().map(secret).collect();
+    let inputs: Vec<Value> = told.iter().map(variable).collect();
+    json!({
+        "trigger": {"strategy": "now", "inputs": inputs}, "dependsOn": others,
+        "template": {"spec": {"template": {"spec": {"containers": [{"name": "c", "envFrom": from}]}}}},
+    })
+}
+
+#[test]
+fn one_that_refers_to_more_than_is_kept_is_not_run_and_nothing_leads_to_it() {
+    let names = |count: usize| -> Vec<String> { (0..count).map(|at| format!("a-{at}")).collect() };
+    let same = |count: usize| vec!["a".to_owned(); count];
+    let none = || names(0);
+    let objects = "spec: its pod and its inputs refer to 1001 ConfigMaps and Secrets, of 1000: ";
+    let others = "spec.dependsOn: has 101 names, of 100: ";
+    for (name, spec, waits_for, why) in [
+        ("as many as may be", refers(&names(1000), &none(), &names(100)), 1100, None),
+        ("one more", refers(&names(1001), &none(), &none()), 0, Some(objects)),
+        ("one more in its inputs", refers(&names(900), &names(101), &none()), 0, Some(objects)),
+        ("one more to wait for", refers(&none(), &none(), &names(101)), 0, Some(others)),
+        ("the same, again and again", refers(&same(1001), &same(1), &same(101)), 3, None),
+    ] {
+        let resource = read("a", &spec, None, &json!({}));
+        let said = resource.unread.map(|it| it.to_string()).unwrap_or_default();
+        assert!(said.starts_with(why.unwrap_or_default()), "{name}: {said}");
+        assert_eq!(said.is_empty(), why.is_none(), "{name}: {said}");
+        assert_eq!(resource.waits_for().count(), waits_for, "{name}");
+        assert_eq!(resource.strategy == Strategy::Now, why.is_none(), "{name}");
+    }
+}
+
 #[test]
 fn nothing_is_done_for_one_whose_record_is_not_read_and_none_of_its_runs_is_over() {
     let job: Job = serde_json::from_value(super::job("u", "j")).unwrap();
