@@ -109,13 +109,12 @@ impl Controller {
 
     /// The spec that a run was begun by: somebody may have changed it since then.
     async fn spec_of(&self, resource: &Resource, job: &SeenJob) -> Result<Value, CallError> {
-        let spec = resource.spec();
-        if job.noted.is_by(&spec) {
-            return Ok(spec);
+        if job.noted.is_by(resource.digest()) {
+            return Ok(resource.spec());
         }
         let found = find(self.api::<Job>(&job.namespace).get(&job.name)).await?;
         let by = found.and_then(|found| noted::spec_of(resource.dialect, &found));
-        Ok(by.unwrap_or(spec))
+        Ok(by.unwrap_or_else(|| resource.spec()))
     }
 
     /// A watch of pods may be behind that of Jobs: where not all have ended of one that Kubernetes has given up, they are

@@ -1,7 +1,8 @@
 //! What of a QuarksJob or an ExtendedJob matters: read tolerantly, for what the API server let in is to run.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use engine::trigger::{Concurrency, MAX_OPEN, MAX_RUN, Outcome, Passed, Record, Run, Strategy};
 use kube::api::DynamicObject;
@@ -18,7 +19,7 @@ use super::peers::Following;
 use super::reference::{Reference, To, dependencies, references};
 use super::retention::Limits;
 use super::schedule::Times;
-use super::status::{SUCCEEDED, Said, WAITING};
+use super::status::{MADE, MOST_ENDED, SUCCEEDED, Said, WAITING};
 use super::table::Key;
 use super::unread::{HEAVIEST_RECORD, Unread};
 
@@ -69,6 +70,7 @@ pub(super) struct Resource {
     pub(super) told_of: Box<[Reference]>,
     /// The whole spec, as JSON: thousands of them are kept, and few are run.
     spec: Box<[u8]>,
+    digest: OnceLock<String>,
 }
 
 /// The record, as it is written.
@@ -154,7 +156,7 @@ fn record_of(
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Status {
     pub(super) completed: bool,
-    /// The newest first.
+    /// The newest first, each once.
     pub(super) history: Vec<Ended>,
     /// What it waits for, in words.
     pub(super) waits: Option<String>,
@@ -164,15 +166,16 @@ pub(super) struct Status {
 }
 
 impl Status {
+    /// As much of it as may be ours.
     fn of(said: &Value) -> Self {
+        let ended = said["history"].as_array().into_iter().flatten().filter_map(Ended::of);
+        let mut history: Vec<Ended> = ended.collect();
+        history.sort_by_key(|run| Reverse(run.id));
+        history.dedup_by_key(|run| run.id);
+        history.truncate(MOST_ENDED);
         Self {
             completed: said["completed"] == true,
-            history: said["history"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Ended::of)
-                .collect(),
+            history,
             waits: waits(said),
             succeeded: Said::of(said, SUCCEEDED),
             waiting: Said::of(said, WAITING),
@@ -218,7 +221,7 @@ pub(super) fn had_no_job(outcome: &Outcome) -> bool {
 impl Ended {
     /// Whether nothing was begun, and by another template than this.
     pub(super) fn had_no_job_by_another(&self, than: &Resource) -> bool {
-        let is_another = |known: &str| known != noted::digest(&than.spec());
+        let is_another = |known: &str| known != than.digest();
         had_no_job(&self.outcome) && self.template.as_deref().is_some_and(is_another)
     }
 
@@ -230,7 +233,7 @@ impl Ended {
             succeeded: said["succeeded"] == true,
             reason: said["reason"].as_str().unwrap_or("Unknown").to_owned(),
             message: text("message"),
-            made: made.filter_map(Value::as_str).map(str::to_owned).collect(),
+            made: made.filter_map(Value::as_str).take(MADE).map(str::to_owned).collect(),
         };
         Some(Self {
             id: said["id"].as_u64().filter(|id| *id < MAX_RUN)?,
@@ -310,6 +313,7 @@ impl Resource {
             references: of_pod.chain(dependencies(dialect, spec)).collect(),
             told_of: inputs::references_of(&spec["trigger"]["inputs"]).into(),
             spec: serde_json::to_vec(spec).ok()?.into(),
+            digest: OnceLock::new(),
         })
     }
 
@@ -331,6 +335,11 @@ impl Resource {
     /// Its spec.
     pub(super) fn spec(&self) -> Value {
         serde_json::from_slice(&self.spec).unwrap_or_default()
+    }
+
+    /// A digest of what its runs are begun by, as their Jobs have it: each look compares it with several.
+    pub(super) fn digest(&self) -> &str {
+        self.digest.get_or_init(|| noted::digest(&self.spec()))
     }
 
     /// What the run of the next trigger is told: variables, as a container has them.
@@ -361,7 +370,9 @@ impl Resource {
 
     /// A run that has ended.
     pub(super) fn ended(&self, id: u64) -> Option<&Ended> {
-        self.status.history.iter().find(|run| run.id == id)
+        let history = &self.status.history;
+        // The newest is the first.
+        history.binary_search_by(|run| id.cmp(&run.id)).ok().and_then(|at| history.get(at))
     }
 
     /// Whether it is not known which runs go on.

@@ -106,7 +106,7 @@ fn expires(resource: &Resource, job: &SeenJob) -> Option<Disposal> {
         return None;
     }
     // One that does not say so was begun by a template that did not, unless it is this.
-    let of_this = || resource.ttl.filter(|_| job.noted.is_by(&resource.spec()));
+    let of_this = || resource.ttl.filter(|_| job.noted.is_by(resource.digest()));
     job.noted.stays.or_else(of_this).map(Disposal::Expires)
 }
 

@@ -1,18 +1,19 @@
 //! What the status says, as patches: of a run that has ended, and of what a trigger waits for.
 
-use engine::trigger::{Outcome, Record, Run};
+use engine::trigger::{MAX_OPEN, Outcome, Record, Run};
 use serde_json::{Value, json};
 
-use super::noted;
 use super::resource::{Ended, RECORD, Resource, Written, had_no_job};
 use crate::conditions;
 use crate::resources::time;
 
 /// How many runs that have ended are shown; those that the record still names stay beyond that.
 const HISTORY: usize = 10;
+/// So many a status has at most that we have written.
+pub(super) const MOST_ENDED: usize = HISTORY + MAX_OPEN;
 
 /// How many of the names of what a run has made are shown.
-const MADE: usize = 100;
+pub(super) const MADE: usize = 100;
 
 /// The longest message of a run, in characters.
 const MESSAGE: usize = 1000;
@@ -82,7 +83,7 @@ pub(super) fn settled(
         started_at: run.at.clone(),
         ended_at: time(now),
         seconds: seconds(&run.at, now),
-        template: had_no_job(outcome).then(|| noted::digest(&resource.spec())),
+        template: had_no_job(outcome).then(|| resource.digest().to_owned()),
     };
     let record = &resource.record;
     let open = record.open.iter().filter(|it| it.id != run.id && resource.is_open(it.id)).count();

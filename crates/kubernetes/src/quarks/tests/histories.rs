@@ -73,6 +73,29 @@ fn a_run_that_the_history_has_is_over_whatever_else_is_said_of_it_and_of_others(
 }
 
 #[test]
+fn of_a_history_as_much_is_read_as_is_ever_written_the_newest_first() {
+    let ids = |ids: &[u64]| ids.iter().map(|id| json!({"id": id})).collect::<Vec<_>>();
+    let down = |from: u64, to: u64| (to..=from).rev().collect::<Vec<u64>>();
+    let up: Vec<u64> = (1..=1200).collect();
+    for (name, said, expected) in [
+        ("as we write it", ids(&[3, 2, 1]), vec![3, 2, 1]),
+        ("ten, and as many as were open", ids(&down(1010, 1)), down(1010, 1)),
+        ("more", ids(&down(1200, 1)), down(1200, 191)),
+        ("more, the oldest first", ids(&up), down(1200, 191)),
+        ("the same, again and again", ids(&[2; 1200]), vec![2]),
+        ("none", ids(&[]), vec![]),
+    ] {
+        let resource = resource(&json!({"history": said}));
+        let read: Vec<u64> = resource.status.history.iter().map(|run| run.id).collect();
+        assert_eq!(read, expected, "{name}");
+        let found = expected.iter().all(|id| resource.ended(*id).is_some_and(|it| it.id == *id));
+        assert!(found && resource.ended(0).is_none() && resource.ended(9999).is_none(), "{name}");
+    }
+    let made = json!({"history": [second(&json!({"made": vec!["m"; 200]}))]});
+    assert_eq!(resource(&made).status.history[0].outcome.made.len(), 100);
+}
+
+#[test]
 fn words_of_a_status_that_cannot_be_read_take_nothing_from_the_others() {
     for (name, said, completed, settled) in [
         ("no truth", json!({"completed": "yes", "history": [run(3)]}), false, vec![3]),
