@@ -1,5 +1,6 @@
 //! Begins the work of a run: makes its Job, and what its pods mount.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use engine::trigger::{Outcome, Run};
@@ -10,10 +11,10 @@ use serde_json::Value;
 
 use super::capture::Means;
 use super::output::without_nulls;
-use super::reference::Kind;
+use super::reference::{Kind, base};
 use super::resource::{INVALID, REFUSED, Resource};
 use super::table::Key;
-use super::{Controller, manifest, naming};
+use super::{Controller, inputs, manifest, naming};
 use crate::calls::{CallError, call, find, valueless};
 use crate::runner::agents;
 
@@ -58,16 +59,24 @@ impl Controller {
             wraps: self.settings.wraps,
             resources: self.settings.agent_resources.as_ref(),
         };
-        let table = self.table();
-        let namespace = &resource.namespace;
-        let newest = |base: &str| Some(table.objects.newest(namespace, base)?.0);
-        let mut job = manifest::of_run(resource, run, &means, newest)?;
+        let newest = self.newest(resource, run);
+        let mut job = manifest::of_run(resource, run, &means, |base| newest.get(base).copied())?;
         let name = naming::of_run(&resource.name, &resource.uid, run);
         let annotations = &mut job["metadata"]["annotations"];
-        table.prove(namespace, &name, &resource.uid, annotations);
-        drop(table);
+        self.table().prove(&resource.namespace, &name, &resource.uid, annotations);
         assert_is_job(&job)?;
         Ok(job)
+    }
+
+    /// The newest version of each versioned Secret that the pod of a run may name, by what the names of its versions have
+    /// in common. All of one moment, and known before the Job is made: that takes longer than others should wait.
+    fn newest(&self, resource: &Resource, run: &Run) -> BTreeMap<String, u64> {
+        let told = inputs::references_of(&Value::Array(run.inputs.clone()));
+        let table = self.table();
+        let referred = resource.references.iter().chain(&told);
+        let bases = referred.filter_map(|it| base(&it.name));
+        let newest = |base: &str| Some(table.objects.newest(&resource.namespace, base)?.0);
+        bases.filter_map(|base| Some((base.to_owned(), newest(base)?))).collect()
     }
 
     /// Sends the Job of a run, and takes up what the API server answers.

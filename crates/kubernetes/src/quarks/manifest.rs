@@ -1,5 +1,7 @@
 //! The Job of a run: the user's template, named, labelled and owned.
 
+use std::collections::{HashMap, HashSet};
+
 use engine::trigger::{Outcome, Run};
 use serde_json::{Value, json};
 
@@ -121,28 +123,34 @@ fn one_of_one(pod: &mut Value) {
 }
 
 /// Gives all containers these variables, those of the beginning too: each where one of its name stands, else before all
-/// others, for a value may refer only to what stands before it.
+/// others, for a value may refer only to what stands before it. Of several of one name the last stands where it does.
 fn tell(pod: &mut Value, variables: &[Value]) {
     if variables.is_empty() {
         return;
     }
+    let named: HashMap<String, &Value> = variables.iter().map(|it| (name_of(it), it)).collect();
     for member in ["initContainers", "containers"] {
         for container in pod[member].as_array_mut().into_iter().flatten() {
             if !container["env"].is_array() {
                 container["env"] = json!([]);
             }
             let Some(env) = container["env"].as_array_mut() else { continue };
-            let named =
-                |env: &[Value], told: &Value| env.iter().any(|it| it["name"] == told["name"]);
-            let further = variables.iter().filter(|told| !named(env, told)).cloned();
+            let known: HashSet<String> = env.iter().map(name_of).collect();
+            let further = variables.iter().filter(|told| !known.contains(&name_of(told))).cloned();
             let further: Vec<Value> = further.collect();
-            for known in env.iter_mut() {
-                let told = variables.iter().rfind(|told| told["name"] == known["name"]);
-                told.into_iter().for_each(|told| known.clone_from(told));
+            for variable in env.iter_mut() {
+                if let Some(told) = named.get(&name_of(variable)) {
+                    variable.clone_from(told);
+                }
             }
             env.splice(..0, further);
         }
     }
+}
+
+/// The name of a variable as JSON: whatever somebody wrote there, what is equal is equal.
+fn name_of(variable: &Value) -> String {
+    variable["name"].to_string()
 }
 
 /// What refers to it as an owner.
@@ -304,6 +312,42 @@ mod tests {
             let metadata = metadata_of_pods(&resource(dialect, template), &run(pod), template);
             assert_eq!(metadata["labels"], labels, "{name}");
             assert_eq!(metadata["annotations"], json!({CONTAINERS: containers}), "{name}");
+        }
+    }
+
+    #[test]
+    fn variables_without_a_name_or_of_one_name_are_told_as_those_of_others() {
+        let of = |name: Value, value: &str| json!({"name": name, "value": value});
+        let none = || json!({"value": "none"});
+        for (name, told, env, expected) in [
+            (
+                "two of one name, of which there is none",
+                vec![of(json!("A"), "1"), of(json!("A"), "2")],
+                json!([of(json!("B"), "b")]),
+                json!([of(json!("A"), "1"), of(json!("A"), "2"), of(json!("B"), "b")]),
+            ),
+            (
+                "two of one name, of which there is one",
+                vec![of(json!("A"), "1"), of(json!("A"), "2")],
+                json!([of(json!("A"), "a")]),
+                json!([of(json!("A"), "2")]),
+            ),
+            (
+                "no name is none of that word",
+                vec![none()],
+                json!([of(json!("null"), "n"), null]),
+                json!([of(json!("null"), "n"), none()]),
+            ),
+            (
+                "a name that is a number is none of its digits",
+                vec![of(json!(1), "1")],
+                json!([of(json!("1"), "a")]),
+                json!([of(json!(1), "1"), of(json!("1"), "a")]),
+            ),
+        ] {
+            let mut pod = json!({"containers": [{"env": env}]});
+            tell(&mut pod, &told);
+            assert_eq!(pod["containers"][0]["env"], expected, "{name}");
         }
     }
 
