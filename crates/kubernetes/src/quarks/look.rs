@@ -178,7 +178,7 @@ impl Table {
     fn find(&self, resource: &Resource) -> Found {
         let depends = |it: &Reference| matches!(it.kind, To::Triggered(_));
         let waiting = match resource.references.iter().any(depends) {
-            true => self.dependents(resource.key()).into_iter().map(|key| key.name).collect(),
+            true => self.dependents(&resource.key()).into_iter().map(|key| key.name).collect(),
             false => HashSet::new(),
         };
         let (mut found, maker) = (Found::default(), resource.maker());

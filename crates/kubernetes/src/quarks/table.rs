@@ -1,6 +1,6 @@
 //! Everything that is known without asking: plain state, changed by what is seen and by what we do.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -50,6 +50,9 @@ pub(super) enum Watched {
 
 /// How many kinds are watched beside those that are run.
 const FURTHER: usize = 4;
+
+/// Through so many names of others it is followed who waits for whom, at each look at one that waits for some.
+const STEPS: usize = 10_000;
 
 /// Of all namespaces that are watched.
 pub(super) struct Table {
@@ -252,24 +255,30 @@ impl Table {
         }
         self.follow_peers(&key, follows);
         match news || !same {
-            true => [vec![key.clone()], self.dependents(key)].concat(),
+            true => [vec![key.clone()], self.dependents(&key)].concat(),
             false => vec![key],
         }
     }
 
-    /// Those that wait for the success of one, by way of others too; itself among them, if it does.
-    pub(super) fn dependents(&self, key: Key) -> Vec<Key> {
-        let (mut found, mut next) = (BTreeSet::new(), vec![key]);
-        while let Some(key) = next.pop() {
-            let place = (key.namespace, To::Triggered(key.dialect), key.name);
-            let further = self.referrers.get(&place).into_iter().flatten();
-            for key in further {
-                if found.insert(key.clone()) {
-                    next.push(key.clone());
+    /// Those that wait for the success of one, by way of others too; itself among them, if it does. All that wait for it by
+    /// themselves are found, for they have to be told of its success, and of the others the nearest, in so many steps. Who
+    /// is not found is taken not to wait for it: at worst two that are so far from each other run in turn, as two do that
+    /// follow each other's output; otherwise one would never run for which nobody waits.
+    pub(super) fn dependents(&self, key: &Key) -> Vec<Key> {
+        let (mut found, mut next, mut steps) = (BTreeSet::new(), VecDeque::from([key]), 0);
+        while steps < STEPS
+            && let Some(key) = next.pop_front()
+        {
+            let [namespace, name] = [&key.namespace, &key.name].map(Arc::clone);
+            let place = (namespace, To::Triggered(key.dialect), name);
+            for key in self.referrers.get(&place).into_iter().flatten() {
+                steps += 1;
+                if found.insert(key) {
+                    next.push_back(key);
                 }
             }
         }
-        found.into_iter().collect()
+        found.into_iter().cloned().collect()
     }
 
     /// The one of this uid is not there any more: another of its name may be.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 mod bounds;
 mod captures;
+mod dependents;
 mod histories;
 mod lints;
 mod namesakes;
