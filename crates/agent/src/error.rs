@@ -1,5 +1,7 @@
 //! Why what came home cannot be read.
 
+use crate::seal::HEAVIEST;
+
 /// Why a message, a line or a log is not what it should be. No variant repeats what it found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -26,6 +28,12 @@ pub enum Error {
     /// It was changed, is of another run, or was sealed for another purpose.
     #[error("it does not open: changed, or of another run")]
     NotOpened,
+    /// It opens, and reading it would take more memory than there is for it.
+    #[error(
+        "it opens, and would take more than {} MiB of memory: let it have fewer maps and lists",
+        HEAVIEST >> 20
+    )]
+    TooHeavy,
     /// It opens, and is not what an agent of this version writes.
     #[error("it opens, and is not a report that this version reads")]
     NotAReport,

@@ -11,6 +11,7 @@ use hpke::aead::ChaCha20Poly1305;
 use hpke::kdf::HkdfSha256;
 use hpke::kem::X25519HkdfSha256;
 use hpke::{Deserializable, HpkeError, OpModeR, OpModeS, Serializable};
+use osb::weight::weigh;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
@@ -22,6 +23,10 @@ pub(crate) type Kem = X25519HkdfSha256;
 /// The encapsulated key before the text, and the tag after it.
 pub(crate) const OVERHEAD: usize = ENCAPSULATED + 16;
 const ENCAPSULATED: usize = 32;
+
+/// Nothing that takes more memory is read, in bytes: a report of 5 MiB may take a hundred times that, and whoever reads it
+/// reads those of others, too. A text takes its length, so that files of 5 MiB in all are read.
+pub(crate) const HEAVIEST: usize = 16 << 20;
 
 /// What something was sealed as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +111,7 @@ impl Sealed {
     /// Opens the report of a run.
     ///
     /// # Errors
-    /// As [`Self::open`], and [`Error::NotAReport`].
+    /// As [`Self::open`], [`Error::TooHeavy`] and [`Error::NotAReport`].
     pub fn report(&self, keys: &KeySet, run: &str) -> Result<Report, Error> {
         let report: Report = self.read(keys, Purpose::Report, run)?;
         if report.run == run { Ok(report) } else { Err(Error::NotAReport) }
@@ -115,7 +120,7 @@ impl Sealed {
     /// Opens the files that were gathered of a run.
     ///
     /// # Errors
-    /// As [`Self::open`], and [`Error::NotAReport`].
+    /// As [`Self::open`], [`Error::TooHeavy`] and [`Error::NotAReport`].
     pub fn gathered(&self, keys: &KeySet, run: &str) -> Result<Gathered, Error> {
         let gathered: Gathered = self.read(keys, Purpose::Outputs, run)?;
         if gathered.run == run { Ok(gathered) } else { Err(Error::NotAReport) }
@@ -137,6 +142,9 @@ impl Sealed {
         run: &str,
     ) -> Result<T, Error> {
         let plain = self.open(keys, purpose, run)?;
+        if weigh(&plain) > HEAVIEST {
+            return Err(Error::TooHeavy);
+        }
         // What serde would say may repeat a value.
         serde_json::from_slice(&plain).map_err(|_| Error::NotAReport)
     }

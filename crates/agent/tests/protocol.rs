@@ -257,6 +257,31 @@ fn what_was_gathered_comes_home_as_what_it_is_and_as_nothing_else() {
 }
 
 #[test]
+fn what_would_take_too_much_memory_is_not_read() {
+    let (pair, keys) = keys();
+    let outcome = |is_read: bool| if is_read { Ok(()) } else { Err(Error::TooHeavy) };
+    // Of 7 bytes each, and 672 of memory.
+    for (maps, is_read) in [(1, true), (20_000, true), (22_000, false), (700_000, false)] {
+        let plain = format!(
+            r#"{{"run":"a","answer":{{"work":{{"Ok":{{"state":[{}0]}}}}}}}}"#,
+            r#"{"":0},"#.repeat(maps)
+        );
+        let sealed = Sealed::seal(pair.public(), Purpose::Report, "a", plain.as_bytes()).unwrap();
+        assert_eq!(sealed.report(&keys, "a").map(drop), outcome(is_read), "{maps} maps");
+    }
+    let empty = |at: usize| (at.to_string(), Content::Text(String::new()));
+    let of = |files: usize| gathered((0..files).map(empty));
+    let large = gathered([("a".to_owned(), Content::Text("{,[".repeat(MAX_LOGGED_BYTES / 4)))]);
+    for (name, sent, is_read) in
+        [("few", of(1000), true), ("many", of(30_000), false), ("large", large, true)]
+    {
+        let sealed = sent.seal(pair.public()).unwrap();
+        assert_eq!(sealed.gathered(&keys, "job-a-1").map(drop), outcome(is_read), "{name}");
+    }
+    assert!(Error::TooHeavy.to_string().contains("more than 16 MiB of memory"));
+}
+
+#[test]
 fn a_message_is_within_any_limit_that_has_room_for_where_the_report_is() {
     let (pair, _) = keys();
     for bytes in (0..50).chain(2990..3010).chain([600, 2_000_000]) {

@@ -150,6 +150,8 @@ pub(super) fn ends(pod: &SeenPod) -> String {
 
 #[cfg(test)]
 mod tests {
+    use agent::Purpose;
+
     use super::super::seen::SeenEnd;
     use super::super::tests::pod;
     use super::*;
@@ -231,6 +233,22 @@ mod tests {
         for (last, before) in [(&*logged, None), ("", Some(&*logged))] {
             let found = of_sidecar(last, before);
             assert!(matches!(&found, Found::Not(why) if why.contains("the agent")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_take_too_much_memory_is_a_report_that_cannot_be_read() {
+        let pair = agent::KeyPair::generate();
+        let keys = KeySet::from_iter([pair.clone()]);
+        for (name, plain, why) in [
+            ("light", r#"{"run":"job","outputs":{}}"#.to_owned(), None),
+            ("heavy", format!("[{}0]", r#"{"":0},"#.repeat(700_000)), Some("16 MiB of memory")),
+        ] {
+            let sealed = Sealed::seal(pair.public(), Purpose::Outputs, "job", plain.as_bytes());
+            let opened = open(&Found::Here(sealed.unwrap()), None, &keys, "job");
+            let told = opened.err().map(|error| error.to_string());
+            assert_eq!(told.is_some(), why.is_some(), "{name}: {told:?}");
+            assert!(told.unwrap_or_default().contains(why.unwrap_or_default()), "{name}");
         }
     }
 

@@ -150,6 +150,8 @@ fn what_cannot_be_a_secret_is_said_and_never_shown() {
         (&plain, text("{\"k\": {\"planted\": \"planted\"}}"), "OutputInvalid", "an object"),
         (&plain, text("{\"a b\": \"planted\"}"), "OutputInvalid", "a key of 3 bytes cannot be one"),
         (&plain, text(&large), "OutputInvalid", "1048577 bytes"),
+        (&plain, text("{\"k\": [\"planted\"]}"), "OutputInvalid", "a list"),
+        (&plain, text("{\"k\": \"\\ud800\"}"), "OutputInvalid", "no string of Unicode"),
         (&fan_out, text("{\"k\": \"planted\"}"), "OutputInvalid", "key \"k\": it is not JSON"),
         (&fan_out, text("{\"k\": true}"), "OutputInvalid", "a boolean"),
         (&json!({}), text("{}"), "OutputInvalid", "names no Secret"),
