@@ -6,6 +6,7 @@
 //! ```
 
 mod binding;
+mod expansion;
 mod lint;
 mod parse;
 mod rules;

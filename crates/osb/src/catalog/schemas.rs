@@ -7,7 +7,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use super::SchemaUse;
+use super::{SchemaUse, expansion};
 use crate::fields::{Faults, Path};
 use crate::model::{ParametersSchema, Plan, SchemaGroup};
 
@@ -119,6 +119,10 @@ fn schema(
         return None;
     }
     let local = references_are_local(schema, &path, faults);
+    if let Some(excess) = expansion::excess(schema) {
+        faults.add(path, excess);
+        return None;
+    }
     let compiled = jsonschema::options()
         .with_draft(draft)
         .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
@@ -174,14 +178,14 @@ fn not_a_schema(error: &ValidationError<'_>) -> String {
 }
 
 /// Keywords whose members are schemas under names that the author chose.
-const NAMED_SCHEMAS: [&str; 6] =
+pub(super) const NAMED_SCHEMAS: [&str; 6] =
     ["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"];
 
 /// Keywords whose value is data, in which `$ref` means nothing.
-const DATA: [&str; 4] = ["enum", "const", "default", "examples"];
+pub(super) const DATA: [&str; 4] = ["enum", "const", "default", "examples"];
 
 /// Keywords that refer to another schema.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 fn references_are_local(schema: &Value, path: &Path<'_>, faults: &Faults) -> bool {
     match schema {

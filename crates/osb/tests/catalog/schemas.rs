@@ -87,6 +87,80 @@ fn schemas_that_refer_to_themselves_end() {
     }
 }
 
+/// So many definitions, each of which refers to the next one so many times, as `refer` writes it.
+fn levels(levels: usize, times: usize, refer: impl Fn(usize) -> Value) -> Value {
+    let anchor = |level: usize| format!("d{level}");
+    let of =
+        |level: usize| json!({"allOf": vec![refer(level + 1); times], "$anchor": anchor(level)});
+    let mut definitions: Value = (0..levels).map(|level| (anchor(level), of(level))).collect();
+    definitions[anchor(levels)] = json!({"type": "string", "$anchor": anchor(levels)});
+    definitions
+}
+
+/// Each of so many definitions refers to all.
+fn clique(definitions: usize) -> Value {
+    let all: Vec<_> =
+        (0..definitions).map(|to| json!({"$ref": format!("#/definitions/d{to}")})).collect();
+    (0..definitions).map(|from| (format!("d{from}"), json!({"allOf": all}))).collect()
+}
+
+/// A schema with these definitions, one of which a property is of.
+fn from(draft: &str, definitions: Value, first: &str) -> Value {
+    let properties = json!({"x": {"$ref": first}});
+    json!({"$schema": draft, "definitions": definitions, "properties": properties})
+}
+
+#[test]
+fn a_schema_whose_references_lead_to_too_much_is_refused_and_one_that_is_recursive_is_not() {
+    let pointer = |level: usize| json!({"$ref": format!("#/definitions/d{level}")});
+    let encoded = |level: usize| json!({"$ref": format!("#/definitions/%64{level}")});
+    let anchor = |level: usize| json!({"$ref": format!("#d{level}")});
+    let dynamic = |level: usize| json!({"$dynamicRef": format!("#d{level}")});
+    let (seven, newest) =
+        ("http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema");
+    let first = "#/definitions/d0";
+    let embedded = json!({"properties": {"y": {
+        "$id": "http://example.com/y", "definitions": levels(7, 100, pointer), "$ref": first}}});
+    let tree = json!({"definitions": {"node": {"type": "object", "properties": {
+        "value": {"type": "string"}, "left": {"$ref": "#/definitions/node"},
+        "right": {"$ref": "#/definitions/node"},
+        "all": {"type": "array", "items": {"$ref": "#/definitions/node"}}}}},
+        "properties": {"x": {"$ref": "#/definitions/node"}}});
+    let many: Value =
+        (0..200).map(|at| (format!("p{at}"), json!({"$ref": "#/definitions/size"}))).collect();
+    let repeated = json!({"properties": many, "definitions": {"size": {"type": "object",
+        "properties": {"cpu": {"type": "integer"}, "memory": {"$ref": "#/definitions/bytes"}}},
+        "bytes": {"type": "string", "pattern": "^[0-9]+Mi$"}}});
+    let often = Some("must lead to at most 10000 schemas");
+    let deep = Some("must have at most 50 references one within another");
+    for (name, schema, refused) in [
+        ("by pointers", from(seven, levels(7, 100, pointer), first), often),
+        ("encoded", from(seven, levels(7, 100, encoded), "#/definitions/%64%30"), often),
+        ("by anchors", from(newest, levels(7, 100, anchor), "#d0"), often),
+        ("dynamic", from(newest, levels(7, 100, dynamic), "#d0"), often),
+        ("in a resource of its own", schema(embedded), often),
+        ("twice at each level", from(seven, levels(40, 2, pointer), first), often),
+        ("each to all", from(seven, clique(15), first), often),
+        ("one after the other", from(seven, levels(60, 1, pointer), first), deep),
+        ("not so many", from(seven, levels(40, 1, pointer), first), None),
+        ("some at each level", from(seven, levels(3, 15, pointer), first), None),
+        ("a few to all", from(seven, clique(4), first), None),
+        ("a tree", schema(tree), None),
+        ("itself", schema(json!({"properties": {"x": {"$ref": "#"}, "y": {"$ref": "#"}}})), None),
+        ("the same repeatedly", schema(repeated), None),
+    ] {
+        let faults = lint_faults(&with_schema(schema));
+        let path = "services[0].plans[0].schemas.service_instance.create.parameters: ";
+        match (refused, faults.as_slice()) {
+            (None, []) => {}
+            (Some(why), [fault]) => {
+                assert!(fault.starts_with(&format!("{path}{why}")), "{name}: {fault}");
+            }
+            _ => panic!("{name}: {faults:?}"),
+        }
+    }
+}
+
 #[test]
 fn violations_name_the_place_and_the_rule_but_never_the_value() {
     let secret = "hunter2-SECRET";
