@@ -10,7 +10,7 @@ use engine::{Engine, Ports, vital};
 use kubernetes::Lead;
 use kubernetes::brokers::Share;
 use osb::Backend;
-use osb::server::{Settings, TlsSource};
+use osb::server::{Bodies, Settings, TlsSource};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -60,7 +60,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         let hangup = signal(SignalKind::hangup()).context("SIGHUP")?;
         let known = known(config, &policy.broker, &data_dir).await?;
         let metrics = Metrics::new();
-        let parts = Parts { config: config.clone(), policy, known, metrics };
+        let bodies = Bodies::default();
+        let parts = Parts { config: config.clone(), policy, known, metrics, bodies };
         let Served { serving, lead, refusing, router } = match machine {
             Some(store) => parts.one(Place::machine(config, &data_dir, store).await?).await?,
             None => parts.cluster().await?,
@@ -162,6 +163,8 @@ pub(crate) struct Parts {
     pub(crate) policy: engine::Policy,
     known: Arc<Known>,
     metrics: Arc<Metrics>,
+    /// The memory for them is one.
+    bodies: Bodies,
 }
 
 /// What serves.
@@ -313,6 +316,7 @@ impl Parts {
         settings.missing_version = http.missing_version.into();
         settings.body_limit = http.body_limit.unwrap_or(settings.body_limit);
         settings.body_timeout = http.body_timeout.map_or(settings.body_timeout, |p| p.0);
+        settings.bodies = self.bodies.clone();
         settings.changes_in_flight = http.changes_in_flight.unwrap_or(settings.changes_in_flight);
         settings.observer = Some(Arc::new(Exchanges(Arc::clone(&self.metrics))));
         settings

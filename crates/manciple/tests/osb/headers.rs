@@ -93,7 +93,7 @@ async fn item_05_a_malformed_body_or_another_content_type_is_400() {
         api.raw(request.body(Body::from(body)).unwrap())
     };
     let json = Some("application/json");
-    for body in ["", "{", "[]", "3", "nul", &"[".repeat(100_000), "{\"a\":1}x", "\u{feff}{}"] {
+    for body in ["", "{", "[]", "3", "nul", &"[".repeat(50_000), "{\"a\":1}x", "\u{feff}{}"] {
         send(json, body.to_owned()).await.is(400);
     }
     let good = order(json!({})).to_string();

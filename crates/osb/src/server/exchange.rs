@@ -26,6 +26,8 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use super::authentication::Principal;
+use super::body::{self, Arrived};
+use super::catalog;
 use super::headers;
 use super::kept::Kept;
 use super::observer::Exchange;
@@ -34,7 +36,6 @@ use super::requests::{self, Judge};
 use super::respond::{self, Refusal, Telling};
 use super::route::{self, Route, Target};
 use super::settings::Settings;
-use super::{body, catalog};
 use crate::backend::{Backend, Call};
 use crate::broker::Action;
 use crate::catalog::{CompiledCatalog, PlanEntry};
@@ -43,7 +44,7 @@ use crate::fields::Faults;
 use crate::model::{BindingId, DeprovisionRequest, IdError, InstanceId, ServiceId, UnbindRequest};
 
 /// When to come again after a 503 for want of a catalog, or a 429.
-const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// The server: what every request shares.
 pub(super) struct Server {
@@ -103,10 +104,10 @@ impl Server {
         }
     }
 
-    async fn provision(&self, asked: Asked<'_>, body: Bytes) -> Result<Response, Refusal> {
+    async fn provision(&self, asked: Asked<'_>, body: Arrived) -> Result<Response, Refusal> {
         let catalog = self.backend.catalog();
         let judge = Judge { catalog: catalog.as_deref(), faults: &asked.faults };
-        let judged = judge.provision(&body);
+        let judged = judge.provision(body);
         let (call, instance) = asked.instance()?;
         let (request, plan) = judged.ok_or_else(unread)?;
         catalog.as_ref().ok_or_else(no_catalog)?;
@@ -118,10 +119,10 @@ impl Server {
         Ok(respond::provisioned(reply.await?, StatusCode::CREATED))
     }
 
-    async fn update(&self, asked: Asked<'_>, body: Bytes) -> Result<Response, Refusal> {
+    async fn update(&self, asked: Asked<'_>, body: Arrived) -> Result<Response, Refusal> {
         let catalog = self.backend.catalog();
         let judge = Judge { catalog: catalog.as_deref(), faults: &asked.faults };
-        let judged = judge.update(&body);
+        let judged = judge.update(body);
         let (call, instance) = asked.instance()?;
         let (request, plan) = judged.ok_or_else(unread)?;
         if catalog.is_none() {
@@ -149,10 +150,10 @@ impl Server {
         Ok(respond::removed(reply.await?))
     }
 
-    async fn bind(&self, asked: Asked<'_>, body: Bytes) -> Result<Response, Refusal> {
+    async fn bind(&self, asked: Asked<'_>, body: Arrived) -> Result<Response, Refusal> {
         let catalog = self.backend.catalog();
         let judge = Judge { catalog: catalog.as_deref(), faults: &asked.faults };
-        let judged = judge.bind(&body, asked.binding.as_ref());
+        let judged = judge.bind(body, asked.binding.as_ref());
         let (call, instance, binding) = asked.binding()?;
         let (request, plan) = judged.ok_or_else(unread)?;
         catalog.as_ref().ok_or_else(no_catalog)?;
@@ -243,8 +244,8 @@ impl Server {
         Kept::new(task.in_current_span()).await
     }
 
-    async fn read(&self, body: Body) -> Result<Bytes, Error> {
-        body::read(body, self.settings.body_limit, self.settings.body_timeout).await
+    async fn read(&self, body: Body) -> Result<Arrived, Error> {
+        body::read(body, &self.settings).await
     }
 
     fn catalog(&self) -> Result<Arc<CompiledCatalog>, Error> {

@@ -40,6 +40,7 @@ use http::Request;
 use tower_service::Service;
 
 pub use authentication::{Authentication, Authenticator, Credentials, Presented, Principal};
+pub use body::Bodies;
 pub use exchange::refuse;
 pub use observer::{Exchange, Observer};
 pub use route::decode;

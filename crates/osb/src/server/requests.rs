@@ -2,10 +2,9 @@
 //!
 //! Every fault is noted, not only the first; values are never repeated.
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::body;
+use super::body::{self, Arrived};
 use crate::catalog::{self, CompiledCatalog, PlanEntry, SchemaUse};
 use crate::error::{Error, ErrorKind};
 use crate::fields::{Faults, Fields, Path};
@@ -27,7 +26,7 @@ pub(super) type Judged<'c, R> = Option<(R, Option<&'c PlanEntry>)>;
 
 impl<'c> Judge<'c, '_> {
     /// The body of a provision.
-    pub(super) fn provision(self, body: &Bytes) -> Judged<'c, ProvisionRequest> {
+    pub(super) fn provision(self, body: Arrived) -> Judged<'c, ProvisionRequest> {
         let mut fields = body::open(body, &Path::Root, self.faults)?;
         let service_id = fields.id("service_id");
         let plan_id = fields.id("plan_id");
@@ -51,7 +50,7 @@ impl<'c> Judge<'c, '_> {
     }
 
     /// The body of an update. Without `plan_id`, the parameters' schema is the backend's to ask.
-    pub(super) fn update(self, body: &Bytes) -> Judged<'c, UpdateRequest> {
+    pub(super) fn update(self, body: Arrived) -> Judged<'c, UpdateRequest> {
         let mut fields = body::open(body, &Path::Root, self.faults)?;
         let service_id = fields.id("service_id");
         let plan_id = fields.optional_id("plan_id");
@@ -72,7 +71,11 @@ impl<'c> Judge<'c, '_> {
     }
 
     /// The body of a bind or, with `predecessor_binding_id`, of a rotation, which needs nothing else.
-    pub(super) fn bind(self, body: &Bytes, binding: Option<&BindingId>) -> Judged<'c, BindRequest> {
+    pub(super) fn bind(
+        self,
+        body: Arrived,
+        binding: Option<&BindingId>,
+    ) -> Judged<'c, BindRequest> {
         let mut fields = body::open(body, &Path::Root, self.faults)?;
         let predecessor: Option<BindingId> = fields.optional_id("predecessor_binding_id");
         let rotation = predecessor.is_some();

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::authentication::Authentication;
+use super::body::Bodies;
 use super::observer::Observer;
 
 /// How the server behaves where the specification leaves a choice, and what it bears.
@@ -14,10 +15,14 @@ pub struct Settings {
     pub role: Option<Arc<str>>,
     /// What a request without `X-Broker-API-Version` is answered.
     pub missing_version: MissingVersion,
-    /// The largest body accepted, in bytes; a larger one is answered 413.
+    /// The largest body accepted, in bytes; a larger one is answered 413. So is one that would take more than 8 MiB of memory
+    /// once it is read, however small.
     pub body_limit: usize,
     /// How long a body may take to arrive; a slower one is answered 408.
     pub body_timeout: Duration,
+    /// The room for bodies that are being read, which routers may share; one for which there is none in the time that it
+    /// has to arrive is answered 429.
+    pub bodies: Bodies,
     /// How many requests that change something may be under way at once; more are answered 429.
     pub changes_in_flight: usize,
     /// Told of every exchange.
@@ -37,7 +42,8 @@ pub enum MissingVersion {
 }
 
 impl Settings {
-    /// The defaults: bodies of at most 1 MiB that arrive within 10 s, at most 1024 changes under way.
+    /// The defaults: bodies of at most 1 MiB that arrive within 10 s, 32 MiB of them at once, at most 1024
+    /// changes under way.
     pub fn new(authentication: Authentication) -> Self {
         Self {
             authentication,
@@ -45,6 +51,7 @@ impl Settings {
             missing_version: MissingVersion::default(),
             body_limit: 1024 * 1024,
             body_timeout: Duration::from_secs(10),
+            bodies: Bodies::default(),
             changes_in_flight: 1024,
             observer: None,
         }

@@ -204,9 +204,9 @@ async fn item_05_malformed_body_is_400() {
         b"\0".to_vec(),
         b" ".to_vec(),
         b"{\"secret-value\": tru}".to_vec(),
-        deep(100_000).into_bytes(),
+        deep(50_000).into_bytes(),
         deep_in_parameters.into_bytes(),
-        format!("{{\"a\":{}", "[".repeat(100_000)).into_bytes(),
+        format!("{{\"a\":{}", "[".repeat(50_000)).into_bytes(),
     ];
     for body in bodies {
         for answer in send_raw(&rig, body.clone()).await {

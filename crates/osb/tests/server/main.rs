@@ -10,6 +10,7 @@
 
 mod authentication;
 mod bind;
+mod bodies;
 mod catalog;
 mod changes;
 mod delete;
