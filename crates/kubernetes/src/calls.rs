@@ -146,6 +146,22 @@ pub(crate) fn in_background(uid: Option<String>, version: Option<String>) -> Del
     DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..only(uid, version) }
 }
 
+/// Deletes an object. What is answered is not read: it may be the object, and take more than there is.
+pub(crate) async fn delete<K: Clone>(
+    of: &Api<K>,
+    name: &str,
+    params: &DeleteParams,
+) -> Result<(), CallError> {
+    let request = kube::core::Request::new(of.resource_url()).delete(name, params);
+    let client = of.clone().into_client();
+    let deleted = async {
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("delete");
+        client.request_text(request).await
+    };
+    call(deleted).await.map(drop)
+}
+
 /// What a container has written, which may be no text, or end within a letter; nothing, if its node is no more, and its log
 /// with it. That the log is not found otherwise is the word of a kubelet, which says so of any pod when it has just begun,
 /// or that the pod is gone.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use osb::weight::weigh;
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -83,6 +83,56 @@ fn flat(raw: &RawValue) -> Map<String, Value> {
     members.into_iter().filter_map(|(name, raw)| Some((name, part(Some(&raw)).ok()?))).collect()
 }
 
+/// What is kept whole of a part that is too heavy, if it takes no more, in bytes.
+const LIGHT: usize = 64 << 10;
+/// The same of what stands in a list, as a container does.
+const LIGHT_IN_LIST: usize = 2 << 10;
+/// A longer list that is too heavy is left out, and so is a map of more members, and what is deeper.
+const LIST: usize = 32;
+const MAP: usize = 1000;
+const LEVELS: usize = 8;
+
+/// An object without its metadata, and without what makes it heavy: of a part that takes more than half of
+/// [`HEAVIEST`] what is large goes, and what is small stays where it is. Some 20 MiB at most. `None` if it is no object.
+pub(crate) fn gist(text: &str) -> Option<Value> {
+    let mut parts: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    parts.remove("metadata");
+    let read = |(name, raw): (String, &RawValue)| {
+        let read = match weigh(raw.get().as_bytes()) > HEAVIEST / 2 {
+            true => light(raw, LIGHT, LEVELS, true),
+            false => part(Some(raw)).ok(),
+        };
+        Some((name, read?))
+    };
+    Some(Value::Object(parts.into_iter().filter_map(read).collect()))
+}
+
+/// What of a part takes no more than `room`, down to so many levels, and into a list once.
+fn light(raw: &RawValue, room: usize, levels: usize, enters_lists: bool) -> Option<Value> {
+    let text = raw.get();
+    if weigh(text.as_bytes()) <= room {
+        return serde_json::from_str(text).ok();
+    }
+    let levels = levels.checked_sub(1)?;
+    if text.starts_with('[') {
+        // Counted before room is made for them.
+        let count = serde_json::from_str::<Vec<IgnoredAny>>(text).ok()?.len();
+        if !enters_lists || count > LIST {
+            return None;
+        }
+        let elements: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+        let read = |raw: &RawValue| light(raw, LIGHT_IN_LIST, levels, false);
+        return Some(Value::Array(elements.into_iter().filter_map(read).collect()));
+    }
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    if members.len() > MAP {
+        return None;
+    }
+    let read =
+        |(name, raw): (String, &RawValue)| Some((name, light(raw, room, levels, enters_lists)?));
+    Some(Value::Object(members.into_iter().filter_map(read).collect()))
+}
+
 /// Whether a document has more levels than that.
 pub(crate) fn is_deeper(document: &Value, levels: usize) -> bool {
     let Some(levels) = levels.checked_sub(1) else { return true };
@@ -128,6 +178,48 @@ mod tests {
             assert_eq!(json!(found), expected, "{name}");
         }
         assert!(object("[1").is_err() && object("{").is_err());
+    }
+
+    #[test]
+    fn of_what_is_too_heavy_stays_what_is_small() {
+        let many = format!("[{}{{}}]", r#"{"name":"A"},"#.repeat(200_000));
+        let some = format!("[{}{{}}]", r#"{"name":"A"},"#.repeat(40));
+        let members: Vec<String> = (0..200_000).map(|number| format!(r#""{number}":"""#)).collect();
+        let members = format!("{{{}}}", members.join(","));
+        let container = |env: &str| format!(r#"{{"name":"c","env":{env}}}"#);
+        let containers =
+            |count: usize, env: &str| format!("[{}]", vec![container(env); count].join(","));
+        let of =
+            |spec: &str| gist(&format!(r#"{{"kind":"K","metadata":{{}},"spec":{spec}}}"#)).unwrap();
+        for (name, spec, expected) in [
+            (
+                "it is light",
+                format!(r#"{{"env":{some}}}"#),
+                json!({"env": serde_json::from_str::<Value>(&some).unwrap()}),
+            ),
+            ("a list", format!(r#"{{"a":1,"env":{many}}}"#), json!({"a": 1})),
+            ("a map", format!(r#"{{"a":1,"m":{members}}}"#), json!({"a": 1})),
+            (
+                "a list in one of a list",
+                format!(r#"{{"containers":{}}}"#, containers(1, &many)),
+                json!({"containers": [{"name": "c"}]}),
+            ),
+            (
+                "a short list in one of a list",
+                format!(r#"{{"big":{many},"containers":{}}}"#, containers(30, &some)),
+                json!({"containers": vec![json!({"name": "c"}); 30]}),
+            ),
+            (
+                "a list of many",
+                format!(r#"{{"a":1,"big":{many},"containers":{}}}"#, containers(33, &some)),
+                json!({"a": 1}),
+            ),
+        ] {
+            let expected = json!({"kind": "K", "spec": expected});
+            assert!(of(&spec) == expected, "{name}");
+        }
+        assert!(!is_deeper(&of(&deep(100_000)), LEVELS + 2), "maps without end");
+        assert_eq!(gist("[1]"), None);
     }
 
     #[test]

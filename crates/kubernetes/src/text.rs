@@ -9,11 +9,17 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::api::{Api, ListParams};
+use osb::weight::weigh;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::calls::{CallError, call};
 use crate::deep;
+
+/// How many come in a page: each may be a megabyte, and a page is in memory twice while it is read.
+pub(crate) const PAGE: u32 = 20;
 
 /// One, and what watches have to know of it.
 pub(crate) struct Text<K> {
@@ -23,9 +29,65 @@ pub(crate) struct Text<K> {
 }
 
 impl<K: DeserializeOwned> Text<K> {
-    /// The object; `None` if it is none of the kind: an API server gives no such.
+    /// The object; `None` if it would take more than [`deep::HEAVIEST`], is nested deeper than our decoder goes, or is none
+    /// of the kind, which an API server does not give.
     pub(crate) fn read(&self) -> Option<K> {
+        let read = self.whole();
+        if read.is_none() {
+            self.tell("an object is not read: it is too large, or nested too deep");
+        }
+        read
+    }
+
+    /// The same of a kind that keeps its parts as text, and weighs each where it reads it.
+    pub(crate) fn in_parts(&self) -> Option<K> {
         serde_json::from_str(self.text.get()).ok()
+    }
+
+    /// The same of one that must not be taken for gone, as a Job of ours: if it is too heavy, without what makes it so
+    /// ([`deep::gist`]). Its metadata is there in any case.
+    pub(crate) fn gist(&self) -> Option<K>
+    where
+        K: Resource,
+    {
+        self.whole().or_else(|| {
+            self.tell("an object is read without what of it is too large");
+            let gist = deep::gist(self.text.get())?;
+            let mut object: K = serde_json::from_value(gist).ok()?;
+            *object.meta_mut() = self.metadata.clone();
+            Some(object)
+        })
+    }
+
+    fn whole(&self) -> Option<K> {
+        let text = self.text.get();
+        (weigh(text.as_bytes()) <= deep::HEAVIEST).then(|| serde_json::from_str(text).ok())?
+    }
+
+    fn tell(&self, what: &str) {
+        let ObjectMeta { namespace, name, .. } = &self.metadata;
+        tracing::debug!(?namespace, ?name, "{what}");
+    }
+}
+
+/// What `read` takes of each object of a list, which comes in pages: of no more than [`PAGE`] the text is held at a time.
+///
+/// # Errors
+/// If a page does not come; also if the API server has forgotten meanwhile what the list began with.
+pub(crate) async fn each<K, T>(
+    api: &Api<Text<K>>,
+    of: ListParams,
+    mut read: impl FnMut(&Text<K>) -> Option<T>,
+) -> Result<Vec<T>, CallError> {
+    let mut of = of.limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page = call(api.list(&of)).await?;
+        all.extend(page.items.iter().filter_map(&mut read));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => of = of.continue_token(&token),
+            None => return Ok(all),
+        }
     }
 }
 
@@ -86,9 +148,32 @@ impl<K: Resource> Resource for Text<K> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Secret;
+    use k8s_openapi::api::core::v1::{Pod, Secret};
 
     use super::*;
+
+    #[test]
+    fn a_pod_that_is_too_heavy_is_known_and_one_that_is_not_is_read_whole() {
+        for (name, variables, is_whole) in
+            [("some variables", 10, true), ("too many", 200_000, false)]
+        {
+            let env = vec![r#"{"name":"A"}"#; variables].join(",");
+            let spec = format!(r#"{{"nodeName":"n","containers":[{{"name":"c","env":[{env}]}}]}}"#);
+            let metadata = r#"{"name":"p","uid":"u"}"#;
+            let status = r#"{"phase":"Running"}"#;
+            let text = format!(r#"{{"metadata":{metadata},"spec":{spec},"status":{status}}}"#);
+            let text: Text<Pod> = serde_json::from_str(&text).unwrap();
+            assert_eq!(text.read().is_some(), is_whole, "{name}");
+            let pod = text.gist().unwrap();
+            assert_eq!(pod.metadata.uid.as_deref(), Some("u"), "{name}");
+            assert_eq!(pod.status.unwrap().phase.as_deref(), Some("Running"), "{name}");
+            let spec = pod.spec.unwrap();
+            assert_eq!(spec.node_name.as_deref(), Some("n"), "{name}");
+            let [container] = &*spec.containers else { panic!("{name}") };
+            assert_eq!(container.name, "c", "{name}");
+            assert_eq!(container.env.is_some(), is_whole, "{name}");
+        }
+    }
 
     #[test]
     fn one_is_read_from_a_list_and_shows_nothing() {

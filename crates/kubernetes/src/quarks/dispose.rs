@@ -11,7 +11,8 @@ use super::retention::Disposal;
 use super::seen::SeenJob;
 use super::table::{Key, Table};
 use super::{Controller, manifest};
-use crate::calls::{CallError, call, only};
+use crate::calls::{self, CallError, call, only};
+use crate::text::Text;
 
 impl Controller {
     /// When this has its turn among what there is to do. First the Jobs that have ended go: they may be what keeps the next
@@ -75,7 +76,7 @@ impl Controller {
     /// Of this one, and no other of its name.
     async fn tell_job(&self, job: &SeenJob, spec: &Value) -> Result<(), CallError> {
         let patch = json!({"metadata": {"uid": &*job.uid}, "spec": spec});
-        let jobs = self.api::<Job>(&job.namespace);
+        let jobs = self.api::<Text<Job>>(&job.namespace);
         call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
     }
 
@@ -83,6 +84,6 @@ impl Controller {
     async fn delete_job(&self, job: &SeenJob, policy: PropagationPolicy) -> Result<(), CallError> {
         let this = only(Some(job.uid.to_string()), None);
         let params = DeleteParams { propagation_policy: Some(policy), ..this };
-        call(self.api::<Job>(&job.namespace).delete(&job.name, &params)).await.map(drop)
+        calls::delete(&self.api::<Job>(&job.namespace), &job.name, &params).await
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{self as core, ConfigMap, Pod, Secret};
+use serde::de::DeserializeOwned;
 
 use super::dialect::Dialect;
 use super::document::Document;
@@ -15,6 +16,7 @@ use super::seen::SeenPod;
 use super::table::{Key, Table, Watched};
 use super::watch::Scope;
 use crate::names;
+use crate::text::Text;
 use crate::warnings::Warned;
 
 /// How one kind is taken into the table.
@@ -23,6 +25,14 @@ pub(super) trait Follows<K>: Copy + Send + 'static {
     fn what(self) -> Watched;
     /// What tells the objects of a list apart.
     type Id: Eq + std::hash::Hash + Send;
+
+    /// Reads one; `None`: it is too heavy, and as good as not there.
+    fn read(self, text: &Text<K>) -> Option<K>
+    where
+        K: DeserializeOwned,
+    {
+        text.read()
+    }
 
     /// Takes an object as it is; who may have something to do.
     fn learn(self, table: &mut Table, object: &K) -> (Option<Self::Id>, Vec<Key>);
@@ -50,6 +60,11 @@ impl Follows<Document> for OfResources {
 
     type Id = Key;
 
+    /// What is too heavy of it is said where it is looked at.
+    fn read(self, text: &Text<Document>) -> Option<Document> {
+        text.in_parts()
+    }
+
     fn learn(self, table: &mut Table, document: &Document) -> (Option<Key>, Vec<Key>) {
         let keys = document.read(self.0).map(|resource| table.learn(resource));
         let keys = keys.unwrap_or_default();
@@ -74,6 +89,11 @@ impl Follows<Job> for OfJobs {
     }
 
     type Id = Arc<str>;
+
+    /// Nothing of ours is to be gone because it is heavy: its run would be lost, and begun again.
+    fn read(self, text: &Text<Job>) -> Option<Job> {
+        text.gist()
+    }
 
     fn learn(self, table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
         let Some(job) = table.seen_job(job) else { return (None, Vec::new()) };
@@ -102,6 +122,11 @@ impl Follows<Pod> for OfPods {
 
     type Id = Arc<str>;
 
+    /// The same.
+    fn read(self, text: &Text<Pod>) -> Option<Pod> {
+        text.gist()
+    }
+
     fn learn(self, table: &mut Table, pod: &Pod) -> (Option<Arc<str>>, Vec<Key>) {
         let Some(pod) = SeenPod::of(pod) else { return (None, Vec::new()) };
         (Some(Arc::clone(&pod.uid)), table.learn_pod(pod).into_iter().collect())
@@ -128,6 +153,11 @@ impl Follows<Pod> for OfPeers {
     }
 
     type Id = String;
+
+    /// The same: what is gone and comes again would be a change.
+    fn read(self, text: &Text<Pod>) -> Option<Pod> {
+        text.gist()
+    }
 
     fn learn(self, table: &mut Table, pod: &Pod) -> (Option<String>, Vec<Key>) {
         let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));

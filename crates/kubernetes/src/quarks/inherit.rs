@@ -5,11 +5,12 @@
 //! decided of a QuarksJob that the original has written to and we have not, its Jobs are asked for, and become what
 //! ours are: a label, a number, and a trigger. What they put out is written by the sidecar that they have.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::trigger::{Strategy, Trigger};
-use k8s_openapi::api::batch::v1::Job;
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::Controller;
@@ -20,20 +21,26 @@ use super::resource::Resource;
 use super::seen::{JobEnd, end};
 use super::table::{Key, Table};
 use crate::calls::{CallError, call};
+use crate::text::{Text, each};
 
 impl Controller {
     /// Takes over what the original has left of one, if that was not done before. It can be done again.
     pub(super) async fn inherit(&self, key: &Key) -> Result<(), CallError> {
         let Some(resource) = self.table().uninherited(key) else { return Ok(()) };
-        let jobs = self.api::<Job>(&key.namespace);
+        let jobs = self.api::<Text<Job>>(&key.namespace);
         // Of a name that is no label the original could make none; to ask for it is an error.
         let (label, name) = (key.dialect.label("qjob-name"), naming::label(&key.name));
         let of_it = format!("{label}={name}");
-        let found = call(jobs.list(&ListParams::default().labels(&of_it))).await?;
-        let carried_on = {
-            let table = self.table();
-            inheritance(&resource, &found.items, |job| Some(table.seen_job(job)?.run))
+        let mut runs = HashMap::new();
+        let read = |text: &Text<Job>| {
+            let job = text.gist().filter(|job| is_of(&resource, job))?;
+            let run = self.table().seen_job(&job).map(|seen| seen.run);
+            runs.extend(job.metadata.uid.clone().zip(run));
+            Some(outline(job))
         };
+        let found = each(&jobs, ListParams::default().labels(&of_it), read).await?;
+        let run_of = |job: &Job| runs.get(job.metadata.uid.as_ref()?).copied();
+        let carried_on = inheritance(&resource, &found, run_of);
         for (job, mut notes) in carried_on {
             let params = PatchParams::default();
             let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -42,7 +49,7 @@ impl Controller {
             match call(jobs.patch(name, &params, &Patch::Merge(notes))).await {
                 Ok(job) => {
                     tracing::info!(namespace = &*key.namespace, name, "a Job of before is a run");
-                    self.table().learn_answer(&job);
+                    job.gist().iter().for_each(|job| self.table().learn_answer(job));
                 }
                 // It went just now: the original has seen its end.
                 Err(CallError::NotFound) => {}
@@ -67,6 +74,20 @@ impl Table {
     }
 }
 
+/// Whether a Job belongs to it.
+fn is_of(resource: &Resource, job: &Job) -> bool {
+    let mut owners = job.metadata.owner_references.iter().flatten();
+    let is_owner = |uid: &str| uid == &*resource.uid;
+    owners.any(|it| it.controller == Some(true) && is_owner(&it.uid))
+}
+
+/// What of a Job is decided by: there may be many, and each may be large.
+fn outline(job: Job) -> Job {
+    let metadata = ObjectMeta { annotations: None, ..job.metadata };
+    let conditions = job.status.and_then(|status| status.conditions);
+    Job { metadata, spec: None, status: Some(JobStatus { conditions, ..JobStatus::default() }) }
+}
+
 /// Those of these Jobs that are carried on, the oldest first, with the patch that makes each a run. Those that are runs
 /// keep their numbers, which `run_of` says: whoever began with this may not have come to its end.
 fn inheritance<'j>(
@@ -74,12 +95,7 @@ fn inheritance<'j>(
     jobs: &'j [Job],
     run_of: impl Fn(&Job) -> Option<u64>,
 ) -> Vec<(&'j Job, Value)> {
-    let is_its = |job: &&Job| {
-        let mut owners = job.metadata.owner_references.iter().flatten();
-        let is_owner = |uid: &str| uid == &*resource.uid;
-        owners.any(|it| it.controller == Some(true) && is_owner(&it.uid))
-    };
-    let mut its: Vec<&Job> = jobs.iter().filter(is_its).collect();
+    let mut its: Vec<&Job> = jobs.iter().filter(|job| is_of(resource, job)).collect();
     let last = its.iter().filter_map(|job| run_of(job)).max().unwrap_or_default();
     let is_labelled = |job: &Job| {
         job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(TRIGGERED))

@@ -18,6 +18,7 @@ use super::resource::Resource;
 use super::seen::{JobEnd, SeenJob, SeenPod};
 use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
+use crate::text::{Text, each};
 
 /// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
 /// A kubelet writes at most 16 KiB as one.
@@ -107,13 +108,14 @@ impl Controller {
         map.targets().map(|it| Some(written(&it.name)?.to_string())).collect()
     }
 
-    /// The spec that a run was begun by: somebody may have changed it since then.
+    /// The spec that a run was begun by: somebody may have changed it since then. Of a Job that is too heavy to be read as
+    /// it is now.
     async fn spec_of(&self, resource: &Resource, job: &SeenJob) -> Result<Value, CallError> {
         if job.noted.is_by(resource.digest()) {
             return Ok(resource.spec());
         }
-        let found = find(self.api::<Job>(&job.namespace).get(&job.name)).await?;
-        let by = found.and_then(|found| noted::spec_of(resource.dialect, &found));
+        let found = find(self.api::<Text<Job>>(&job.namespace).get(&job.name)).await?;
+        let by = found.and_then(|found| noted::spec_of(resource.dialect, &found.read()?));
         Ok(by.unwrap_or_else(|| resource.spec()))
     }
 
@@ -137,9 +139,10 @@ impl Controller {
     /// As they are now.
     pub(super) async fn pods_of(&self, job: &SeenJob) -> Result<Vec<SeenPod>, CallError> {
         let selector = format!("controller-uid={}", job.uid);
-        let pods = self.api::<Pod>(&job.namespace);
-        let listed = call(pods.list(&ListParams::default().labels(&selector))).await?;
-        Ok(listed.iter().filter_map(SeenPod::of).filter(|pod| !pod.orphan).collect())
+        let pods = self.api::<Text<Pod>>(&job.namespace);
+        let of = ListParams::default().labels(&selector);
+        let listed = each(&pods, of, |pod| SeenPod::of(&pod.gist()?)).await?;
+        Ok(listed.into_iter().filter(|pod| !pod.orphan).collect())
     }
 
     /// The pod whose output counts: of those that `failed`, if the run did, else of those that have not. A watch may be

@@ -16,7 +16,7 @@ use super::held::Object;
 use super::resource::Resource;
 use super::seen::SeenJob;
 use super::table::{Key, Table};
-use crate::calls::{CallError, call, in_background};
+use crate::calls::{self, CallError, in_background};
 
 /// How long Kubernetes has for it. Whose it is is asked before anything is taken away: this only saves calls.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
@@ -141,9 +141,9 @@ impl Controller {
     async fn take_job_away(&self, key: &Key, job: &SeenJob) -> Result<(), CallError> {
         // As it was seen: somebody may have made it nobody's since then.
         let params = in_background(Some(job.uid.to_string()), Some(job.version.to_string()));
-        match call(self.api::<Job>(&key.namespace).delete(&job.name, &params)).await {
+        match calls::delete(&self.api::<Job>(&key.namespace), &job.name, &params).await {
             // Of one that has changed there is news.
-            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {
                 self.table().forget_left(&job.uid);
                 Ok(())
             }

@@ -17,6 +17,7 @@ use super::Controller;
 use super::seen::SeenJob;
 use super::table::Key;
 use crate::calls::{CallError, call};
+use crate::text::Text;
 
 /// When Kubernetes was last asked to look at a Job, in seconds since 1970: an annotation of the Job.
 pub(super) const REMINDED: &str = "manciple.dev/reminded";
@@ -82,10 +83,10 @@ impl Controller {
         let patch = json!({"metadata": {
             "uid": &*job.uid, "annotations": {REMINDED: now.to_string()},
         }});
-        let jobs = self.api::<Job>(&key.namespace);
+        let jobs = self.api::<Text<Job>>(&key.namespace);
         match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(job) => {
-                self.table().learn_answer(&job);
+                job.gist().iter().for_each(|job| self.table().learn_answer(job));
                 Ok(())
             }
             // It changed: then there is news of it.

@@ -21,6 +21,7 @@ use super::{Controller, lint, naming, status};
 use crate::calls::{CallError, call, find};
 use crate::queue::Looked;
 use crate::resources::time;
+use crate::text::Text;
 
 /// How many looks follow one another at once; what is left then waits for the next turn.
 const LOOKS: usize = 12;
@@ -435,7 +436,8 @@ impl Controller {
             jobs.filter(|job| job.unsure).cloned().collect()
         };
         for job in doubtful {
-            let found = find(self.api::<Job>(&key.namespace).get(&job.name)).await?;
+            let found = find(self.api::<Text<Job>>(&key.namespace).get(&job.name)).await?;
+            let found = found.and_then(|found| found.gist());
             let mut table = self.table();
             let found = found.and_then(|found| table.seen_job(&found));
             match found.filter(|found| found.uid == job.uid) {

@@ -9,6 +9,7 @@ use super::resource::Resource;
 use super::seen::SeenJob;
 use super::table::Key;
 use crate::calls::{CallError, call};
+use crate::text::Text;
 
 impl Controller {
     /// While runs go on: what their pods mount is there, and sidecars end.
@@ -44,9 +45,9 @@ impl Controller {
                 "metadata": {"uid": &*job.uid, "resourceVersion": job.version.to_string()},
                 "spec": {"parallelism": parallelism},
             });
-            let jobs = self.api::<Job>(&key.namespace);
+            let jobs = self.api::<Text<Job>>(&key.namespace);
             match call(jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch))).await {
-                Ok(job) => self.table().learn_answer(&job),
+                Ok(job) => job.gist().iter().for_each(|job| self.table().learn_answer(job)),
                 // It changed: then there is news of it.
                 Err(CallError::NotFound | CallError::Conflict) => {}
                 Err(error) => return Err(error),

@@ -22,12 +22,9 @@ use super::follows::{Follows, OfConfigMaps, OfJobs, OfPods, OfResources, OfSecre
 use super::install::installed;
 use super::table::{Key, Watched};
 use crate::calls::{Again, is_forbidden, is_unserved, watching};
+pub(super) use crate::text::PAGE;
 use crate::text::Text;
 
-/// Each may be a megabyte, and a page is in memory twice while it is read.
-pub(super) const PAGE: u32 = 20;
-/// The same of Events, which are small: there are thousands.
-const LARGE_PAGE: u32 = 100;
 /// How often kinds are asked for that the API server does not know.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -115,7 +112,7 @@ impl Controller {
         tasks.spawn(vital::task("a watch of ConfigMaps", maps));
         let secrets = Arc::clone(self).follow(OfSecrets, scope.clone(), self.all(scope), all());
         tasks.spawn(vital::task("a watch of Secrets", secrets));
-        let warnings = watching().page_size(LARGE_PAGE).fields("type=Warning");
+        let warnings = watching().page_size(PAGE).fields("type=Warning");
         let follow = Arc::clone(self).follow(OfWarnings, scope.clone(), self.all(scope), warnings);
         let (controller, scope) = (Arc::clone(self), scope.clone());
         let follow = async move {
@@ -178,7 +175,7 @@ impl Controller {
                     continue;
                 }
                 Ok(Event::InitApply(text)) => {
-                    let Some(object) = text.read() else { continue };
+                    let Some(object) = follows.read(&text) else { continue };
                     let (id, _) = follows.learn(&mut self.table(), &object);
                     listing.extend(id);
                     continue;
@@ -188,11 +185,11 @@ impl Controller {
                     self.listed(follows, &scope, std::mem::take(&mut listing))
                 }
                 Ok(Event::Apply(text)) => {
-                    let Some(object) = text.read() else { continue };
+                    let Some(object) = follows.read(&text) else { continue };
                     follows.learn(&mut self.table(), &object).1
                 }
                 Ok(Event::Delete(text)) => {
-                    let Some(object) = text.read() else { continue };
+                    let Some(object) = follows.read(&text) else { continue };
                     follows.forget(&mut self.table(), &object)
                 }
                 Err(error) => {

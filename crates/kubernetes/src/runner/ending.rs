@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::names::RunName;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use super::stage::Stage;
 use super::standing::{Standing, taken};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
-use crate::calls::{CallError, call, find, in_background, only};
+use crate::calls::{self, CallError, call, find, in_background, only};
 
 /// How often Jobs that were kept long enough are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -68,8 +69,8 @@ impl Shared {
     /// is there at all, and only until it has mounted what the pod mounts, some tenths of a second.
     async fn strike(&self, pod: &SeenPod) {
         let params = only(Some(pod.uid.clone()), None).grace_period(0);
-        match call(self.pods(&pod.namespace).delete(&pod.name, &params)).await {
-            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+        match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
             Err(error) => {
                 tracing::warn!(run = %pod.run, %error, "a second pod of a run may begin");
             }
@@ -146,9 +147,9 @@ impl Shared {
 
     async fn end_pods(&self, name: &RunName) -> Result<(), CallError> {
         for pod in self.known.get(name).pods.iter().filter(|pod| !pod.gone) {
-            match call(self.pods(&pod.namespace).delete(&pod.name, &DeleteParams::default())).await
-            {
-                Ok(_) | Err(CallError::NotFound) => {}
+            let params = DeleteParams::default();
+            match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {
+                Ok(()) | Err(CallError::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -181,9 +182,9 @@ impl Shared {
         job: &SeenJob,
         patch: &Patch<Value>,
     ) -> Result<Option<SeenJob>, CallError> {
-        let jobs = self.jobs(&job.namespace);
+        let jobs = self.texts::<Job>(&job.namespace);
         let patched = call(jobs.patch(job.run.as_str(), &PatchParams::default(), patch)).await?;
-        Ok(SeenJob::of(&patched))
+        Ok(SeenJob::of_text(&patched))
     }
 
     /// Ends what goes on, and keeps the rest for inspection, for as long as the settings say. What was given where no Job
@@ -305,8 +306,8 @@ impl Shared {
             self.take_back(&job.namespace, &job.run).await?;
         }
         let params = in_background(Some(job.uid.clone()), None);
-        match call(self.jobs(&job.namespace).delete(job.run.as_str(), &params)).await {
-            Ok(_) | Err(CallError::NotFound | CallError::Conflict) => {}
+        match calls::delete(&self.jobs(&job.namespace), job.run.as_str(), &params).await {
+            Ok(()) | Err(CallError::NotFound | CallError::Conflict) => {}
             // It is tried again: rights may come back.
             Err(error) if self.goes_with_it(&job.namespace, &error) => return Ok(()),
             Err(error) => return Err(error),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use engine::names::RunName;
 use engine::ports::{RunFailure, RunState, RunnerError};
 use engine::record::Reason;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use osb::Failure;
 
@@ -14,7 +16,8 @@ use super::seen::{Ended, SeenJob, SeenPod};
 use super::standing::{Standing, standing};
 use super::watch::{Seen, Watched as _};
 use super::{Shared, ending, manifest};
-use crate::calls::{CallError, call, find};
+use crate::calls::{CallError, find};
+use crate::text::each;
 
 impl Shared {
     /// Looks for a run that is not known of: a watch is behind what others do.
@@ -38,9 +41,8 @@ impl Shared {
         let namespace = job.namespace.clone();
         self.known.learn(job);
         let selector = format!("{}={name}", manifest::RUN);
-        let pods =
-            call(self.pods(&namespace).list(&ListParams::default().labels(&selector))).await?;
-        let pods: Vec<_> = pods.iter().filter_map(SeenPod::of).collect();
+        let of = ListParams::default().labels(&selector);
+        let pods = each(&self.texts::<Pod>(&namespace), of, SeenPod::of_text).await?;
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         pods.into_iter().for_each(|pod| self.known.learn(pod));
         self.known.change(name, |seen| SeenPod::keep(seen, &namespace, &uids));
@@ -63,7 +65,7 @@ impl Shared {
         lost: impl Fn(&str, &str) -> bool,
     ) -> Result<Option<SeenJob>, CallError> {
         for namespace in &self.namespaces {
-            let found = match find(self.jobs(namespace).get(name.as_str())).await {
+            let found = match find(self.texts::<Job>(namespace).get(name.as_str())).await {
                 Err(CallError::Forbidden(why)) if lost(namespace, &why) => None,
                 Err(error) => return Err(error),
                 Ok(found) => {
@@ -71,7 +73,7 @@ impl Shared {
                     found
                 }
             };
-            if let Some(job) = found.as_ref().and_then(SeenJob::of) {
+            if let Some(job) = found.as_ref().and_then(SeenJob::of_text) {
                 return Ok(Some(job));
             }
         }

@@ -68,10 +68,10 @@ impl Shared {
                 self.is_made(name, namespace, gave);
             }
             Err(CallError::Exists) => {
-                let found = find(jobs.get(name.as_str()))
+                let found = find(self.texts::<Job>(namespace).get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
-                self.taken(found.as_ref().and_then(SeenJob::of)).await?;
+                self.taken(found.as_ref().and_then(SeenJob::of_text)).await?;
                 self.is_made(name, namespace, gave);
             }
             Err(error) => return Err(refused("the Job", noted(error))),

@@ -65,11 +65,11 @@ use crate::lease::Lead;
 use crate::names;
 use crate::server_time::ServerTime;
 use crate::store::KubernetesStore;
+use crate::text::{PAGE, Text};
 use crate::versions::forgets_pods;
 
 /// The longest that [`Runner::changed`] waits.
 const CHANGED: Duration = Duration::from_secs(2);
-const PAGE: u32 = 100;
 
 /// Runs brokers as Jobs of a namespace. A cheap handle; several processes may use the same runs.
 #[derive(Clone)]
@@ -357,6 +357,15 @@ impl Shared {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// Objects of a kind, each as text until it is read.
+    fn texts<K>(&self, namespace: &str) -> Api<Text<K>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
     fn secrets(&self, namespace: &str) -> Api<Secret> {
         Api::namespaced(self.client.clone(), namespace)
     }
@@ -386,7 +395,8 @@ impl Shared {
         let config = watching().labels(&selector).page_size(PAGE);
         for namespace in &self.namespaces {
             let (known, space) = (|| Arc::clone(&self.known), || namespace.clone());
-            let jobs = watcher(self.jobs(namespace), config.clone()).backoff(Again::default());
+            let jobs = self.texts::<Job>(namespace);
+            let jobs = watcher(jobs, config.clone()).backoff(Again::default());
             let shared = Arc::downgrade(self);
             let guard = move |run: &RunName| {
                 if let Some(shared) = shared.upgrade() {
@@ -408,11 +418,12 @@ impl Shared {
             };
             let also = refused.clone();
             let home = || self.namespaces[0].clone();
-            let read = watch::at_home(home(), SeenJob::of);
+            let read = watch::at_home(home(), SeenJob::of_text);
             let follow = watch::follow(known(), space(), jobs, read, |_| {}, again, also);
             tasks.spawn(vital::task("a watch of Jobs", follow));
-            let pods = watcher(self.pods(namespace), config.clone()).backoff(Again::default());
-            let read = watch::at_home(home(), SeenPod::of);
+            let pods = self.texts::<Pod>(namespace);
+            let pods = watcher(pods, config.clone()).backoff(Again::default());
+            let read = watch::at_home(home(), SeenPod::of_text);
             let follow = watch::follow(known(), space(), pods, read, guard, after, refused);
             tasks.spawn(vital::task("a watch of pods", follow));
         }
@@ -422,7 +433,7 @@ impl Shared {
     /// everything was listed.
     fn watch_warnings(&self, tasks: &mut JoinSet<()>) {
         for namespace in &self.namespaces {
-            let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+            let events = self.texts::<Event>(namespace);
             let config = watching().fields("type=Warning").page_size(PAGE);
             let warnings = watcher(events, config).backoff(Again::default());
             let (known, namespace) = (Arc::clone(&self.known), namespace.clone());

@@ -6,7 +6,7 @@ use super::Shared;
 use super::seen::SeenPod;
 use super::stage::Stage;
 use super::watch::Seen;
-use crate::calls::{CallError, call};
+use crate::calls::{self, CallError};
 
 /// How long after its time a pod may still be there, in seconds.
 const LATE: i64 = 2;
@@ -21,8 +21,8 @@ impl Shared {
             let Some(grace) = reminder(pod, self.now(), self.forgets_pods) else { continue };
             let params =
                 DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
-            match call(self.pods(&pod.namespace).delete(&pod.name, &params)).await {
-                Ok(_) | Err(CallError::NotFound) => {}
+            match calls::delete(&self.pods(&pod.namespace), &pod.name, &params).await {
+                Ok(()) | Err(CallError::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -4,6 +4,7 @@ use agent::{Answer, Line, Message, Report};
 use engine::names::RunName;
 use engine::ports::{Offer, RunFailure, RunState, RunnerError};
 use engine::record::Reason;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use osb::{Failure, Output};
 
@@ -13,8 +14,9 @@ use super::stage::End;
 use super::standing::{Standing, taken_away};
 use super::watch::Seen;
 use super::{CHANGED, Shared};
-use crate::calls::{self, CallError, find, there};
+use crate::calls::{self, CallError, there};
 use crate::names;
+use crate::text::each;
 
 /// How much of a log is read, in bytes: a report, and what stands around it.
 const LOG_BYTES: i64 = 12 * 1024 * 1024;
@@ -166,16 +168,16 @@ impl Shared {
             let run = super::manifest::RUN;
             let selector = format!("{run}={name},{}={}", names::BROKER, self.label);
             for namespace in &self.namespaces {
-                let pods = self.pods(namespace);
+                let pods = self.texts::<Pod>(namespace);
                 let of = kube::api::ListParams::default().labels(&selector);
-                let found = match find(pods.list(&of)).await {
+                let home = self.namespaces[0].clone();
+                let read = super::watch::at_home(home, super::seen::SeenPod::of_text);
+                let found = match there(each(&pods, of, read).await) {
                     // There is none that could be read.
                     Err(CallError::Forbidden(_)) if *namespace != self.namespaces[0] => None,
                     found => found?,
                 };
-                let read =
-                    super::watch::at_home(self.namespaces[0].clone(), super::seen::SeenPod::of);
-                seen.pods.extend(found.into_iter().flatten().filter_map(|pod| read(&pod)));
+                seen.pods.extend(found.into_iter().flatten());
             }
         }
         let Some(log) = there(self.whole_log(&seen).await)?.flatten() else { return Ok(None) };

@@ -12,6 +12,7 @@ use super::mounts::{Need, needs};
 use super::settings::JobSettings;
 use super::stage::{End, Stage, Waits, is_installed, leaving, stage};
 use crate::nodes::{is_silent, is_unheard};
+use crate::text::Text;
 use crate::warnings::{MOUNTS, Warned};
 
 /// Why Kubernetes gives up a Job whose time is up.
@@ -135,6 +136,11 @@ pub(super) struct Warning {
 }
 
 impl SeenJob {
+    /// Of one as it came; however large it is, it is there.
+    pub(super) fn of_text(job: &Text<Job>) -> Option<Self> {
+        Self::of(&job.gist()?)
+    }
+
     /// `None` if it is no run of ours.
     pub(super) fn of(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
@@ -218,6 +224,11 @@ impl SeenJob {
 }
 
 impl SeenPod {
+    /// Of one as it came; however large it is, it is there.
+    pub(super) fn of_text(pod: &Text<Pod>) -> Option<Self> {
+        Self::of(&pod.gist()?)
+    }
+
     /// `None` if it is of no run of ours.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use engine::names::RunName;
 use futures_util::{Stream, StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Event as CoreEvent;
 use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{Notify, watch};
@@ -18,6 +19,7 @@ use super::seen::{SeenJob, SeenPod, Warning};
 use super::stage::Stage;
 use crate::calls::is_forbidden;
 use crate::names;
+use crate::text::Text;
 
 /// How long the first lists may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -380,14 +382,15 @@ pub(super) async fn follow<K, W: Watched>(
 pub(super) async fn follow_warnings(
     known: Arc<Known>,
     namespace: String,
-    stream: impl Stream<Item = Result<Event<k8s_openapi::api::core::v1::Event>, watcher::Error>>,
+    stream: impl Stream<Item = Result<Event<Text<CoreEvent>>, watcher::Error>>,
 ) {
     let mut is_told = false;
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Apply(event) | Event::InitApply(event)) => {
-                Warning::of_event(&event).into_iter().for_each(|warning| known.warn(warning));
+                let warning = event.read().and_then(|event| Warning::of_event(&event));
+                warning.into_iter().for_each(|warning| known.warn(warning));
             }
             Ok(Event::InitDone) => is_told = false,
             Ok(Event::Delete(_) | Event::Init) => {}
