@@ -162,7 +162,7 @@ pub(crate) async fn delete<K: Clone>(
     call(deleted).await.map(drop)
 }
 
-/// What a container has written, which may be no text, or end within a letter; nothing, if its node is no more, and its log
+/// What a container has written, up to `limit_bytes`, which may be no text, or end within a letter; nothing, if its node is no more, and its log
 /// with it. That the log is not found otherwise is the word of a kubelet, which says so of any pod when it has just begun,
 /// or that the pod is gone.
 pub(crate) async fn log(
@@ -171,12 +171,14 @@ pub(crate) async fn log(
     params: &LogParams,
 ) -> Result<Option<Vec<u8>>, CallError> {
     let read = call(async {
-        let mut log = match pods.log_stream(pod, params).await {
+        let log = match pods.log_stream(pod, params).await {
             Err(kube::Error::Api(status)) if is_of_its_node(&status, pod) => return Ok(None),
             begun => Box::pin(begun?),
         };
+        // Whoever stands before the API server may not know of the limit.
+        let most = params.limit_bytes.and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX);
         let mut written = Vec::new();
-        log.read_to_end(&mut written).await.map_err(kube::Error::ReadEvents)?;
+        log.take(most).read_to_end(&mut written).await.map_err(kube::Error::ReadEvents)?;
         Ok(Some(written))
     });
     read.await

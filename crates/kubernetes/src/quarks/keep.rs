@@ -9,6 +9,7 @@ use kube::api::{ListParams, LogParams, PartialObjectMeta};
 use serde_json::Value;
 
 use super::Controller;
+use super::bounds::{Beyond, Taken};
 use super::capture::SIDECAR;
 use super::logs::Reading;
 use super::noted;
@@ -20,9 +21,6 @@ use super::undone::{self, Undone};
 use crate::calls::{self, CallError, call, find};
 use crate::text::{Text, each};
 
-/// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
-/// A kubelet writes at most 16 KiB as one.
-const STRAY_LINES: i64 = 512;
 /// Why Kubernetes gives up a Job whose pods go on.
 const DEADLINE: &str = "DeadlineExceeded";
 
@@ -53,9 +51,11 @@ impl Controller {
         let mut reading = None;
         let mut output = match &pod {
             Some(pod) => {
-                let reports = self.reports(resource, &spec, job, pod, &mut reading).await?;
                 let verbatim = self.settings.verbatim_prefixes;
-                kept(resource.dialect, &spec, verbatim, &merged(reports))
+                match self.reports(resource, &spec, job, pod, &mut reading).await? {
+                    Ok(reports) => kept(resource.dialect, &spec, verbatim, &merged(reports)),
+                    Err(beyond) => Kept::from(beyond),
+                }
             }
             None => match self.kept_before(resource, &spec, job) {
                 Some(made) => return Ok(Outcome { made, ..outcome }),
@@ -171,8 +171,9 @@ impl Controller {
         Ok(left.or_else(|| report::left(table.pods(job).filter(tried))).cloned())
     }
 
-    /// What a pod's agents left, each container's or why not. Of one that is in a log `reading` is held then: it takes
-    /// several times its size, and many may have ended at once.
+    /// What a pod's agents left, each container's or why not; or which limit of a run that is beyond, which is known before
+    /// most of it is read. Of one that is in a log `reading` is held then: it takes several times its size, and many may
+    /// have ended at once.
     async fn reports<'s>(
         &'s self,
         resource: &Resource,
@@ -180,27 +181,40 @@ impl Controller {
         job: &SeenJob,
         pod: &SeenPod,
         reading: &mut Option<Reading<'s>>,
-    ) -> Result<Vec<agent::Gathered>, Undone> {
+    ) -> Result<Result<Vec<agent::Gathered>, Beyond>, Undone> {
         let dialect = resource.dialect;
+        let all = report::find(dialect, pod, spec);
+        let mut taken = Taken::default();
+        if let Err(beyond) = taken.bytes(all.values().map(Found::brings).sum()) {
+            return Ok(Err(beyond));
+        }
+        let are_large = report::are_large(&all);
         let mut reports = Vec::new();
-        for (reporter, found) in report::find(dialect, pod, spec) {
+        for (reporter, found) in all {
             if reading.is_none() && matches!(found, Found::InLog { .. } | Found::Printed(_)) {
                 let (key, node) = (resource.key(), pod.node.as_ref());
-                let may_read = self.logs.read(&key, &job.uid, node, Instant::now());
+                let may_read = match are_large {
+                    true => self.logs.read_large(&key, &job.uid, node, Instant::now()),
+                    false => self.logs.read(&key, &job.uid, node, Instant::now()),
+                };
                 *reading = Some(may_read.map_err(Undone::Later)?);
             }
             let log = match &found {
                 Found::InLog { container, previous, logged } => {
-                    let lines = i64::try_from(logged.lines_in_log()).unwrap_or(i64::MAX);
-                    let tail_lines = Some(lines.saturating_add(STRAY_LINES));
+                    let (tail_lines, limit_bytes) = report::limits(logged);
                     let previous = *previous || pod.anew && container == SIDECAR;
-                    let limits = LogParams { tail_lines, previous, ..LogParams::default() };
+                    let limits =
+                        LogParams { tail_lines, limit_bytes, previous, ..LogParams::default() };
                     Some(self.log(job, pod, container, limits).await?)
                 }
                 Found::Printed(container) => {
                     let limit_bytes = i64::try_from(report::PRINTED_BYTES).ok();
                     let limits = LogParams { limit_bytes, ..LogParams::default() };
-                    Some(self.log(job, pod, container, limits).await?)
+                    let printed = self.log(job, pod, container, limits).await?;
+                    if let Err(beyond) = taken.bytes(printed.len()) {
+                        return Ok(Err(beyond));
+                    }
+                    Some(printed)
                 }
                 _ => None,
             };
@@ -223,7 +237,7 @@ impl Controller {
             reports.push(report);
         }
         self.logs.were_read(&job.uid);
-        Ok(reports)
+        Ok(Ok(reports))
     }
 
     async fn log(

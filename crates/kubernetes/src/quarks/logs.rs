@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use super::table::Key;
 use crate::queue::Queue;
 
-/// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as can be.
+/// Of how many runs output that is in logs is kept at once: it takes some 25 MB each, where it is as large as one agent
+/// brings.
 const AT_ONCE: usize = 4;
+/// Of how many of them several agents bring more than that: it takes some 60 MB.
+const LARGE_AT_ONCE: usize = 1;
 /// Of how many of them it was not to be read the last time.
 const FAILED_AT_ONCE: usize = 2;
 /// After how long one comes again that may not read yet, if none of the others has called it before.
@@ -36,6 +39,8 @@ struct State {
     reading: usize,
     /// Of those, whose logs could not be read the last time.
     again: usize,
+    /// Of those, what takes more room than others.
+    large: usize,
     /// The nodes that the others are asked of, once for each.
     asked: Vec<Arc<str>>,
     /// The first of them first.
@@ -51,12 +56,14 @@ struct Waiting {
     key: Key,
     job: Arc<str>,
     node: Option<Arc<str>>,
+    is_large: bool,
 }
 
 /// Held by whoever reads, until what was read is written.
 pub(super) struct Reading<'l> {
     logs: &'l Logs,
     is_again: bool,
+    is_large: bool,
     /// The node that it is asked of, unless it is again.
     asked: Option<Arc<str>>,
 }
@@ -79,27 +86,50 @@ impl Logs {
         node: Option<&Arc<str>>,
         now: Instant,
     ) -> Result<Reading<'_>, Duration> {
+        let wants = Waiting {
+            key: key.clone(),
+            job: Arc::clone(job),
+            node: node.cloned(),
+            is_large: false,
+        };
+        self.begin(wants, now)
+    }
+
+    /// The same of what takes much more room than what one agent brings.
+    pub(super) fn read_large(
+        &self,
+        key: &Key,
+        job: &Arc<str>,
+        node: Option<&Arc<str>>,
+        now: Instant,
+    ) -> Result<Reading<'_>, Duration> {
+        let wants =
+            Waiting { key: key.clone(), job: Arc::clone(job), node: node.cloned(), is_large: true };
+        self.begin(wants, now)
+    }
+
+    fn begin(&self, wants: Waiting, now: Instant) -> Result<Reading<'_>, Duration> {
         let mut state = self.lock();
-        let failed = state.failed.get(job).map(|(at, _)| at.saturating_duration_since(now));
+        let failed = state.failed.get(&wants.job).map(|(at, _)| at.saturating_duration_since(now));
         if let Some(pause) = failed.filter(|pause| !pause.is_zero()) {
             return Err(pause);
         }
-        let wants = Waiting { key: key.clone(), job: Arc::clone(job), node: node.cloned() };
         if !state.has_place(&wants, now) {
-            match state.waiting.iter_mut().find(|waiting| waiting.key == *key) {
+            match state.waiting.iter_mut().find(|waiting| waiting.key == wants.key) {
                 Some(waiting) => *waiting = wants,
                 None => state.waiting.push_back(wants),
             }
             return Err(PAUSE);
         }
-        state.waiting.retain(|waiting| waiting.key != *key);
-        let is_again = failed.is_some();
+        state.waiting.retain(|waiting| waiting.key != wants.key);
+        let (is_again, is_large) = (failed.is_some(), wants.is_large);
         let asked = wants.node.filter(|_| !is_again);
         state.reading += 1;
         state.again += usize::from(is_again);
+        state.large += usize::from(is_large);
         state.asked.extend(asked.clone());
         drop(state);
-        Ok(Reading { logs: self, is_again, asked })
+        Ok(Reading { logs: self, is_again, is_large, asked })
     }
 
     /// A log came from a node. If none came from it before, those who waited for that are called.
@@ -143,7 +173,8 @@ impl State {
             true => self.again < FAILED_AT_ONCE,
             false => wants.node.iter().all(|node| !self.asked.contains(node) || is_heard(node)),
         };
-        self.reading < AT_ONCE && is_free
+        let has_room = !wants.is_large || self.large < LARGE_AT_ONCE;
+        self.reading < AT_ONCE && is_free && has_room
     }
 
     /// Who may read now, of those who wait the first.
@@ -159,6 +190,7 @@ impl Drop for Reading<'_> {
             let mut state = self.logs.lock();
             state.reading -= 1;
             state.again -= usize::from(self.is_again);
+            state.large -= usize::from(self.is_large);
             let is_its = |node: &Arc<str>| Some(node) == self.asked.as_ref();
             if let Some(at) = state.asked.iter().position(is_its) {
                 state.asked.swap_remove(at);
@@ -196,6 +228,22 @@ mod tests {
             assert!(reading.iter().all(Option::is_some), "{name}");
         }
         assert!(logs.lock().waiting.is_empty(), "nobody is called twice");
+    }
+
+    #[tokio::test]
+    async fn of_what_is_large_one_is_read_at_a_time_and_what_is_not_beside_it() {
+        let (queue, now) = (Arc::default(), Instant::now());
+        let logs = Logs::of(&queue);
+        let large = |name: &str| logs.read_large(&key(name), &name.into(), None, now);
+        let first = large("a");
+        assert!(first.is_ok());
+        assert_eq!(large("b").err(), Some(PAUSE), "it gives its turn up");
+        let other = logs.read(&key("c"), &"c".into(), None, now);
+        assert!(other.is_ok(), "what is not large has its place");
+        drop(first);
+        let called = tokio::time::timeout(Duration::from_secs(60), queue.next(9)).await;
+        assert_eq!(called.ok(), Some(key("b")));
+        assert!(large("b").is_ok());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! and each step can be done again by whoever comes after: no trigger is lost, none makes two runs.
 
 mod begin;
+mod bounds;
 mod capture;
 mod counts;
 mod deeds;
@@ -45,6 +46,7 @@ mod schedule;
 mod seen;
 mod several;
 mod shape;
+mod shown;
 mod sidecars;
 mod status;
 mod step;

@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::bounds::{Beyond, Taken};
 use super::dialect::Dialect;
 use super::naming::{sanitize, sanitize_subdomain};
 use super::reference::{Kind, To, base};
+use super::shown::{MAX_KEY_BYTES, is_key, not_text, shown};
 use crate::calls::valueless;
 
 /// What an ExtendedJob's container prints, as if it was a file.
@@ -21,8 +23,6 @@ pub(super) const LEFT: &str = "output.json";
 pub(super) const MAX_SECRET_BYTES: usize = 1024 * 1024;
 /// How many objects a file may fan out into: their names stand in the status, and one is written after the other.
 const MAX_FANNED: usize = 1000;
-/// The longest key of a Secret.
-const MAX_KEY_BYTES: usize = 253;
 
 /// By container and file.
 type Files = BTreeMap<String, BTreeMap<String, SecretOptions>>;
@@ -258,17 +258,26 @@ pub(super) struct Kept {
     pub(super) notes: Vec<String>,
 }
 
-/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not. The prefix
-/// of an ExtendedJob has one dash after it, or is as it is.
+/// Of a spec and of what its containers left. Whatever is good is kept, though something else is not; of what is beyond the
+/// limits of a run nothing is. The prefix of an ExtendedJob has one dash after it, or is as it is.
 pub(super) fn kept(
     dialect: Dialect,
     spec: &Value,
     verbatim_prefixes: bool,
     gathered: &BTreeMap<String, BTreeMap<String, Content>>,
 ) -> Kept {
+    within(dialect, spec, verbatim_prefixes, gathered).unwrap_or_else(Kept::from)
+}
+
+fn within(
+    dialect: Dialect,
+    spec: &Value,
+    verbatim_prefixes: bool,
+    gathered: &BTreeMap<String, BTreeMap<String, Content>>,
+) -> Result<Kept, Beyond> {
     let general = General::of(&spec["output"]);
     let containers = dialect.pod_spec(spec)["containers"].as_array();
-    let mut kept = Kept::default();
+    let (mut kept, mut taken) = (Kept::default(), Taken::default());
     for name in &general.no_labels {
         kept.notes.push(format!("secretLabels, {name}: it is no string, and left out; quote it"));
     }
@@ -283,16 +292,23 @@ pub(super) fn kept(
             let (file, found) = found(dialect, file, gathered.get(container));
             let versioned = options.is_versioned(map.versioned);
             match read(options, versioned, &general, found) {
-                Ok(read) => kept.wanted.extend(read.into_iter().map(|(name, data)| Wanted {
-                    kind: options.kind(),
-                    name,
-                    data,
-                    labels: labels(dialect, &general.labels, options, container, spec),
-                    annotations: options.secret_annotations.clone(),
-                    versioned,
-                    versions: general.versions,
-                    owned: general.owned,
-                })),
+                Ok(read) => {
+                    taken.objects(read.len())?;
+                    for (name, data) in read {
+                        let wanted = Wanted {
+                            kind: options.kind(),
+                            name,
+                            data,
+                            labels: labels(dialect, &general.labels, options, container, spec),
+                            annotations: options.secret_annotations.clone(),
+                            versioned,
+                            versions: general.versions,
+                            owned: general.owned,
+                        };
+                        taken.one(&wanted)?;
+                        kept.wanted.push(wanted);
+                    }
+                }
                 Err((reason, why)) => {
                     kept.faults.push((reason, format!("container {container}: {file}: {why}")));
                 }
@@ -300,7 +316,7 @@ pub(super) fn kept(
         }
     }
     kept.notes.extend(keep_the_last(&mut kept.wanted));
-    kept
+    Ok(kept)
 }
 
 /// Of what goes into one, the last is kept, as in the original. What is said of the others.
@@ -447,19 +463,6 @@ fn data(flat: Flat, general: &General) -> Result<Data, String> {
     Ok(data)
 }
 
-fn is_key(key: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    !key.is_empty() && key.len() <= MAX_KEY_BYTES && key.bytes().all(good)
-}
-
-/// A key for people: what cannot be a name may be anything.
-fn shown(key: &str) -> String {
-    match is_key(key) {
-        true => format!("key {key:?}"),
-        false => format!("a key of {} bytes", key.len()),
-    }
-}
-
 /// Digits stay as they are written, however many they are. What is no string is told by how it begins: read, a megabyte of
 /// maps takes a hundred of memory.
 fn value_of(value: &RawValue, general: &General) -> Result<String, String> {
@@ -473,18 +476,6 @@ fn value_of(value: &RawValue, general: &General) -> Result<String, String> {
         _ if general.stringifies => Ok(text.to_owned()),
         first => Err(not_text(first)),
     }
-}
-
-fn not_text(first: Option<&u8>) -> String {
-    let what = match first {
-        Some(b't' | b'f') => "a boolean",
-        Some(b'[') => "a list",
-        Some(b'{') => "an object",
-        _ => "a number",
-    };
-    format!(
-        "the value is {what}, and has to be a string: print it as one, or set spec.output.stringifyValues"
-    )
 }
 
 /// Of several reports, everything.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use agent::{Content, Error, Gathered, KeySet, Message, Sealed};
+use agent::{
+    Content, Error, Gathered, KeySet, Logged, MAX_LOGGED_BYTES, MAX_MESSAGE_BYTES, Message, Sealed,
+};
 use serde_json::Value;
 
 use super::capture::SIDECAR;
@@ -19,11 +21,49 @@ pub(super) enum Found {
     /// It is here.
     Here(Sealed),
     /// It is in the log of this container, of before it was started again or not.
-    InLog { container: String, previous: bool, logged: agent::Logged },
+    InLog { container: String, previous: bool, logged: Logged },
     /// It is what this container has printed.
     Printed(String),
     /// There is none, and why.
     Not(String),
+}
+
+/// How much of what is sealed stands in a line of a log, in bytes, and what such a line takes, with what stands before it.
+const CHUNK_BYTES: usize = 6 * 1024;
+const LINE_BYTES: usize = CHUNK_BYTES / 3 * 4 + 128;
+/// How many lines may stand after the beginning of a report in a log that are none of its own, and before it.
+const STRAY_LINES: usize = 512;
+/// What a kubelet writes as one line at most.
+const STRAY_BYTES: usize = 16 * 1024;
+
+/// What is more than this is large, in bytes: more than one agent brings.
+const LARGE_BYTES: usize = MAX_LOGGED_BYTES + (1 << 20);
+
+/// Whether it is so much that there is no room in memory for that of several runs, as far as is known before it is read.
+pub(super) fn are_large(all: &BTreeMap<String, Found>) -> bool {
+    let most = |found: &Found| match found {
+        Found::Printed(_) => PRINTED_BYTES,
+        found => found.brings(),
+    };
+    all.values().map(most).sum::<usize>() > LARGE_BYTES
+}
+
+impl Found {
+    /// How much it brings at most, in bytes, as far as that is known before it is read.
+    pub(super) fn brings(&self) -> usize {
+        match self {
+            Self::Here(_) => MAX_MESSAGE_BYTES,
+            Self::InLog { logged, .. } => logged.lines_in_log() * CHUNK_BYTES,
+            Self::Printed(_) | Self::Not(_) => 0,
+        }
+    }
+}
+
+/// The end of a log that is read for a report in it: how many lines, and how many bytes.
+pub(super) fn limits(logged: &Logged) -> (Option<i64>, Option<i64>) {
+    let lines = logged.lines_in_log();
+    let bytes = lines * LINE_BYTES + STRAY_LINES * STRAY_BYTES;
+    (i64::try_from(lines + STRAY_LINES).ok(), i64::try_from(bytes).ok())
 }
 
 /// The pod whose output counts: the last of those that ended as the run did, by itself if one did. What was left by a
@@ -250,6 +290,42 @@ mod tests {
             assert_eq!(told.is_some(), why.is_some(), "{name}: {told:?}");
             assert!(told.unwrap_or_default().contains(why.unwrap_or_default()), "{name}");
         }
+    }
+
+    #[test]
+    fn what_several_containers_bring_may_be_large() {
+        let text = format!("MANCIPLE1 logged 0123456789abcdef {} 5242880", "0".repeat(64));
+        let Ok(Message::Logged(logged)) = Message::parse(&text) else { panic!("{text}") };
+        let container = || "c".to_owned();
+        let in_log = || {
+            let logged = logged.clone();
+            Found::InLog { container: container(), previous: false, logged }
+        };
+        let printed = || Found::Printed(container());
+        for (name, all, expected) in [
+            ("one report", vec![in_log()], false),
+            ("two reports", vec![in_log(), in_log()], true),
+            ("three logs", vec![printed(), printed(), printed()], false),
+            ("four logs", vec![printed(), printed(), printed(), printed()], true),
+            ("nothing", vec![Found::Not("why".to_owned())], false),
+        ] {
+            let all = all.into_iter().enumerate();
+            let all = all.map(|(index, found)| (index.to_string(), found)).collect();
+            assert_eq!(are_large(&all), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_read_as_far_as_a_report_and_what_stands_around_it_may_take() {
+        let text = format!("MANCIPLE1 logged 0123456789abcdef {} 5242880", "0".repeat(64));
+        let Ok(Message::Logged(logged)) = Message::parse(&text) else { panic!("{text}") };
+        let (lines, bytes) = limits(&logged);
+        assert_eq!((lines, bytes), (Some(854 + 512), Some(854 * 8320 + 512 * 16_384)));
+        let found = Found::InLog { container: "c".to_owned(), previous: false, logged };
+        assert_eq!(found.brings(), 854 * 6144);
+        let line =
+            agent::Line::Report { digest: "0".repeat(16), index: 853, bytes: vec![0; CHUNK_BYTES] };
+        assert!(line.to_string().len() < LINE_BYTES);
     }
 
     #[test]

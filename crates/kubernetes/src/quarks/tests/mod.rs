@@ -13,6 +13,7 @@ mod owners;
 mod pods;
 mod recalled;
 mod strays;
+mod totals;
 mod versions;
 
 pub(super) use self::pods::pod;
