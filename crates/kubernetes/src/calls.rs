@@ -162,8 +162,8 @@ pub(crate) async fn delete<K: Clone>(
     call(deleted).await.map(drop)
 }
 
-/// What a container has written, up to `limit_bytes`, which may be no text, or end within a letter; nothing, if its node is no more, and its log
-/// with it. That the log is not found otherwise is the word of a kubelet, which says so of any pod when it has just begun,
+/// What a container has written, up to `limit_bytes`, which may be no text, or end within a letter; nothing, if its node is
+/// no more, and its log with it. That the log is not found otherwise is the word of a kubelet, which says so of any pod when it has just begun,
 /// or that the pod is gone.
 pub(crate) async fn log(
     pods: &Api<Pod>,

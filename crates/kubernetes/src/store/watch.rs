@@ -17,8 +17,9 @@ use crate::resources::Kind;
 
 /// The value of the label [`names::KEEPS`] of a tombstone.
 pub(super) const TOMBSTONE: &str = "tombstone";
-/// How many objects come in one page: what is in memory at once, beside what is kept.
-const PAGE: u32 = 500;
+/// How many objects come in one page: what is in memory at once, beside what is kept. A record without its confidential
+/// parts may have 192 KiB, and a page is there twice while it is read.
+const PAGE: u32 = 50;
 
 /// Follows one kind for ever. To be spawned; ends when it is dropped.
 pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
@@ -116,18 +117,23 @@ fn kind_of(watched: Watched) -> Kind {
 
 /// Labels what has lost its labels while nobody watched: no list has it.
 async fn look_out_of_sight(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
-    let bare = ListParams::default().labels(&format!("!{}", names::BROKER));
-    match call(place.resources(kind_of(watched)).list(&bare)).await {
-        Ok(found) => {
-            for entry in found.items.iter().filter_map(|object| place.entry(object)?.ok()) {
-                tokio::spawn(keep_in_sight(
-                    Arc::clone(&place),
-                    Arc::clone(&known),
-                    Arc::new(entry),
-                ));
+    let mut bare = ListParams::default().labels(&format!("!{}", names::BROKER)).limit(PAGE);
+    let resources = place.resources(kind_of(watched));
+    loop {
+        let page = match call(resources.list(&bare)).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(?watched, %error, "those without labels cannot be listed");
+                return;
             }
+        };
+        for entry in page.items.iter().filter_map(|object| place.entry(object)?.ok()) {
+            tokio::spawn(keep_in_sight(Arc::clone(&place), Arc::clone(&known), Arc::new(entry)));
         }
-        Err(error) => tracing::warn!(?watched, %error, "those without labels cannot be listed"),
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => bare = bare.continue_token(&token),
+            None => return,
+        }
     }
 }
 
