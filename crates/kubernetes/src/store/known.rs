@@ -218,6 +218,15 @@ impl Known {
         }
     }
 
+    /// The same of one that is known by its key: it was removed, in this version or an earlier one.
+    pub(super) fn forget_version(&self, watched: Watched, key: &Key, version: u64) {
+        let mut table = self.lock();
+        let held = table.0[watched as usize].entries.get(key).map(|held| Arc::clone(&held.entry));
+        if let Some(entry) = held.filter(|entry| entry.version <= version) {
+            table.remove(&entry, u64::MAX, |_| true);
+        }
+    }
+
     /// Takes in all that an instance has in a version: what is not among it, and not newer, is gone, though the
     /// watch has not said so yet.
     pub(super) fn take_list(

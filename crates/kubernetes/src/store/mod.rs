@@ -10,6 +10,7 @@ mod entry;
 mod known;
 mod read;
 mod secrets;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod watch;

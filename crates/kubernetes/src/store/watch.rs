@@ -11,6 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 
 use super::entry::{Entry, version_of};
 use super::known::{Known, Source, Watched};
+use super::sight::Sight;
 use super::{Place, names};
 use crate::calls::{Again, call, watching};
 use crate::resources::Kind;
@@ -64,15 +65,14 @@ async fn take_in<K: ResourceExt>(
     read: impl Fn(&K) -> Option<Result<Entry, serde_json::Error>>,
 ) {
     pin_mut!(stream);
+    let sight = Arc::<Sight>::default();
     let hear = |object: K, source: Source| match read(&object) {
         Some(Ok(entry)) => {
             if let Some(damage) = &entry.damage {
                 complain(watched, &object, &damage.why);
             }
-            let entry = Arc::new(entry);
             if !entry.is_tombstone() && !place.is_labelled(&entry.key, object.meta()) {
-                let (place, known) = (Arc::clone(place), Arc::clone(known));
-                tokio::spawn(keep_in_sight(place, known, Arc::clone(&entry)));
+                sight.keep(place, known, watched, &entry);
             }
             known.hear(entry, source);
         }
@@ -85,8 +85,7 @@ async fn take_in<K: ResourceExt>(
             Ok(Event::InitApply(object)) => hear(object, Source::List),
             Ok(Event::Delete(object)) => match read(&object) {
                 Some(Ok(entry)) if entry.is_out_of_sight() => {
-                    let (place, known) = (Arc::clone(place), Arc::clone(known));
-                    tokio::spawn(keep_in_sight(place, known, Arc::new(entry)));
+                    sight.keep(place, known, watched, &entry);
                 }
                 Some(Ok(entry)) => {
                     known.forget(&entry);
@@ -100,7 +99,8 @@ async fn take_in<K: ResourceExt>(
             Ok(Event::InitDone) => {
                 known.finish(watched);
                 if watched != Watched::Tombstones {
-                    tokio::spawn(look_out_of_sight(Arc::clone(place), Arc::clone(known), watched));
+                    let (place, known) = (Arc::clone(place), Arc::clone(known));
+                    tokio::spawn(look_out_of_sight(place, known, watched, Arc::clone(&sight)));
                 }
             }
             Err(error) => tracing::warn!(?watched, %error, "the watch was interrupted"),
@@ -116,7 +116,12 @@ fn kind_of(watched: Watched) -> Kind {
 }
 
 /// Labels what has lost its labels while nobody watched: no list has it.
-async fn look_out_of_sight(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
+async fn look_out_of_sight(
+    place: Arc<Place>,
+    known: Arc<Known>,
+    watched: Watched,
+    sight: Arc<Sight>,
+) {
     let mut bare = ListParams::default().labels(&format!("!{}", names::BROKER)).limit(PAGE);
     let resources = place.resources(kind_of(watched));
     loop {
@@ -128,23 +133,11 @@ async fn look_out_of_sight(place: Arc<Place>, known: Arc<Known>, watched: Watche
             }
         };
         for entry in page.items.iter().filter_map(|object| place.entry(object)?.ok()) {
-            tokio::spawn(keep_in_sight(Arc::clone(&place), Arc::clone(&known), Arc::new(entry)));
+            sight.keep(&place, &known, watched, &entry);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => bare = bare.continue_token(&token),
             None => return,
-        }
-    }
-}
-
-/// Labels a resource again until it has what lists and watches ask for, or is gone.
-async fn keep_in_sight(place: Arc<Place>, known: Arc<Known>, entry: Arc<Entry>) {
-    let mut pauses = Again::default();
-    loop {
-        match place.put_labels_back(&entry.key, &entry.uid).await {
-            Ok(Some(_)) => return,
-            Ok(None) => return known.forget(&entry),
-            Err(_) => tokio::time::sleep(pauses.next().unwrap_or_default()).await,
         }
     }
 }
