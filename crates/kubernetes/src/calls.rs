@@ -147,7 +147,7 @@ pub(crate) fn in_background(uid: Option<String>, version: Option<String>) -> Del
 }
 
 /// Deletes an object. What is answered is not read: it may be the object, and take more than there is.
-pub(crate) async fn delete<K: Clone>(
+pub(crate) async fn delete<K: kube::Resource + Clone>(
     of: &Api<K>,
     name: &str,
     params: &DeleteParams,
