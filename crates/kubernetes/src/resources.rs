@@ -302,3 +302,96 @@ fn status_schema() -> Value {
         ],
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::record::{OperationFailure, Reason, Timestamp};
+    use engine::testing::store_contract::{sample, sample_binding};
+
+    use super::*;
+
+    /// What `last_operation` says, and the conditions, are of one write: they agree.
+    #[test]
+    fn how_a_record_stands_is_said_by_its_conditions_and_in_one_word() {
+        let at = Timestamp(7);
+        let failed = || Phase::Failed(OperationFailure::new(Reason::ExitStatus, "no disk left"));
+        let external = || Phase::External { name: "x".to_owned(), polls: 1, next: at };
+        let (creating, ready, broken) = (Lifecycle::Creating, Lifecycle::Ready, Lifecycle::Broken);
+        let provision = Action::Provision;
+        for (lifecycle, action, on, word, state, expected) in [
+            (
+                creating,
+                provision,
+                Phase::Pending { not_before: None },
+                "Creating",
+                "InProgress",
+                ["Waiting", "None"],
+            ),
+            (
+                creating,
+                provision,
+                Phase::Pending { not_before: Some(at) },
+                "Creating",
+                "InProgress",
+                ["WaitingToRetry", "None"],
+            ),
+            (
+                creating,
+                provision,
+                Phase::Started { at },
+                "Creating",
+                "InProgress",
+                ["Running", "None"],
+            ),
+            (creating, provision, external(), "Creating", "InProgress", ["WorkElsewhere", "None"]),
+            (ready, provision, Phase::Succeeded, "Ready", "Succeeded", ["Ended", "None"]),
+            (broken, provision, failed(), "Broken", "Failed", ["Ended", "ExitStatus"]),
+            (
+                ready,
+                Action::Update,
+                Phase::Started { at },
+                "Updating",
+                "InProgress",
+                ["Running", "None"],
+            ),
+            (ready, Action::Update, failed(), "Ready", "Failed", ["Ended", "ExitStatus"]),
+            (
+                ready,
+                Action::Deprovision,
+                Phase::Started { at },
+                "Deleting",
+                "InProgress",
+                ["Running", "None"],
+            ),
+            (broken, Action::Deprovision, failed(), "Broken", "Failed", ["Ended", "ExitStatus"]),
+        ] {
+            for mut record in [sample("i"), sample_binding("i", "b")] {
+                (record.lifecycle, record.operation.action) = (lifecycle, action);
+                record.operation.phase = on.clone();
+                let said = status("", &record, Since::after(None, &record));
+                let name = format!("{lifecycle:?}, {action:?}: {on:?}");
+                assert_eq!(
+                    (&said["phase"], &said["lastOperation"]["state"]),
+                    (&json!(word), &json!(state)),
+                    "{name}"
+                );
+                let [progressing, failure] = expected;
+                let holds = |it: bool| if it { "True" } else { "False" };
+                let conditions: Vec<_> = said["conditions"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|it| {
+                        ["type", "status", "reason"].map(|member| it[member].as_str().unwrap())
+                    })
+                    .collect();
+                let expected = [
+                    ["Ready", holds(lifecycle == ready), word],
+                    ["Failed", holds(failure != "None"), failure],
+                    ["Progressing", holds(state == "InProgress"), progressing],
+                ];
+                assert_eq!(conditions, expected, "{name}");
+            }
+        }
+    }
+}

@@ -13,6 +13,7 @@ use engine::testing::runner_contract::{Behaviour, run, until};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
 use kube::api::{Api, ListParams, LogParams, PostParams};
+use kubernetes::Delivery;
 use osb::jobs::contract::Capability;
 use osb::{Action, BindingBody, BindingId, OriginatingIdentity};
 use serde::Serialize;
@@ -49,7 +50,18 @@ const PLANTED: [&str; 8] = [
 
 #[tokio::test]
 async fn no_secret_is_in_anything_but_a_secret() {
-    let mut jobs = Jobs::new("secrets", BROKER).await;
+    nothing_is_shown(Jobs::new("secrets", BROKER).await).await;
+}
+
+/// That container has the Secret of the run, and a log of its own.
+#[tokio::test]
+async fn no_secret_is_in_anything_where_an_init_container_brings_the_agent() {
+    let mut jobs = Jobs::new("secrets-init", BROKER).await;
+    jobs.settings.delivery = Delivery::from(testkit::cluster::AGENT_IMAGE);
+    nothing_is_shown(jobs).await;
+}
+
+async fn nothing_is_shown(mut jobs: Jobs) {
     jobs.settings.secret = Some("broker".to_owned());
     jobs.settings.keep_succeeded = Duration::from_secs(600);
     let secret = json!({"metadata": {"name": "broker"}, "stringData": {"TOKEN": PLANTED[4]}});

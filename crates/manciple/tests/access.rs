@@ -135,15 +135,18 @@ fn the_cluster_says_who_may_do_what() {
     let words = refused.body["description"].as_str().unwrap();
     assert!(words.contains("get /v2/service_instances"), "{words}");
     let _roles = ClusterWide(&office.namespace);
-    apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": office.namespace},
-        "rules": [
-            {"nonResourceURLs": ["/v2/*"], "verbs": ["get"]},
-            {"nonResourceURLs": ["/admin/v1/*"], "verbs": ["get"]},
-        ],
-    }));
+    let grant = |verbs: &[&str]| {
+        apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": office.namespace},
+            "rules": [
+                {"nonResourceURLs": ["/v2/*"], "verbs": verbs},
+                {"nonResourceURLs": ["/admin/v1/*"], "verbs": verbs},
+            ],
+        }));
+    };
+    grant(&["get"]);
     apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -161,6 +164,13 @@ fn the_cluster_says_who_may_do_what() {
     assert_eq!(status(&server, "GET", "/admin/v1/instances", &token), 200);
     for (method, path) in [("PUT", INSTANCE), ("DELETE", INSTANCE), ("POST", "/admin/v1/retry")] {
         assert_eq!(status(&server, method, path, &token), 403, "{method} {path}");
+    }
+    // The verbs are those of HTTP, in lower case.
+    grant(&["get", "put", "delete", "post"]);
+    for (method, path) in [("PUT", INSTANCE), ("DELETE", INSTANCE), ("POST", "/admin/v1/retry")] {
+        let allowed = || (status(&server, method, path, &token) != 403).then_some(());
+        assert!(within(30, allowed).is_some(), "{method} {path}: never\n{}", server.log());
+        assert_ne!(status(&server, method, path, &token), 401, "{method} {path}");
     }
 }
 

@@ -101,6 +101,10 @@ impl Place {
         let last = order::settled(&self.server, "i");
         let said = last["description"].as_str().unwrap_or_default();
         assert!(last["state"] == "failed" && said.contains(words), "{words}: {last}");
+        let instance = &self.town.get("serviceinstances")["items"][0];
+        let conditions = instance["status"]["conditions"].as_array().unwrap();
+        let failed = conditions.iter().find(|it| it["type"] == "Failed").unwrap();
+        assert!(failed["status"] == "True" && failed["reason"] != "Timeout", "{words}: {failed}");
     }
 
     fn succeeds(&self) {

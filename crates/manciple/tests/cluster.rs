@@ -4,6 +4,8 @@ mod support;
 
 use std::time::Duration;
 
+use osb::client::{Client, ClientSettings, Polling};
+use osb::conformance::{Level, Options, Verdict};
 use serde_json::{Value, json};
 use support::town::Town;
 use support::{Served, http, order, within};
@@ -57,6 +59,53 @@ fn town() -> Town {
 fn delete(server: &Served, path: &str) -> http::Answer {
     let path = format!("{path}?service_id=s&plan_id=p&accepts_incomplete=true");
     http::send(&server.address, "DELETE", &path, None).unwrap()
+}
+
+/// With schemas, and updates that fail where they are asked to.
+const CONFORMING: &str = r#"#!/bin/sh
+case $1 in
+catalog)
+    schema='{"parameters":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object",
+        "properties":{"size":{"type":"integer"}}}}'
+    echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,"plan_updateable":true,
+        "instances_retrievable":true,"bindings_retrievable":true,"allow_context_updates":true,"plans":[
+        {"id":"p","name":"small","description":"d","schemas":{"service_instance":
+            {"create":'"$schema"',"update":'"$schema"'}}},
+        {"id":"q","name":"large","description":"d"}]}]}' ;;
+bind) echo '{"credentials":{"password":"of-the-binding"}}' ;;
+*)
+    case $* in *as-asked*) echo 'as asked' >&2; exit 3 ;; esac
+    echo '{}' ;;
+esac
+"#;
+
+/// What a platform sees is what it sees of one machine: the suite that we give to others, of the server, records that are
+/// resources and runs that are Jobs.
+#[test]
+fn the_suite_that_we_give_to_others_passes_on_a_cluster() {
+    let town = town();
+    town.config_map("script", &json!({"broker": CONFORMING}));
+    let server = town.serve();
+    order::ready(&server);
+    let client = Client::new(ClientSettings::new(server.url())).unwrap();
+    let object = |value: Value| value.as_object().cloned().map(Into::into);
+    let options = Options {
+        plan: Some("p".to_owned()),
+        update_plan: Some("q".to_owned()),
+        parameters: object(json!({"size": 1})),
+        invalid_parameters: object(json!({"size": "large"})),
+        failing_update_parameters: object(json!({"label": "as-asked"})),
+        allow_mutation: true,
+        polling: Polling { deadline: Duration::from_secs(120), ..Polling::default() },
+        ..Options::default()
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let report = runtime.block_on(osb::conformance::run(&client, options));
+    assert!(report.conforms(Level::Recommended), "{report}\n{}", server.log());
+    assert!(report.leftovers.is_empty(), "{report}");
+    for check in ["deprovision", "deprovision-bound", "update-refused-whole", "update-failed"] {
+        assert_eq!(report.verdict(check), Some(&Verdict::Pass), "{check}: {report}");
+    }
 }
 
 #[test]

@@ -189,7 +189,9 @@ impl Controller {
                     follows.learn(&mut self.table(), &object).1
                 }
                 Ok(Event::Delete(text)) => {
-                    let Some(object) = follows.read(&text) else { continue };
+                    // What is too heavy is gone, too.
+                    let gone = follows.read(&text).or_else(|| text.gist());
+                    let Some(object) = gone else { continue };
                     follows.forget(&mut self.table(), &object)
                 }
                 Err(error) => {

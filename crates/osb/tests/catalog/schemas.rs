@@ -143,7 +143,7 @@ fn a_schema_whose_references_lead_to_too_much_is_refused_and_one_that_is_recursi
         ("each to all", from(seven, clique(15), first), often),
         ("one after the other", from(seven, levels(60, 1, pointer), first), deep),
         ("not so many", from(seven, levels(40, 1, pointer), first), None),
-        ("some at each level", from(seven, levels(3, 15, pointer), first), None),
+        ("some at each level", from(seven, levels(3, 10, pointer), first), None),
         ("a few to all", from(seven, clique(4), first), None),
         ("a tree", schema(tree), None),
         ("itself", schema(json!({"properties": {"x": {"$ref": "#"}, "y": {"$ref": "#"}}})), None),
