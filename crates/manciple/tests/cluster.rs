@@ -74,7 +74,7 @@ catalog)
         {"id":"q","name":"large","description":"d"}]}]}' ;;
 bind) echo '{"credentials":{"password":"of-the-binding"}}' ;;
 *)
-    case $* in *as-asked*) echo 'as asked' >&2; exit 3 ;; esac
+    ! grep -q as-asked "$OSB_REQUEST_FILE" || { echo 'as asked' >&2; exit 3; }
     echo '{}' ;;
 esac
 "#;
@@ -83,15 +83,17 @@ esac
 /// resources and runs that are Jobs.
 #[test]
 fn the_suite_that_we_give_to_others_passes_on_a_cluster() {
-    let town = town();
+    let mut town = town();
     town.config_map("script", &json!({"broker": CONFORMING}));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    settings["broker"] = json!({"capabilities": ["update", "request-file"]});
+    town.site.settings = settings.to_string();
     let server = town.serve();
     order::ready(&server);
     let client = Client::new(ClientSettings::new(server.url())).unwrap();
     let object = |value: Value| value.as_object().cloned().map(Into::into);
     let options = Options {
         plan: Some("p".to_owned()),
-        update_plan: Some("q".to_owned()),
         parameters: object(json!({"size": 1})),
         invalid_parameters: object(json!({"size": "large"})),
         failing_update_parameters: object(json!({"label": "as-asked"})),
