@@ -50,7 +50,7 @@ const PLANTED: [&str; 8] = [
 
 #[tokio::test]
 async fn no_secret_is_in_anything_but_a_secret() {
-    nothing_is_shown(Jobs::new("secrets", BROKER).await).await;
+    Box::pin(nothing_is_shown(Jobs::new("secrets", BROKER).await)).await;
 }
 
 /// That container has the Secret of the run, and a log of its own.
@@ -58,7 +58,7 @@ async fn no_secret_is_in_anything_but_a_secret() {
 async fn no_secret_is_in_anything_where_an_init_container_brings_the_agent() {
     let mut jobs = Jobs::new("secrets-init", BROKER).await;
     jobs.settings.delivery = Delivery::from(testkit::cluster::AGENT_IMAGE);
-    nothing_is_shown(jobs).await;
+    Box::pin(nothing_is_shown(jobs)).await;
 }
 
 async fn nothing_is_shown(mut jobs: Jobs) {

@@ -109,7 +109,7 @@ impl<'s> Targets<'s> {
     fn of(schema: &'s Value) -> Self {
         let objects = objects(schema);
         let has_id = |it: &Value| ["$id", "id"].iter().any(|name| it[*name].is_string());
-        let apart = objects.iter().filter(|it| has_id(**it) && !ptr::eq(**it, schema));
+        let apart = objects.iter().filter(|it| has_id(it) && !ptr::eq(**it, schema));
         let resources = [schema].into_iter().chain(apart.copied()).collect();
         Self { objects, resources, known: HashMap::new() }
     }
