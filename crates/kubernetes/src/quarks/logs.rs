@@ -59,6 +59,12 @@ struct Waiting {
     is_large: bool,
 }
 
+impl Waiting {
+    fn of(key: &Key, job: &Arc<str>, node: Option<&Arc<str>>, is_large: bool) -> Self {
+        Self { key: key.clone(), job: Arc::clone(job), node: node.cloned(), is_large }
+    }
+}
+
 /// Held by whoever reads, until what was read is written.
 pub(super) struct Reading<'l> {
     logs: &'l Logs,
@@ -86,13 +92,7 @@ impl Logs {
         node: Option<&Arc<str>>,
         now: Instant,
     ) -> Result<Reading<'_>, Duration> {
-        let wants = Waiting {
-            key: key.clone(),
-            job: Arc::clone(job),
-            node: node.cloned(),
-            is_large: false,
-        };
-        self.begin(wants, now)
+        self.begin(Waiting::of(key, job, node, false), now)
     }
 
     /// The same of what takes much more room than what one agent brings.
@@ -103,9 +103,7 @@ impl Logs {
         node: Option<&Arc<str>>,
         now: Instant,
     ) -> Result<Reading<'_>, Duration> {
-        let wants =
-            Waiting { key: key.clone(), job: Arc::clone(job), node: node.cloned(), is_large: true };
-        self.begin(wants, now)
+        self.begin(Waiting::of(key, job, node, true), now)
     }
 
     fn begin(&self, wants: Waiting, now: Instant) -> Result<Reading<'_>, Duration> {
