@@ -62,8 +62,9 @@ pub(super) fn write(place: &Place) -> anyhow::Result<()> {
         "cgroupDriver": "cgroupfs",
         "failSwapOn": false,
         "enforceNodeAllocatable": [],
-        // A large disk that is nearly full has room for pods that are small.
-        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "100Mi", "imagefs.available": "100Mi"},
+        // Never for the disk: one that others share is full for a moment, and the node would take no pods for five
+        // minutes.
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "/etc/resolv.conf",
         "maxPods": 200,
