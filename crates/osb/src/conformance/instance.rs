@@ -229,16 +229,7 @@ async fn check_plan_fixed(probe: &mut Probe<'_>, offer: &Offer, instance: &str) 
 }
 
 async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
-    let (_, plan) = probe.names();
-    let options = &probe.options;
-    let wanted = options.update_parameters.as_ref().or(options.parameters.as_ref());
-    let wanted = wanted.map(|wanted| parameters(Some(wanted)));
-    let mut ask = probe.ask_of(Kind::Update, instance, "");
-    ask = ask.with("previous_values", json!({"plan_id": plan}));
-    if let Some(wanted) = wanted {
-        ask = ask.with("parameters", wanted);
-    }
-
+    let ask = update_of(probe, instance);
     let plain = probe.send(ask.clone().at_once()).await;
     if plain.status == 422 && plain.word() != "AsyncRequired" {
         for id in ["update", "update-async", "update-again-early", "update-keeps", "fetch-updating"]
@@ -266,15 +257,41 @@ async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
     } else {
         probe.skip("update-context", "the service does not allow it");
     }
-    if let Some(plan) = &offer.update_plan {
-        let ask = ask.with("plan_id", plan["id"].clone());
-        update(probe, offer, ask).await;
-        if let Some(now) = fetched(probe, offer, instance).await
-            && now["plan_id"] != plan["id"]
-        {
+}
+
+/// Changes the plan of an instance of its own, for every request names the new one from then on; and removes it, with
+/// whatever is there still.
+pub(super) async fn check_plan_change(probe: &mut Probe<'_>) {
+    let Some(offer) = probe.offer.clone() else { return };
+    let Some(plan) = offer.update_plan.clone() else { return };
+    let made = probe.send(probe.ask(Kind::Provision)).await;
+    let instance = made.ask.instance.clone();
+    if probe.settle(&made).await != Settled::Well || !made.is_success() {
+        let why = "no instance could be made to change its plan".to_owned();
+        return probe.note("update", Verdict::Fail(why));
+    }
+    let ask = update_of(probe, &instance).with("plan_id", plan["id"].clone());
+    if update(probe, &offer, ask).await {
+        let now = fetched(probe, &offer, &instance).await;
+        if now.is_some_and(|now| now["plan_id"] != plan["id"]) {
             let why = "the fetched instance does not have the new plan".to_owned();
             probe.note("update", Verdict::Fail(why));
         }
+        probe.offer = Some(Offer { plan, ..offer });
+    }
+    probe.clean_up().await;
+}
+
+/// A good request for an update that leaves the plan as it is.
+fn update_of(probe: &Probe<'_>, instance: &str) -> Ask {
+    let (_, plan) = probe.names();
+    let options = &probe.options;
+    let wanted = options.update_parameters.as_ref().or(options.parameters.as_ref());
+    let mut ask = probe.ask_of(Kind::Update, instance, "");
+    ask = ask.with("previous_values", json!({"plan_id": plan}));
+    match wanted {
+        Some(wanted) => ask.with("parameters", parameters(Some(wanted))),
+        None => ask,
     }
 }
 
@@ -318,8 +335,8 @@ async fn check_unchanged(probe: &mut Probe<'_>, offer: &Offer, id: &'static str,
     probe.note(id, Verdict::of(after == Some(before), changed));
 }
 
-/// Updates, and looks at what holds meanwhile.
-async fn update(probe: &mut Probe<'_>, offer: &Offer, ask: Ask) {
+/// Updates, and looks at what holds meanwhile. Whether it was updated.
+async fn update(probe: &mut Probe<'_>, offer: &Offer, ask: Ask) -> bool {
     let first = probe.send(ask.clone()).await;
     if first.status == 202 {
         let again = probe.send(ask.clone()).await;
@@ -337,14 +354,13 @@ async fn update(probe: &mut Probe<'_>, offer: &Offer, ask: Ask) {
         probe.skip("fetch-updating", AT_ONCE);
     }
     let verdict = first.expect(&[200, 202]);
-    let settled = probe.settle(&first).await;
-    probe.note(
-        "update",
-        match settled {
-            Settled::Well => verdict,
-            Settled::Badly(why) => Verdict::Fail(why),
-        },
-    );
+    let verdict = match probe.settle(&first).await {
+        Settled::Well => verdict,
+        Settled::Badly(why) => Verdict::Fail(why),
+    };
+    let updated = !verdict.failed();
+    probe.note("update", verdict);
+    updated
 }
 
 /// Deletes an instance while it is being provisioned; a Cloud Foundry one, for a change.

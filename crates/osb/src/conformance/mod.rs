@@ -72,6 +72,7 @@ pub async fn run(client: &Client, options: Options) -> Report {
         removal::check_unlisted(&mut probe).await;
         instance::check_early_end(&mut probe).await;
         probe.clean_up().await;
+        instance::check_plan_change(&mut probe).await;
     } else if !probe.options.allow_mutation {
         probe.reason = "instances may not be made".to_owned();
     }

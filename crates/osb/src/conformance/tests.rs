@@ -89,6 +89,8 @@ async fn a_good_broker_passes_every_check_that_it_gives_occasion_for() {
         (Mode::Later, of_plan("first", "large")),
         (Mode::AtOnce, of_plan("s2", "p3")),
         (Mode::Later, Options { update_plan: Some("next".to_owned()), ..of_plan("s2", "p3") }),
+        (Mode::AtOnce, Options { update_plan: Some("medium".to_owned()), ..options() }),
+        (Mode::Later, Options { update_plan: Some("medium".to_owned()), ..options() }),
     ];
     let mut passed = BTreeSet::new();
     for (mode, options) in runs {

@@ -22,57 +22,87 @@ const MAX_ROUNDED: usize = 16;
 /// No body is opened that takes more memory, in bytes: a megabyte of empty maps takes a hundred.
 const HEAVIEST: usize = 8 << 20;
 
-/// What bodies that are read at once come to, in KiB, unless said otherwise.
+/// What bodies that are read at once come to, in KiB, unless said otherwise; and what those take that are open.
 const AT_ONCE: usize = 32 << 10;
 
 /// A body of so many KiB waits for no others. Nearly all are smaller, and those of 1,024 connections come to 16 MiB.
 const SMALL: usize = 16;
 
-/// The room for bodies that are being read. Whoever shares it, by a clone, reads no more at once than one alone would:
-/// further bodies wait, but for small ones (16 KiB).
+/// Nor does one that takes so many KiB once it is open: 1,024 changes at once come to 64 MiB.
+const LIGHT: usize = 64;
+
+/// The room for bodies that are being read, and for those that are open. Whoever shares it, by a clone, has no more of
+/// them at once than one alone would: further bodies wait, but for small ones (16 KiB of text, 64 KiB of memory).
 #[derive(Debug, Clone)]
 pub struct Bodies {
-    room: Arc<Semaphore>,
-    kib: usize,
+    texts: Room,
+    open: Room,
 }
 
 impl Bodies {
-    /// For bodies that come to so many KiB. One that is larger by itself takes all of it.
-    pub fn new(kib: usize) -> Self {
-        let kib = kib.min(Semaphore::MAX_PERMITS);
-        Self { room: Arc::new(Semaphore::new(kib)), kib }
-    }
-
-    /// Waits for the room for a body of so many bytes. A small one needs none.
-    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let kib = bytes.div_ceil(1024).min(self.kib);
-        if kib <= SMALL {
-            return None;
-        }
-        let room = Arc::clone(&self.room);
-        // It is never closed.
-        room.acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).await.ok()
+    /// For bodies whose texts come to so many KiB while they are read, and which take so many while what they ask for is
+    /// done. One that is larger by itself takes all of it.
+    pub fn new(texts: usize, open: usize) -> Self {
+        Self { texts: Room::new(texts, SMALL), open: Room::new(open, LIGHT) }
     }
 }
 
 impl Default for Bodies {
-    /// 32 MiB.
+    /// 32 MiB of each.
     fn default() -> Self {
-        Self::new(AT_ONCE)
+        Self::new(AT_ONCE, AT_ONCE)
     }
 }
 
-/// A body that was read. Its room is held until it has been opened, and not while what it asks for is done.
+/// Some memory, in KiB, and what needs none of it.
+#[derive(Debug, Clone)]
+struct Room {
+    free: Arc<Semaphore>,
+    all: usize,
+    exempt: usize,
+}
+
+impl Room {
+    fn new(kib: usize, exempt: usize) -> Self {
+        let all = kib.min(Semaphore::MAX_PERMITS);
+        Self { free: Arc::new(Semaphore::new(all)), all, exempt }
+    }
+
+    /// Waits for the room for so many bytes.
+    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = bytes.div_ceil(1024);
+        if kib <= self.exempt {
+            return None;
+        }
+        let kib = u32::try_from(kib.min(self.all)).unwrap_or(u32::MAX);
+        // It is never closed.
+        Arc::clone(&self.free).acquire_many_owned(kib).await.ok()
+    }
+}
+
+/// A body that was read. The room of its text is held until it has been opened.
 pub(super) struct Arrived {
     bytes: Bytes,
-    room: Option<OwnedSemaphorePermit>,
+    text: Option<OwnedSemaphorePermit>,
+    open: Open,
+}
+
+/// The room of a body that is open: held while what it asks for is done.
+#[derive(Default)]
+pub(super) struct Open(Option<OwnedSemaphorePermit>);
+
+impl Arrived {
+    /// What is to be held while what it asks for is done.
+    pub(super) fn room(&mut self) -> Open {
+        std::mem::take(&mut self.open)
+    }
 }
 
 /// Reads a body to its end.
 ///
 /// # Errors
 /// 413 for one over the limit, before it is read where its length is said, and for one that would take too much memory
-/// to open; 408 for one that does not arrive in time; 429 for one for which there is no room in that time; 400 for one
+/// once it is open; 408 for one that does not arrive in time; 429 for one for which there is no room in that time; 400 for one
 /// that ends early.
 pub(super) async fn read(body: Body, settings: &Settings) -> Result<Arrived, Error> {
     let (limit, time) = (settings.body_limit, settings.body_timeout);
@@ -84,35 +114,41 @@ pub(super) async fn read(body: Body, settings: &Settings) -> Result<Arrived, Err
     let said = hint.exact().and_then(|said| usize::try_from(said).ok());
     let mut waits = true;
     let read = async {
-        let room = settings.bodies.take(said.unwrap_or(limit)).await;
+        let text = settings.bodies.texts.take(said.unwrap_or(limit)).await;
         waits = false;
-        (room, Limited::new(body, limit).collect().await)
+        let collected = Limited::new(body, limit).collect().await.map_err(|error| {
+            match error.is::<LengthLimitError>() {
+                true => too_large(),
+                false => Error::bad_request("the body must arrive whole, and was cut short"),
+            }
+        })?;
+        let bytes = collected.to_bytes();
+        let weight = weigh(&bytes);
+        if weight > HEAVIEST {
+            return Err(too_heavy());
+        }
+        waits = true;
+        let open = Open(settings.bodies.open.take(weight).await);
+        Ok(Arrived { bytes, text, open })
     };
     let read = tokio::time::timeout(time, read).await;
-    match read {
-        Ok((room, Ok(collected))) => light(Arrived { bytes: collected.to_bytes(), room }),
-        Ok((_, Err(error))) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok((_, Err(_))) => Err(Error::bad_request("the body must arrive whole, and was cut short")),
-        Err(_) if waits => {
-            let description = "too many large bodies are being read; come again";
+    read.unwrap_or_else(|_| match waits {
+        true => {
+            let description = "too many large bodies are under way; come again";
             Err(Error::new(ErrorKind::TooManyRequests, description).retry_after(SOON))
         }
-        Err(_) => {
+        false => {
             let description = format!("the body must arrive within {} s", time.as_secs_f32());
             Err(Error::new(ErrorKind::RequestTimeout, description))
         }
-    }
+    })
 }
 
-/// A body, if there is the memory to open it.
-fn light(body: Arrived) -> Result<Arrived, Error> {
-    if weigh(&body.bytes) > HEAVIEST {
-        return Err(too_large(format!(
-            "the body must take at most {} MiB of memory once it is read: let it have fewer maps and lists",
-            HEAVIEST >> 20
-        )));
-    }
-    Ok(body)
+fn too_heavy() -> Error {
+    too_large(format!(
+        "the body must take at most {} MiB of memory once it is read: let it have fewer maps and lists",
+        HEAVIEST >> 20
+    ))
 }
 
 fn too_large(description: String) -> Error {
@@ -126,7 +162,7 @@ pub(super) fn open<'p>(
     path: &'p Path<'p>,
     faults: &'p Faults,
 ) -> Option<Fields<'p>> {
-    let Arrived { bytes, room: _room } = body;
+    let Arrived { bytes, text: _text, .. } = body;
     if bytes.is_empty() {
         return Fields::open(Value::Object(Object::new()), path, faults);
     }

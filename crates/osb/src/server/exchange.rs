@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use super::authentication::Principal;
-use super::body::{self, Arrived};
+use super::body::{self, Arrived, Open};
 use super::catalog;
 use super::headers;
 use super::kept::Kept;
@@ -104,24 +104,26 @@ impl Server {
         }
     }
 
-    async fn provision(&self, asked: Asked<'_>, body: Arrived) -> Result<Response, Refusal> {
+    async fn provision(&self, asked: Asked<'_>, mut body: Arrived) -> Result<Response, Refusal> {
         let catalog = self.backend.catalog();
         let judge = Judge { catalog: catalog.as_deref(), faults: &asked.faults };
+        let room = body.room();
         let judged = judge.provision(body);
         let (call, instance) = asked.instance()?;
         let (request, plan) = judged.ok_or_else(unread)?;
         catalog.as_ref().ok_or_else(no_catalog)?;
         self.check_async(&call, Action::Provision, plan)?;
         requests::check_maintenance_info(plan, request.maintenance_info.as_ref())?;
-        let reply = self.change(move |backend| async move {
+        let reply = self.change(room, move |backend| async move {
             backend.provision(&call, &instance, request).await
         });
         Ok(respond::provisioned(reply.await?, StatusCode::CREATED))
     }
 
-    async fn update(&self, asked: Asked<'_>, body: Arrived) -> Result<Response, Refusal> {
+    async fn update(&self, asked: Asked<'_>, mut body: Arrived) -> Result<Response, Refusal> {
         let catalog = self.backend.catalog();
         let judge = Judge { catalog: catalog.as_deref(), faults: &asked.faults };
+        let room = body.room();
         let judged = judge.update(body);
         let (call, instance) = asked.instance()?;
         let (request, plan) = judged.ok_or_else(unread)?;
@@ -130,8 +132,9 @@ impl Server {
         }
         self.check_async(&call, Action::Update, plan)?;
         requests::check_maintenance_info(plan, request.maintenance_info.as_ref())?;
-        let reply = self
-            .change(move |backend| async move { backend.update(&call, &instance, request).await });
+        let reply = self.change(room, move |backend| async move {
+            backend.update(&call, &instance, request).await
+        });
         Ok(respond::provisioned(reply.await?, StatusCode::OK))
     }
 
@@ -144,22 +147,23 @@ impl Server {
         // The plan may have left the catalog: what was made from it can still be deleted.
         let plan = catalog.as_ref().and_then(|all| all.plan(&request.service_id, &request.plan_id));
         self.check_async(&call, Action::Deprovision, plan)?;
-        let reply = self.change(move |backend| async move {
+        let reply = self.change(Open::default(), move |backend| async move {
             backend.deprovision(&call, &instance, request).await
         });
         Ok(respond::removed(reply.await?))
     }
 
-    async fn bind(&self, asked: Asked<'_>, body: Arrived) -> Result<Response, Refusal> {
+    async fn bind(&self, asked: Asked<'_>, mut body: Arrived) -> Result<Response, Refusal> {
         let catalog = self.backend.catalog();
         let judge = Judge { catalog: catalog.as_deref(), faults: &asked.faults };
+        let room = body.room();
         let judged = judge.bind(body, asked.binding.as_ref());
         let (call, instance, binding) = asked.binding()?;
         let (request, plan) = judged.ok_or_else(unread)?;
         catalog.as_ref().ok_or_else(no_catalog)?;
         self.check_async(&call, Action::Bind, plan)?;
         requests::check_app(plan, &request)?;
-        let reply = self.change(move |backend| async move {
+        let reply = self.change(room, move |backend| async move {
             backend.bind(&call, &instance, &binding, request).await
         });
         Ok(respond::bound(reply.await?))
@@ -173,7 +177,7 @@ impl Server {
         let catalog = self.backend.catalog();
         let plan = catalog.as_ref().and_then(|all| all.plan(&request.service_id, &request.plan_id));
         self.check_async(&call, Action::Unbind, plan)?;
-        let reply = self.change(move |backend| async move {
+        let reply = self.change(Open::default(), move |backend| async move {
             backend.unbind(&call, &instance, &binding, request).await
         });
         Ok(respond::removed(reply.await?))
@@ -224,9 +228,10 @@ impl Server {
         Ok(respond::last_operation(operation, Telling::Neither))
     }
 
-    /// Runs what changes something to its end, whether its client waits for it or not.
+    /// Runs what changes something to its end, whether its client waits for it or not; and holds the room of its body.
     async fn change<T: Send + 'static, F>(
         &self,
+        room: Open,
         work: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
     ) -> Result<T, Error>
     where
@@ -238,7 +243,7 @@ impl Server {
         })?;
         let work = work(Arc::clone(&self.backend));
         let task = async move {
-            let _permit = permit;
+            let _held = (permit, room);
             work.await
         };
         Kept::new(task.in_current_span()).await

@@ -1,4 +1,4 @@
-//! What bodies may take: of memory each, and of room together while they are read.
+//! What bodies may take: of memory each, and of room together while they are read and while they are open.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -50,6 +50,7 @@ fn server(bodies: &Bodies, body_timeout: Duration) -> Rig {
     Rig::with(Settings { bodies: bodies.clone(), body_timeout, ..settings() })
 }
 
+const MUCH: usize = 1024;
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -90,7 +91,7 @@ async fn a_body_that_would_take_too_much_memory_is_413_and_says_what_to_do() {
 #[tokio::test]
 async fn a_large_body_for_which_there_is_no_room_in_its_time_is_429_and_a_small_one_needs_none() {
     for (name, length) in [("as it says", Some(64 * 1024)), ("as it does not say", None)] {
-        let bodies = Bodies::new(64);
+        let bodies = Bodies::new(64, MUCH);
         let (reads, waits) = (server(&bodies, LONG), server(&bodies, SHORT));
         let others = async {
             waits.send(order(40)).await.refusal(429, "TooManyRequests");
@@ -108,7 +109,7 @@ async fn a_large_body_for_which_there_is_no_room_in_its_time_is_429_and_a_small_
 
 #[tokio::test]
 async fn the_room_of_a_body_is_given_back_when_its_time_is_over_and_when_it_has_been_opened() {
-    let bodies = Bodies::new(64);
+    let bodies = Bodies::new(64, MUCH);
     let (slow, next) = (server(&bodies, SHORT), server(&bodies, LONG));
     slow.send(stuck(Some(64 * 1024))).await.refusal(408, "RequestTimeout");
     assert_eq!(next.send(order(60)).await.status, 201);
@@ -123,8 +124,34 @@ async fn the_room_of_a_body_is_given_back_when_its_time_is_over_and_when_it_has_
 }
 
 #[tokio::test]
+async fn a_body_that_takes_much_memory_has_its_room_until_what_it_asks_for_is_done() {
+    let bodies = Bodies::new(MUCH, 256);
+    let (slow, next) = (server(&bodies, SHORT), server(&bodies, SHORT));
+    let gate = Arc::new(Semaphore::new(0));
+    slow.mood(Mood::Waiting(Arc::clone(&gate)));
+    let others = async {
+        while slow.heard().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let why = next.send(order(200)).await.refusal(429, "TooManyRequests");
+        assert_eq!(why, "too many large bodies are under way; come again");
+        assert_eq!(next.send(order(40)).await.status, 201, "a small one");
+    };
+    tokio::select! {
+        biased;
+        answer = slow.send(order(200)) => panic!("it is under way: {}", answer.status),
+        () = others => {}
+    }
+    // Whoever asked has gone, and it is under way.
+    next.send(order(200)).await.refusal(429, "TooManyRequests");
+    gate.add_permits(1);
+    let patient = server(&bodies, LONG);
+    assert_eq!(patient.send(order(200)).await.status, 201, "there is room again");
+}
+
+#[tokio::test]
 async fn a_body_that_is_larger_than_all_the_room_takes_all_of_it() {
-    let rig = server(&Bodies::new(20), LONG);
+    let rig = server(&Bodies::new(20, MUCH), LONG);
     for _ in 0..2 {
         assert_eq!(rig.send(order(100)).await.status, 201);
     }

@@ -140,8 +140,10 @@ impl Broker {
             return Err((400, "BadRequest"));
         }
         self.may_be_slow(seen)?;
-        if !self.things.contains_key(&(key.0.clone(), String::new())) {
-            return Err((404, "NotFound"));
+        let instance = self.things.get(&(key.0.clone(), String::new()));
+        let ordered = &instance.ok_or((404, "NotFound"))?.plan;
+        if *ordered != body["plan_id"] {
+            return Err((400, "BadRequest"));
         }
         let names = ["service_id", "plan_id", "parameters", "bind_resource"];
         self.make(key, &body, &names, binding_body())
@@ -216,6 +218,9 @@ impl Broker {
         }
         self.may_be_slow(seen)?;
         let thing = self.things.get(key).ok_or((410, "Gone"))?;
+        if thing.plan != query["plan_id"] {
+            return Err((400, "BadRequest"));
+        }
         if let Some(operation) = &thing.operation {
             match operation.action {
                 "delete" => return Ok((202, accepted(key, operation))),
@@ -373,6 +378,7 @@ pub(super) fn catalog() -> Value {
                     }}}},
                 },
                 {"id": "p2", "name": "large", "description": "d", "free": false},
+                {"id": "p5", "name": "medium", "description": "d", "plan_updateable": true},
             ],
         },
         {

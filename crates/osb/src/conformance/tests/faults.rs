@@ -17,9 +17,12 @@ async fn every_check_fails_at_a_broker_with_its_fault() {
     let usual = [of_headers(), of_the_catalog(), of_instances(), of_operations(), of_bindings()];
     let rows = usual.into_iter().flatten().map(|row| (row, options()));
     let made = |body: &str| status(400, 201, body);
+    let moving = Options { update_plan: Some("medium".to_owned()), ..options() };
     let others = [
         ((AtOnce, made("{}"), &["bind-not-bindable"] as _), of_plan("second", "unbindable")),
         ((AtOnce, made("{}"), &["rotate-refused"] as _), of_plan("first", "large")),
+        ((AtOnce, keeping_its_plan(), &["update"] as _), moving.clone()),
+        ((Later, keeping_its_plan(), &["update"] as _), moving),
     ];
     let runs: Vec<_> = rows
         .chain(others)
@@ -290,6 +293,17 @@ fn of_instances() -> Vec<Row> {
             &["unbind", "unbind-async", "deprovision", "deprovision-async"],
         ),
     ]
+}
+
+/// Does not hear of the plan that an update names.
+fn keeping_its_plan() -> Spoil {
+    sees(|seen| {
+        if seen.method == Method::PATCH && seen.json()["plan_id"] == "p5" {
+            let mut body = seen.json();
+            body.as_object_mut().unwrap().remove("plan_id");
+            seen.body = body.to_string().into();
+        }
+    })
 }
 
 /// Keeps what an update asks for although it answers this to it.
