@@ -89,7 +89,9 @@ pub(super) struct Arrived {
 
 /// The room of a body that is open: held while what it asks for is done.
 #[derive(Default)]
-pub(super) struct Open(Option<OwnedSemaphorePermit>);
+pub(super) struct Open {
+    _held: Option<OwnedSemaphorePermit>,
+}
 
 impl Arrived {
     /// What is to be held while what it asks for is done.
@@ -128,7 +130,7 @@ pub(super) async fn read(body: Body, settings: &Settings) -> Result<Arrived, Err
             return Err(too_heavy());
         }
         waits = true;
-        let open = Open(settings.bodies.open.take(weight).await);
+        let open = Open { _held: settings.bodies.open.take(weight).await };
         Ok(Arrived { bytes, text, open })
     };
     let read = tokio::time::timeout(time, read).await;
