@@ -1,5 +1,5 @@
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{Api, LogParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
+use kube::api::{Api, ListParams, LogParams, Patch, PatchParams};
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
 use testkit::proxy::Plan;
@@ -87,6 +87,68 @@ async fn an_extended_job_tries_again_twice_and_keeps_output_of_a_failure_where_a
     let job = town.batch_jobs().await.remove(0);
     assert_eq!(job.spec.unwrap().backoff_limit, Some(2));
     assert_eq!(job.metadata.labels.unwrap()["fissile.cloudfoundry.org/extendedjob"], "true");
+}
+
+/// Release 0.4.0 of the original made a version with each run.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_extended_job_prints_once_more_makes_no_new_version() {
+    let town = town("ejob-same").await;
+    let mut spec = prints("manual", r#"echo "{\"k\": \"$N\"}""#);
+    spec["output"]["versioned"] = json!(true);
+    town.create("a", spec).await;
+    let versions = async || {
+        let label = "fissile.cloudfoundry.org/secret-kind=versionedSecret";
+        let all = ListParams::default().labels(label);
+        town.cluster.api::<Secret>().list(&all).await.unwrap().items
+    };
+    let mut before = Vec::new();
+    for (run, value, version) in [(1, "one", 1), (2, "one", 1), (3, "two", 2), (4, "two", 2)] {
+        let inputs = json!([{"name": "N", "value": value}]);
+        town.patch("a", json!({"spec": {"trigger": {"strategy": "now", "inputs": inputs}}})).await;
+        let ended = town.ended("a", run).await;
+        let made = format!("foo-c-v{version}");
+        assert_eq!(
+            (&ended["succeeded"], &ended["made"]),
+            (&json!(true), &json!([made])),
+            "{ended}"
+        );
+        assert_eq!(town.data(&made).await["k"], value);
+        let there = versions().await;
+        assert_eq!(there.len(), version, "run {run}");
+        if run % 2 == 0 {
+            assert_eq!(there, before, "run {run} writes none of them");
+        }
+        before = there;
+    }
+}
+
+/// The original wrote the labels of all its containers into one map, so the next had those of the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_instance_group_of_one_container_is_on_the_secret_of_no_other() {
+    let town = town("ejob-groups").await;
+    let mut spec = prints("once", r#"echo '{"k": "v"}'"#);
+    let containers = spec["template"]["spec"]["containers"].as_array_mut().unwrap();
+    let one = containers[0].clone();
+    let of = |(name, group): (&str, Option<&str>)| {
+        let mut one = one.clone();
+        one["name"] = json!(name);
+        if let Some(group) = group {
+            one["env"] = json!([{"name": "INSTANCE_GROUP_NAME", "value": group}]);
+        }
+        one
+    };
+    let groups =
+        [("a", None), ("b", Some("first")), ("c", None), ("d", Some("second")), ("e", None)];
+    *containers = groups.map(of).into();
+    town.create("a", spec).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    for (name, group) in groups {
+        let labels = town.secret(&format!("foo-{name}")).await.unwrap().metadata.labels.unwrap();
+        let found = labels.get("fissile.cloudfoundry.org/instance-group").map(String::as_str);
+        assert_eq!(found, group, "{name}");
+        assert_eq!(labels["fissile.cloudfoundry.org/container-name"], name);
+        assert_eq!(labels["key"], "value", "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
