@@ -96,7 +96,7 @@ fn walk<'s>(schema: &'s Value, steps: &mut Vec<Step<'s>>) {
 }
 
 /// What references lead to.
-struct Targets<'s> {
+pub(super) struct Targets<'s> {
     /// Everything that may have a name.
     objects: Vec<&'s Value>,
     /// What pointers begin at: the whole, and whatever has an id of its own.
@@ -106,7 +106,7 @@ struct Targets<'s> {
 }
 
 impl<'s> Targets<'s> {
-    fn of(schema: &'s Value) -> Self {
+    pub(super) fn of(schema: &'s Value) -> Self {
         let objects = objects(schema);
         let has_id = |it: &Value| ["$id", "id"].iter().any(|name| it[*name].is_string());
         let apart = objects.iter().filter(|it| has_id(it) && !ptr::eq(**it, schema));
@@ -115,7 +115,7 @@ impl<'s> Targets<'s> {
     }
 
     /// All that a reference may mean: where there are several resources it is not told apart which one it is in.
-    fn find(&mut self, reference: &'s str) -> Rc<[&'s Value]> {
+    pub(super) fn find(&mut self, reference: &'s str) -> Rc<[&'s Value]> {
         if let Some(known) = self.known.get(reference) {
             return Rc::clone(known);
         }

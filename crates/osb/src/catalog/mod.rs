@@ -6,6 +6,7 @@
 //! ```
 
 mod binding;
+mod effort;
 mod expansion;
 mod lint;
 mod parse;
@@ -236,8 +237,21 @@ impl PlanEntry {
         parameters: &Value,
     ) -> Result<(), Vec<Violation>> {
         let Some(validator) = self.validator(schema) else { return Ok(()) };
-        let violations = schemas::violations(validator, parameters);
+        let Some(declared) = self.declared(schema) else { return Ok(()) };
+        let violations = schemas::violations(validator, declared, parameters);
         if violations.is_empty() { Ok(()) } else { Err(violations) }
+    }
+
+    /// A schema as the catalog has it.
+    fn declared(&self, schema: SchemaUse) -> Option<&Value> {
+        let schemas = self.plan.schemas.as_ref()?;
+        let (instance, binding) = (&schemas.service_instance, &schemas.service_binding);
+        let declared = match schema {
+            SchemaUse::Provision => &instance.as_ref()?.create,
+            SchemaUse::Update => &instance.as_ref()?.update,
+            SchemaUse::Bind => &binding.as_ref()?.create,
+        };
+        declared.as_ref()?.parameters.as_ref()
     }
 
     fn validator(&self, schema: SchemaUse) -> Option<&Validator> {

@@ -7,7 +7,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use super::{SchemaUse, expansion};
+use super::{SchemaUse, effort, expansion};
 use crate::fields::{Faults, Path};
 use crate::model::{ParametersSchema, Plan, SchemaGroup};
 
@@ -23,6 +23,9 @@ const MAX_VIOLATIONS: usize = 20;
 
 /// How much is told of one violation, in bytes: names of properties come from the request.
 const MAX_MESSAGE_BYTES: usize = 300;
+
+/// Where they are too many ways to be gone.
+const UNTOLD: &str = "violates the schema, which refers to itself too often for it to be told where: give less, or what is nested less deep";
 
 /// One way in which parameters violate their schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,9 +68,16 @@ impl PlanSchemas {
 }
 
 /// What parameters violate; nothing they hold is repeated but names of properties.
-pub(super) fn violations(validator: &Validator, parameters: &Value) -> Vec<Violation> {
+pub(super) fn violations(
+    validator: &Validator,
+    schema: &Value,
+    parameters: &Value,
+) -> Vec<Violation> {
     if validator.is_valid(parameters) {
         return Vec::new();
+    }
+    if !effort::is_little(schema, parameters) {
+        return vec![Violation { path: String::new(), message: UNTOLD.to_owned() }];
     }
     validator
         .iter_errors(parameters)

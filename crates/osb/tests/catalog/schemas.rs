@@ -254,6 +254,67 @@ fn a_pattern_that_explodes_is_a_violation_soon() {
     }
 }
 
+/// A map in a map, and so on, so many of them, with this in the last one.
+fn nested(levels: usize, innermost: Value) -> Value {
+    (0..levels).fold(innermost, |within, _| json!({"a": within}))
+}
+
+#[test]
+fn how_a_deep_value_violates_a_schema_that_refers_to_itself_is_told_where_that_can_be_found_out() {
+    let node = json!({"$ref": "#/definitions/node"});
+    let of = |member: &Value| {
+        let node = json!({"type": "object", "properties": {"a": member}});
+        schema(json!({"definitions": {"node": node}, "$ref": "#/definitions/node"}))
+    };
+    // How many ways double, or more, with each level of the value; and how deep one can be that all are gone.
+    for (name, member, deepest) in [
+        ("once", node.clone(), 60),
+        ("in either of two members", json!({"properties": {"a": node, "b": node}}), 60),
+        ("any of two", json!({"anyOf": [node, node]}), 8),
+        ("one of three", json!({"oneOf": [node, node, node]}), 8),
+        ("all of two", json!({"allOf": [node, node]}), 8),
+        ("if", json!({"if": node, "then": node, "else": node}), 8),
+        ("not", json!({"not": {"not": {"anyOf": [node, node]}}}), 8),
+        ("elements", json!({"items": {"anyOf": [node, node]}, "additionalProperties": node}), 60),
+    ] {
+        let catalog = compiled(&with_schema(of(&member)));
+        let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        for deep in [2, 4, 6, 8, 20, 60] {
+            let check = |parameters: Value| {
+                entry.check(SchemaUse::Provision, parameters.as_object().unwrap())
+            };
+            let told = format!("{:?}", check(nested(deep, json!(1))).unwrap_err());
+            let is_untold = told.contains("refers to itself too often for it to be told where");
+            assert_eq!(is_untold, deep > deepest, "{name}, {deep}: {told}");
+            if name != "one of three" {
+                assert_eq!(check(nested(deep, json!({}))), Ok(()), "{name}, {deep}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_and_a_schema_that_are_as_deep_as_they_may_be_take_no_more_of_a_stack_than_there_is() {
+    let wrapped = |levels: usize, schema: Value| {
+        (0..levels).fold(schema, |within, _| json!({"allOf": [{"maxLength": 5}, within]}))
+    };
+    let first = json!({"$ref": "#/definitions/d0"});
+    for (definitions, wraps) in [(48, 1), (18, 10), (6, 56)] {
+        let next = |at: usize| json!({"$ref": format!("#/definitions/d{}", at + 1)});
+        let mut all: Value =
+            (0..definitions).map(|at| (format!("d{at}"), wrapped(wraps, next(at)))).collect();
+        all[format!("d{definitions}")] = json!({"type": "object", "properties": {"a": first}});
+        let whole = schema(json!({"definitions": all, "properties": {"a": first}}));
+        let catalog = compiled(&with_schema(whole));
+        let entry = catalog.plan(&id("service-1"), &PlanId::new("plan-1").unwrap()).unwrap();
+        for (innermost, is_valid) in [(json!({}), true), (json!(1), false)] {
+            let parameters = nested(60, innermost);
+            let checked = entry.check(SchemaUse::Provision, parameters.as_object().unwrap());
+            assert_eq!(checked.is_ok(), is_valid, "{definitions}, {wraps}");
+        }
+    }
+}
+
 #[test]
 fn after_a_catalog_before_only_what_has_changed_is_judged_anew() {
     let of = |kind: &str| with_schema(schema(json!({"properties": {"a": {"type": kind}}})));

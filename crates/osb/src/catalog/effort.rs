@@ -1,0 +1,122 @@
+//! What it takes to say how a value violates a schema.
+//!
+//! Whether a value is as a schema asks is found out soon: what was judged once is remembered. How it is not is told by
+//! going all ways there are, and where a schema refers to itself in `anyOf`, each level of the value doubles them: twenty
+//! levels are a million. So the ways are counted before they are gone.
+
+use std::collections::HashMap;
+use std::ptr;
+
+use serde_json::{Map, Value};
+
+use super::expansion::Targets;
+use super::schemas::REFERENCES;
+
+/// So many schemas may be asked in all, each as often as a way leads to it: some tenths of a second.
+const MOST: u64 = 100_000;
+
+/// So many may be asked one within another. Counting takes of the stack for each.
+const DEEPEST: usize = 300;
+
+/// Whether all ways in which a schema and a value go along with each other can be gone.
+pub(super) fn is_little(schema: &Value, value: &Value) -> bool {
+    let mut count = Count { targets: Targets::of(schema), known: HashMap::new() };
+    count.of(schema, value, 0).is_some_and(|ways| ways <= MOST)
+}
+
+struct Count<'s> {
+    targets: Targets<'s>,
+    /// The ways of a pair of schema and value; `None` while they are counted.
+    known: HashMap<(*const Value, *const Value), Option<u64>>,
+}
+
+impl<'s> Count<'s> {
+    /// `None` if there are too many to be counted.
+    fn of(&mut self, schema: &'s Value, value: &Value, within: usize) -> Option<u64> {
+        let Value::Object(members) = schema else { return Some(1) };
+        let pair = (ptr::from_ref(schema), ptr::from_ref(value));
+        match self.known.get(&pair) {
+            Some(Some(ways)) => return Some(*ways),
+            // The validator goes no further either.
+            Some(None) => return Some(1),
+            None => {}
+        }
+        if within >= DEEPEST || u64::try_from(self.known.len()).is_ok_and(|known| known >= MOST) {
+            return None;
+        }
+        self.known.insert(pair, None);
+        let mut ways = 1_u64;
+        for (name, within_it) in members {
+            ways = ways.checked_add(self.of_keyword(name, within_it, value, within + 1)?)?;
+        }
+        self.known.insert(pair, Some(ways));
+        (ways <= MOST).then_some(ways)
+    }
+
+    /// The ways of what a keyword holds.
+    fn of_keyword(
+        &mut self,
+        name: &str,
+        held: &'s Value,
+        value: &Value,
+        within: usize,
+    ) -> Option<u64> {
+        match (name, held) {
+            (name, Value::String(target)) if REFERENCES.contains(&name) => {
+                let found = self.targets.find(target);
+                self.sum(found.iter().map(|target| (*target, value)), within)
+            }
+            ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => {
+                self.sum(all.iter().map(|one| (one, value)), within)
+            }
+            ("not" | "if" | "then" | "else", one) => self.of(one, value, within),
+            ("dependentSchemas" | "dependencies", Value::Object(all)) => {
+                self.sum(all.values().map(|one| (one, value)), within)
+            }
+            ("properties", Value::Object(all)) => {
+                let members = value.as_object();
+                let given = all.iter().filter_map(|(name, one)| Some((one, members?.get(name)?)));
+                self.sum(given, within)
+            }
+            ("patternProperties", Value::Object(all)) => {
+                let pairs = all.values().flat_map(|one| members(value).map(move |it| (one, it)));
+                self.sum(pairs, within)
+            }
+            ("items" | "prefixItems", Value::Array(all)) => {
+                self.sum(all.iter().zip(elements(value)), within)
+            }
+            ("items" | "additionalItems" | "unevaluatedItems" | "contains", one) => {
+                self.sum(elements(value).iter().map(|it| (one, it)), within)
+            }
+            ("additionalProperties" | "unevaluatedProperties", one) => {
+                self.sum(members(value).map(|it| (one, it)), within)
+            }
+            // Names are texts: nothing is within them.
+            ("propertyNames", one) => {
+                let each = self.of(one, &Value::Null, within)?;
+                each.checked_mul(u64::try_from(members(value).count()).ok()?)
+            }
+            _ => Some(0),
+        }
+    }
+
+    fn sum<'v>(
+        &mut self,
+        pairs: impl Iterator<Item = (&'s Value, &'v Value)>,
+        within: usize,
+    ) -> Option<u64> {
+        let mut sum = 0_u64;
+        for (schema, value) in pairs {
+            sum = sum.checked_add(self.of(schema, value, within)?)?;
+        }
+        Some(sum)
+    }
+}
+
+fn members(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_object().into_iter().flat_map(Map::values)
+}
+
+fn elements(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
