@@ -237,6 +237,21 @@ in_jobs delete quarksjob dump --timeout 120s
 is_gone() { ! in_jobs get secret dumped >/dev/null 2>&1; }
 until_so "the Secret has gone with what made it" is_gone
 
+say "Inputs that stand in a ConfigMap and in a Secret, which is waited for"
+run inputs-from.yaml
+waits_for_login() { of copy '.status.conditions[?(@.type=="Waiting")].message' |
+    grep -qx 'it waits for secret/source-login'; }
+until_so "it says what it waits for" waits_for_login
+in_jobs create secret generic source-login --from-literal password=open-sesame
+ended copy 1 Completed
+holds copied from old.example
+holds copied letters 11
+! in_jobs get quarksjob copy --output yaml | grep -q open-sesame || fail "the QuarksJob shows what the Secret holds"
+now copy
+ended copy 2 Completed
+holds copied from new.example
+holds copied letters 0
+
 say "One that waits for the success of another"
 run depends.yaml
 ended schema 1 Completed

@@ -1,5 +1,5 @@
 //! Manifests in the shape of the originals' official examples, with members at wrong levels and ones that nobody knows:
-//! kubectl takes them as they are, they run, and all that they say stays.
+//! kubectl takes them as they are, they run, and all that they say stays. And one of ours, as it stands in its folder.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -171,4 +171,52 @@ async fn manifests_as_the_official_examples_are_applied_unchanged_and_keep_all_t
         stays(&town, &again, "manual", "after it was replaced").await;
         assert_eq!(town.runs("generate").await, 3);
     }
+}
+
+/// As the walk through the examples has it, and what that cannot see.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_that_is_told_a_secret_waits_for_it_and_it_stands_nowhere_else() {
+    const PLANTED: &str = "planted-7d20e6";
+    let town = Town::new("told").await;
+    let example = include_str!("../../../../examples/quarks-jobs/inputs-from.yaml");
+    let manifest =
+        example.replace("image: busybox:1", &format!("image: {}", testkit::cluster::SHELL_IMAGE));
+    kubectl(&town, &["apply"], &manifest);
+    let waits = |it: &Value| {
+        it["status"]["conditions"].to_string().contains("\"it waits for secret/source-login\"")
+    };
+    let object = town.until("copy", "said to wait", waits).await;
+    assert_eq!(object["spec"]["trigger"]["strategy"], "now", "its trigger is not taken");
+    // So that there is a Job to be looked at.
+    town.patch("copy", json!({"spec": {"successfulJobsHistoryLimit": 1}})).await;
+    town.make_secret(json!({
+        "metadata": {"name": "source-login"}, "stringData": {"password": PLANTED},
+    }))
+    .await;
+    let run = town.ended("copy", 1).await;
+    assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("now"), &json!(true)), "{run}");
+    let copied = town.data("copied").await;
+    let letters = PLANTED.len().to_string();
+    assert_eq!((&*copied["from"], &*copied["letters"]), ("old.example", &*letters));
+    let object = town.jobs().get("copy").await.unwrap();
+    assert_eq!(object.data["spec"]["trigger"], json!({"strategy": "manual"}), "they are taken");
+    let (jobs, pods) = (town.batch_jobs().await, town.pods().await);
+    assert_eq!((jobs.len(), pods.len()), (1, 1));
+    let env =
+        jobs[0].spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].env.iter();
+    let told = env.flatten().find(|it| it.name == "PASSWORD").unwrap();
+    let from = told.value_from.as_ref().unwrap().secret_key_ref.as_ref().unwrap();
+    assert_eq!((&*from.name, &*from.key), ("source-login", "password"));
+    for text in [
+        serde_json::to_string(&object).unwrap(),
+        serde_json::to_string(&jobs).unwrap(),
+        serde_json::to_string(&pods).unwrap(),
+    ] {
+        assert!(!text.contains(PLANTED), "{text}");
+    }
+    // The next run is told nothing, and has what the template says.
+    town.trigger("copy", "now").await;
+    assert_eq!(town.ended("copy", 2).await["succeeded"], true);
+    let copied = town.data("copied").await;
+    assert_eq!((&*copied["from"], &*copied["letters"]), ("new.example", "0"));
 }
