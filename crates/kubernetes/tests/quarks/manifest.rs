@@ -1,9 +1,10 @@
 //! What a run makes, as the API server has it: labels, owners, variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
+use kube::api::DeleteParams;
 use kubernetes::quarks::Dialect;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -86,6 +87,44 @@ async fn a_job_and_its_pods_are_labelled_and_it_is_owned_as_in_the_original() {
         assert_eq!(owners[0]["uid"], job["metadata"]["uid"], "{test}");
         assert_eq!(owners.as_array().unwrap().len(), 1, "{test}: of the Job alone");
     }
+}
+
+/// The original's digits were of chance: a Job that was made twice had two names.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_named_by_39_letters_of_its_quarksjob_and_16_digits_of_that_one_and_of_the_run() {
+    let town = Town::new("job-names").await;
+    let stem = "n".repeat(39);
+    let twins = ["-one", "-two"].map(|rest| format!("{stem}{rest}"));
+    let mut spec = spec("manual", &pod("true"));
+    // They stay, to be looked at.
+    spec["successfulJobsHistoryLimit"] = json!(2);
+    let mut names = BTreeSet::new();
+    for (name, begins) in [("short", "short"), (&*twins[0], &*stem), (&*twins[1], &*stem)] {
+        town.create(name, spec.clone()).await;
+        for run in 1..=2 {
+            town.trigger(name, "now").await;
+            let job = named(&town.ended(name, run).await, begins);
+            assert!(names.insert(job), "two runs of one name: {names:?}");
+        }
+    }
+    let there = town.batch_jobs().await.into_iter().filter_map(|job| job.metadata.name);
+    assert_eq!(there.collect::<BTreeSet<_>>(), names, "as the status says");
+    // Another under the name of one that is gone counts its runs from the first, too.
+    town.jobs().delete("short", &DeleteParams::default()).await.unwrap();
+    town.create("short", spec).await;
+    town.trigger("short", "now").await;
+    let job = named(&town.ended("short", 1).await, "short");
+    assert!(names.insert(job), "it has the name of a Job of the one before: {names:?}");
+}
+
+/// The name of the Job of a run, which begins so and has its digits.
+fn named(run: &Value, begins: &str) -> String {
+    let job = run["job"].as_str().unwrap();
+    let (stem, digits) = job.rsplit_once('-').unwrap();
+    assert_eq!(stem, begins, "{run}");
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    assert!(digits.len() == 16 && digits.bytes().all(is_digit), "{run}");
+    job.to_owned()
 }
 
 fn variables(containers: &[Container]) -> Value {

@@ -314,6 +314,26 @@ async fn what_is_wrong_with_an_output_is_said_and_the_job_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn values_are_strings_or_null_and_others_become_their_json_where_the_spec_says_so() {
+    let town = Town::new("values").await;
+    let script = r#"echo '{"s": "t", "none": null}' > /mnt/quarks/o.json"#;
+    town.create("null", makes(script, json!({"name": "null"}))).await;
+    let script = r#"echo '{"n": 12345678901234567890.10, "l": [1, "a"]}' > /mnt/quarks/o.json"#;
+    let mut others = makes(script, json!({"name": "others"}));
+    others["output"]["stringifyValues"] = json!(true);
+    town.create("others", others).await;
+    for (name, expected) in [
+        ("null", [("none", ""), ("s", "t")]),
+        ("others", [("l", r#"[1, "a"]"#), ("n", "12345678901234567890.10")]),
+    ] {
+        let run = town.ended(name, 1).await;
+        assert_eq!(run["succeeded"], true, "{run}");
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(town.data(name).await, expected.into(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_floods_or_is_no_text_or_no_program_ends_as_what_it_is() {
     let flood = format!(
         "head -c 11000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2; {WELL}"

@@ -1,5 +1,6 @@
 //! ExtendedJobs that run for pods, as their first releases did.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -222,4 +223,76 @@ async fn one_that_becomes_ready_while_another_s_run_goes_on_has_its_own_though_i
     let mut expected = vec![first, brief];
     expected.sort();
     assert_eq!(triggers(&town).await, expected);
+}
+
+/// By ExtendedJob, the uids of the pods that its runs were for.
+async fn triggers_of_each(town: &Town) -> BTreeMap<String, BTreeSet<String>> {
+    let mut all = BTreeMap::<_, BTreeSet<_>>::new();
+    for pod in town.pods().await {
+        let mut labels = pod.metadata.labels.unwrap_or_default();
+        let mut of = |name: &str| labels.remove(&format!("fissile.cloudfoundry.org/{name}"));
+        if let (Some(name), Some(uid)) = (of("ejob-name"), of("triggering-pod")) {
+            all.entry(name).or_default().insert(uid);
+        }
+    }
+    all
+}
+
+/// As Kubernetes spells them and as the original did, of pods whose label `env` is `a`, is `b`, and is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_operator_selects_the_pods_that_it_says_however_it_is_spelled() {
+    let mut town = town("pod-operators").await;
+    town.start().await;
+    let one = |operator: &str, values: &[&str]| json!({"key": "env", "operator": operator, "values": values});
+    let both = [one("exists", &[]), one("notin", &["a"])];
+    let labelled = json!({"matchLabels": {"tier": "web"}, "matchExpressions": [one("!=", &["a"])]});
+    let mut selectors = vec![
+        ("all".to_owned(), json!({"matchExpressions": []}), &["a", "b", "without"][..]),
+        ("both".to_owned(), json!({"matchExpressions": both}), &["b"][..]),
+        ("labelled".to_owned(), labelled, &["b"][..]),
+    ];
+    for (what, operators, values, selected) in [
+        ("is", &["In", "in", "=", "=="][..], &["a"][..], &["a"][..]),
+        ("one-of", &["In", "in"], &["a", "b", "c"], &["a", "b"]),
+        ("is-not", &["NotIn", "notin", "!="], &["a"], &["b", "without"]),
+        ("none-of", &["NotIn", "notin"], &["a", "b", "c"], &["without"]),
+        ("has", &["Exists", "exists"], &[], &["a", "b"]),
+        ("has-not", &["DoesNotExist", "!"], &[], &["without"]),
+    ] {
+        for (place, operator) in operators.iter().enumerate() {
+            let selector = json!({"matchExpressions": [one(operator, values)]});
+            selectors.push((format!("{what}-{place}"), selector, selected));
+        }
+    }
+    for (name, selector, _) in &selectors {
+        let mut follows = runs_when("created");
+        follows["trigger"]["podstate"]["selector"] = selector.clone();
+        town.create(name, follows).await;
+    }
+    for (name, ..) in &selectors {
+        knows_pods(&town, name).await;
+    }
+    let mut uids = BTreeMap::new();
+    for (name, labels) in [
+        ("a", json!({"env": "a", "tier": "web"})),
+        ("b", json!({"env": "b", "tier": "web"})),
+        ("without", json!({"tier": "db"})),
+    ] {
+        let one = json!({"metadata": {"name": name, "labels": labels}, "spec": pod("sleep 600")});
+        let one: Pod = serde_json::from_value(one).unwrap();
+        uids.insert(name, made(&town, &one).await.metadata.uid.unwrap());
+    }
+    let mut expected = BTreeMap::new();
+    for (name, _, selected) in &selectors {
+        for run in (1_u64..).take(selected.len()) {
+            assert_eq!(town.ended(name, run).await["trigger"], "pod-state", "{name}");
+        }
+        let of: BTreeSet<_> = selected.iter().map(|pod| uids[pod].clone()).collect();
+        expected.insert(name.clone(), of);
+    }
+    settle().await;
+    for (name, _, selected) in &selectors {
+        assert_eq!(town.runs(name).await, selected.len() as u64, "{name}");
+    }
+    assert_eq!(triggers_of_each(&town).await, expected);
 }

@@ -100,6 +100,39 @@ impl Town {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_name_of_a_version_stands_for_the_newest_in_the_job_and_stays_in_the_template() {
+    let town = Town::new("newest").await;
+    // By their numbers, not by their letters.
+    for version in [1, 2, 10] {
+        town.write(version, "v").await;
+    }
+    let mut pod = pod("true");
+    let mut first = pod["containers"][0].clone();
+    first["name"] = json!("first");
+    let from = json!({"secretKeyRef": {"name": "link-v1", "key": "k"}});
+    first["env"] = json!([{"name": "K", "valueFrom": from}]);
+    pod["initContainers"] = json!([first]);
+    pod["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "link-v1"}}]);
+    pod["volumes"] = json!([{"name": "link", "secret": {"secretName": "link-v2"}}]);
+    let mut spec = spec("once", &pod);
+    // It stays, to be looked at.
+    spec["successfulJobsHistoryLimit"] = json!(1);
+    town.create("a", spec.clone()).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    let job = serde_json::to_value(town.batch_jobs().await.remove(0)).unwrap();
+    let pod = &job["spec"]["template"]["spec"];
+    let mut volumes = pod["volumes"].as_array().into_iter().flatten();
+    let volume = volumes.find(|it| it["name"] == "link").unwrap();
+    let named = [
+        &pod["initContainers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"],
+        &pod["containers"][0]["envFrom"][0]["secretRef"]["name"],
+        &volume["secret"]["secretName"],
+    ];
+    assert_eq!(named, [&json!("link-v10"); 3], "{pod:#}");
+    assert_eq!(town.get("a").await["spec"]["template"], spec["template"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_version_in_place_of_one_that_was_removed_counts_if_it_is_another() {
     let mut town = Town::new("again").await;
     town.write(1, "one").await;
