@@ -143,7 +143,10 @@ at_home create secret tls manciple-webhook --cert "$tmp/tls.crt" --key "$tmp/tls
 
 say "Install: definitions, rights, broker, controller, webhook; and whom the API server believes"
 kubectl apply --kustomize "$here/../../deploy/crds"
-kubectl kustomize "$here" | sed "s|image: manciple:dev|image: $manciple|" | kubectl apply --filename -
+case $manciple in
+manciple:dev) kubectl apply --kustomize "$here" ;;
+*) kubectl kustomize "$here" | sed "s|image: manciple:dev|image: $manciple|" | kubectl apply --filename - ;;
+esac
 kubectl patch "$webhook" --type json --patch \
     '[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "'"$(base64 -w0 "$tmp/tls.crt")"'"}]'
 at_home rollout status deployment/manciple-controller --timeout 300s

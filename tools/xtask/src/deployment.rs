@@ -1,11 +1,12 @@
-//! What is deployed, tried on a cluster: the overlays are what the chart says and the server takes them, those of the
+//! What is deployed, tried on a cluster: the overlays are what the chart says and each is applied, those of the
 //! examples are in no other installation's way, the rights are those that are written down and each is used, one replica
 //! serves, two answer for each other and are monitored, an instance lives through `examples/kubernetes`, another, of a
 //! broker that is a server of its own, through `examples/operator`, another, of a template, through `examples/templates`,
 //! and the jobs of `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
 
 mod ha;
-mod one;
+mod minimal;
+mod monitoring;
 mod place;
 mod roll;
 
@@ -17,6 +18,7 @@ use std::process::Command;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
+use self::place::Place;
 use crate::images::{self, Kind};
 use crate::kubectl::{self, Cluster, OF_TEST};
 use crate::rights::used::{self, Install, Log};
@@ -24,15 +26,49 @@ use crate::{manifests, rights};
 
 /// As in `examples/quarks-jobs/walk.sh`: where the controller is, and where its jobs run.
 const WALK: [&str; 2] = ["manciple-quarks-walk", "quarks-jobs-walk"];
+const QUARKS_JOBS: &str = "examples/quarks-jobs";
+const OVERLAYS: &str = "deploy/overlays";
+
+/// An overlay, the values that make the chart say the same, and who applies it.
+struct Overlay {
+    name: &'static str,
+    values: Value,
+    applied: Applied,
+}
+
+/// Who applies an overlay to the cluster, by `kubectl apply -k`.
+enum Applied {
+    /// In a namespace of its own, this does.
+    Alone(fn(&Place<'_>) -> anyhow::Result<()>),
+    /// The walk through an example, which is an overlay on it.
+    Under(&'static str),
+}
+
+fn overlays() -> Vec<Overlay> {
+    let of = |name, values, applied| Overlay { name, values, applied };
+    let ha = json!({"antiAffinity": true, "podDisruptionBudget": {"enabled": true}});
+    let monitoring = json!({"serviceMonitor": {"enabled": true}});
+    let templates = manifests::of_templates();
+    vec![
+        of("minimal", json!({"replicas": 1}), Applied::Alone(minimal::test)),
+        of("monitoring", monitoring, Applied::Alone(monitoring::test)),
+        of("ha", ha, Applied::Alone(ha::test)),
+        of("controller", controller(&json!({})), Applied::Under(QUARKS_JOBS)),
+        of("templates", templates, Applied::Under("examples/templates")),
+    ]
+}
 
 /// All of it, with programs that are built.
 pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
+    let overlays = overlays();
+    each_is_applied(&overlays)?;
     images::deployment(kind)?;
     let cluster = Cluster::of(kubeconfig);
     cluster.run(&["apply", "-k", "deploy/crds"])?;
     let namespace = format!("manciple-deployment-{}", std::process::id());
     cluster.run(&["create", "namespace", &namespace])?;
-    let result = overlays(&cluster, &namespace)
+    let result = are_of_the_chart(&cluster, &namespace, &overlays)
+        .and_then(|()| variants(&cluster, &namespace))
         .and_then(|()| examples(&cluster, &namespace))
         .and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
@@ -45,7 +81,7 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
     let said = File::create(&log)?;
     let (brokers, jobs) = std::thread::scope(|scope| {
         let jobs = scope.spawn(|| quarks_jobs(&cluster, &said));
-        (brokers(&cluster), jobs.join())
+        (brokers(&cluster, &overlays), jobs.join())
     });
     print!("{}", std::fs::read_to_string(&log)?);
     jobs.map_err(|_| anyhow::anyhow!("the walk through QuarksJobs panicked"))?.and(brokers)?;
@@ -60,13 +96,41 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
     }
 }
 
-fn brokers(cluster: &Cluster) -> anyhow::Result<()> {
-    one::test(cluster)?;
-    ha::test(cluster)?;
-    crate::run(&mut cluster.command("examples/kubernetes/walk.sh"))?;
-    crate::run(&mut cluster.command("examples/operator/walk.sh"))?;
-    let mut templates = cluster.command("examples/templates/walk.sh");
-    crate::run(templates.env("IMAGE", testkit::cluster::SHELL_IMAGE))
+/// Insists that each overlay that there is will be applied, and that an example is on that which it stands for.
+fn each_is_applied(overlays: &[Overlay]) -> anyhow::Result<()> {
+    for folder in std::fs::read_dir(OVERLAYS)? {
+        let name = folder?.file_name().to_string_lossy().into_owned();
+        ensure!(overlays.iter().any(|it| it.name == name), "nothing applies the overlay {name}");
+    }
+    for Overlay { name, applied, .. } in overlays {
+        let Applied::Under(example) = applied else { continue };
+        let text = std::fs::read_to_string(format!("{example}/kustomization.yaml"))?;
+        let folder = format!("/{OVERLAYS}/{name}");
+        let is_it = |base: &Value| base.as_str().is_some_and(|base| base.ends_with(&folder));
+        let is_on = |it: &Value| it["bases"].as_array().is_some_and(|all| all.iter().any(is_it));
+        ensure!(manifests::objects(&text)?.iter().any(is_on), "{example} is not on {name}");
+    }
+    Ok(())
+}
+
+fn brokers(cluster: &Cluster, overlays: &[Overlay]) -> anyhow::Result<()> {
+    for overlay in overlays {
+        match overlay.applied {
+            Applied::Alone(tried) => Place::with(cluster, overlay.name, tried)?,
+            // Beside all of these.
+            Applied::Under(QUARKS_JOBS) => {}
+            Applied::Under(example) => crate::run(&mut walk(cluster, example))?,
+        }
+    }
+    crate::run(&mut walk(cluster, "examples/kubernetes"))?;
+    crate::run(&mut walk(cluster, "examples/operator"))
+}
+
+/// Through an example.
+fn walk(cluster: &Cluster, example: &str) -> Command {
+    let mut walk = cluster.command(&format!("{example}/walk.sh"));
+    walk.env("IMAGE", testkit::cluster::SHELL_IMAGE);
+    walk
 }
 
 /// What gives rights in all that the walk installs.
@@ -75,11 +139,7 @@ fn installed(cluster: &Cluster) -> anyhow::Result<Vec<Install>> {
     let [home, _] = WALK;
     Ok(vec![
         Install { name: "base", namespace: None, objects: objects_of(&json!({}))? },
-        Install {
-            name: "controller",
-            namespace: Some(home),
-            objects: rendered("examples/quarks-jobs")?,
-        },
+        Install { name: "controller", namespace: Some(home), objects: rendered(QUARKS_JOBS)? },
         Install {
             name: "templates",
             namespace: Some("manciple-templates-walk"),
@@ -96,8 +156,8 @@ fn installed(cluster: &Cluster) -> anyhow::Result<Vec<Install>> {
 /// The walk through QuarksJobs: with what an operator's overlay says, and with rights in one namespace alone.
 fn quarks_jobs(cluster: &Cluster, said: &File) -> anyhow::Result<()> {
     let walk = || -> anyhow::Result<Command> {
-        let mut walk = cluster.command("examples/quarks-jobs/walk.sh");
-        walk.env("IMAGE", testkit::cluster::SHELL_IMAGE).env("PROGRAM", crate::built("manciple")?);
+        let mut walk = walk(cluster, QUARKS_JOBS);
+        walk.env("PROGRAM", crate::built("manciple")?);
         walk.stdout(said.try_clone()?).stderr(said.try_clone()?);
         Ok(walk)
     };
@@ -119,18 +179,16 @@ fn controller(with: &Value) -> Value {
     json!({"broker": {"enabled": false}, "controller": controller})
 }
 
-/// Each overlay, and the values that make the chart say the same.
-fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
-    for (overlay, values) in [
-        ("minimal", json!({"replicas": 1})),
-        ("ha", json!({"antiAffinity": true, "podDisruptionBudget": {"enabled": true}})),
-        ("monitoring", json!({"serviceMonitor": {"enabled": true}})),
-        ("controller", controller(&json!({}))),
-        ("templates", manifests::of_templates()),
-    ] {
-        let made = cluster.run(&["kustomize", &format!("deploy/overlays/{overlay}")])?;
+/// Each overlay is what the chart makes of its values, and the server takes it.
+fn are_of_the_chart(
+    cluster: &Cluster,
+    namespace: &str,
+    overlays: &[Overlay],
+) -> anyhow::Result<()> {
+    for Overlay { name: overlay, values, .. } in overlays {
+        let made = cluster.run(&["kustomize", &format!("{OVERLAYS}/{overlay}")])?;
         let made = by_name(manifests::objects(&made)?);
-        let said = by_name(objects_of(&values)?);
+        let said = by_name(objects_of(values)?);
         for (name, object) in &said {
             ensure!(
                 made.get(name) == Some(object),
@@ -140,6 +198,11 @@ fn overlays(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         ensure!(made.len() == said.len(), "overlay {overlay}: there are objects without a chart");
         cluster.takes(namespace, made.into_values())?;
     }
+    Ok(())
+}
+
+/// The server takes what the chart makes of other values.
+fn variants(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
     let all = json!({
         "tls": {"secretName": "certificate"},
         "broker": {"configMap": "settings", "secret": "secrets"},

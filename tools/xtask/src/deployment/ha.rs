@@ -5,14 +5,9 @@ use anyhow::ensure;
 
 use super::place::{Place, TIMEOUT, manciple};
 use super::roll;
-use crate::kubectl::Cluster;
 
-/// All of it, in a namespace of its own.
-pub(super) fn test(cluster: &Cluster) -> anyhow::Result<()> {
-    Place::with(cluster, "ha", lives)
-}
-
-fn lives(place: &Place<'_>) -> anyhow::Result<()> {
+/// All of it.
+pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     roll::deploy(place)?;
     place.run(&["rollout", "status", "deployment/manciple", TIMEOUT])?;
     place.until("one of two may be taken away", |place| {

@@ -1,6 +1,7 @@
-//! An overlay as it is deployed in a namespace of its own, and what is asked of it there.
+//! What is deployed in a namespace of its own, an overlay above all, and what is asked of it there.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::kubectl::Cluster;
-use crate::manifests;
+use crate::manifests::{self, RELEASE};
 
 const PASSWORD: &str = "of-the-walk";
 /// As long as anything may take here, on a busy machine: a run waits for a pod, and perhaps for a Lease.
@@ -16,22 +17,24 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The same, as kubectl takes it.
 pub(super) const TIMEOUT: &str = "--timeout=300s";
 
-/// A namespace for an overlay.
+/// A namespace for what is tried.
 pub(super) struct Place<'c> {
     cluster: &'c Cluster,
-    overlay: &'c str,
+    /// Of what is tried: that of the overlay, if it is one.
+    name: &'c str,
     namespace: String,
 }
 
 impl<'c> Place<'c> {
-    /// What is to be tried of `deploy/overlays/<overlay>`, in a namespace that is gone after it, however it ends.
+    /// What is to be tried, of `deploy/overlays/<name>` where it is an overlay, in a namespace that is gone after it,
+    /// however it ends.
     pub(super) fn with(
         cluster: &'c Cluster,
-        overlay: &'c str,
+        name: &'c str,
         tried: impl FnOnce(&Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let namespace = format!("manciple-{overlay}-{}", std::process::id());
-        let place = Self { cluster, overlay, namespace };
+        let namespace = format!("manciple-{name}-{}", std::process::id());
+        let place = Self { cluster, name, namespace };
         cluster.run(&["create", "namespace", &place.namespace])?;
         let result = tried(&place);
         // What could not be removed in order is to go all the same.
@@ -85,7 +88,8 @@ impl<'c> Place<'c> {
         self.deploy_with(&json!({}), &[])
     }
 
-    /// As [`Self::deploy`], with further members of `manciple.yaml`, and what these name.
+    /// As [`Self::deploy`], with further members of `manciple.yaml`, and what these name: by `kubectl apply -k`, as an
+    /// overlay on it.
     pub(super) fn deploy_with(&self, members: &Value, named: &[Value]) -> anyhow::Result<()> {
         let settings = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"},
@@ -95,39 +99,90 @@ impl<'c> Place<'c> {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "manciple-credentials"},
             "stringData": {"platform.password": PASSWORD, "operator.password": PASSWORD},
         });
-        let made = self.overlay()?;
-        let known = self.cluster.run(&["api-versions"])?;
-        let has_policy = known.lines().any(|version| version == "policy/v1");
-        let made =
-            made.into_iter().filter(|object| object["kind"] != "Namespace").map(|mut object| {
-                match object["kind"].as_str() {
-                    Some("PodDisruptionBudget") if !has_policy => {
-                        object["apiVersion"] = json!("policy/v1beta1");
-                    }
-                    Some("Deployment") => {
-                        let variables = object.pointer_mut("/spec/template/spec/containers/0/env");
-                        if let Some(Value::Array(variables)) = variables {
-                            variables.push(json!({"name": "JOBS_CONFIG_MAP", "value": "files"}));
-                        }
-                    }
-                    _ => {}
-                }
-                with(object, members)
-            });
-        let all = [settings, credentials].into_iter().chain(named.iter().cloned()).chain(made);
-        self.cluster.apply(&self.namespace, all, &[])
+        let env = json!([{"name": "JOBS_CONFIG_MAP", "value": "files"}]);
+        let container = json!({"name": "manciple", "env": env});
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "manciple", "namespace": RELEASE},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        });
+        let resources: Vec<Value> =
+            [settings, credentials].into_iter().chain(named.iter().cloned()).collect();
+        let patches = [self.settings(members)?, vec![deployment]].concat();
+        let folder = self.overlaid(&resources, &patches)?;
+        self.run(&["apply", "-k", folder.to_str().context("the name of a folder")?]).map(drop)
     }
 
-    fn overlay(&self) -> anyhow::Result<Vec<Value>> {
-        let overlay = format!("deploy/overlays/{}", self.overlay);
+    /// The folder of an overlay of ours, as an operator writes it, on a copy of this one, which is as it is but where the
+    /// server has no `policy/v1`.
+    fn overlaid(&self, resources: &[Value], patches: &[Value]) -> anyhow::Result<PathBuf> {
+        let root = crate::built(&format!("deployed-{}", self.name))?;
+        if root.exists() {
+            std::fs::remove_dir_all(&root)?;
+        }
+        let known = self.cluster.run(&["api-versions"])?;
+        let has_policy = known.lines().any(|version| version == "policy/v1");
+        let overlay = format!("overlays/{}", self.name);
+        for folder in ["base", &overlay] {
+            std::fs::create_dir_all(root.join(folder))?;
+            for file in std::fs::read_dir(Path::new("deploy").join(folder))? {
+                let file = file?;
+                let mut text = std::fs::read_to_string(file.path())?;
+                if !has_policy {
+                    text = text.replace(
+                        "apiVersion: policy/v1\nkind: PodDisruptionBudget\n",
+                        "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\n",
+                    );
+                }
+                std::fs::write(root.join(folder).join(file.file_name()), text)?;
+            }
+        }
+        let ours = root.join("ours");
+        std::fs::create_dir_all(&ours)?;
+        let write = |what: &str, objects: &[Value]| -> anyhow::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for (number, object) in objects.iter().enumerate() {
+                let name = format!("{what}-{number}.yaml");
+                std::fs::write(ours.join(&name), object.to_string())?;
+                names.push(name);
+            }
+            Ok(names)
+        };
+        let kustomization = json!({
+            "namespace": self.namespace,
+            "bases": [format!("../{overlay}")],
+            "resources": write("resource", resources)?,
+            "patchesStrategicMerge": write("patch", patches)?,
+        });
+        std::fs::write(ours.join("kustomization.yaml"), kustomization.to_string())?;
+        Ok(ours)
+    }
+
+    /// As kustomize makes it.
+    pub(super) fn overlay(&self) -> anyhow::Result<Vec<Value>> {
+        let overlay = format!("deploy/overlays/{}", self.name);
         manifests::objects(&self.cluster.run(&["kustomize", &overlay])?)
+    }
+
+    /// Its ConfigMap, with further members of `manciple.yaml`.
+    fn settings(&self, members: &Value) -> anyhow::Result<Vec<Value>> {
+        let mut settings = self.overlay()?;
+        settings.retain(|object| {
+            object["kind"] == "ConfigMap" && object["metadata"]["name"] == "manciple"
+        });
+        let members = members.as_object().into_iter().flatten();
+        let members: String = members.map(|(name, value)| format!("{name}: {value}\n")).collect();
+        for object in &mut settings {
+            if let Some(Value::String(text)) = object.pointer_mut("/data/manciple.yaml") {
+                text.push_str(&members);
+            }
+        }
+        Ok(settings)
     }
 
     /// Other members of `manciple.yaml`, and a pod template that is another for it: replicas are replaced.
     pub(super) fn change(&self, members: &Value) -> anyhow::Result<()> {
-        let settings = self.overlay()?.into_iter().filter(is_settings);
-        let settings = settings.map(|object| with(object, members));
-        self.cluster.apply(&self.namespace, settings, &[])?;
+        self.cluster.apply(&self.namespace, self.settings(members)?.into_iter(), &[])?;
         let annotations = json!({"manciple.test/settings": members.to_string()});
         let template = json!({"metadata": {"annotations": annotations}});
         let patch = json!({"spec": {"template": template}}).to_string();
@@ -137,8 +192,12 @@ impl<'c> Place<'c> {
     /// Adds what is of the whole cluster, and waits until it is served.
     pub(super) fn define(&self, definition: Value) -> anyhow::Result<()> {
         let name = format!("crd/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
-        self.cluster.apply(&self.namespace, [definition].into_iter(), &[])?;
+        self.apply(definition, &[])?;
         self.run(&["wait", "--for=condition=Established", &name, TIMEOUT]).map(drop)
+    }
+
+    pub(super) fn apply(&self, object: Value, flags: &[&str]) -> anyhow::Result<()> {
+        self.cluster.apply(&self.namespace, [object].into_iter(), flags)
     }
 
     pub(super) fn get(&self, what: &str) -> anyhow::Result<Value> {
@@ -170,20 +229,6 @@ impl<'c> Place<'c> {
             format!("http://127.0.0.1:{}", port.with_context(|| format!("{pod}: {line}"))?);
         Ok(forward)
     }
-}
-
-fn is_settings(object: &Value) -> bool {
-    object["kind"] == "ConfigMap" && object["metadata"]["name"] == "manciple"
-}
-
-/// The ConfigMap with further members of `manciple.yaml`; anything else as it is.
-fn with(mut object: Value, members: &Value) -> Value {
-    let members = members.as_object().into_iter().flatten().filter(|_| is_settings(&object));
-    let members: String = members.map(|(name, value)| format!("{name}: {value}\n")).collect();
-    if let Some(Value::String(text)) = object.pointer_mut("/data/manciple.yaml") {
-        text.push_str(&members);
-    }
-    object
 }
 
 /// A way to a pod, until it is dropped.
