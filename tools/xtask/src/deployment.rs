@@ -2,8 +2,10 @@
 //! examples are in no other installation's way, the rights are those that are written down and each is used, one replica
 //! serves, two answer for each other and are monitored, an instance lives through `examples/kubernetes`, another, of a
 //! broker that is a server of its own, through `examples/operator`, another, of a template, through `examples/templates`,
-//! and the jobs of `examples/quarks-jobs` run, under the controller's rights everywhere and in one namespace.
+//! others by Jobs in a namespace beside their brokers', and the jobs of `examples/quarks-jobs` run, under the
+//! controller's rights everywhere and in one namespace.
 
+mod apart;
 mod ha;
 mod minimal;
 mod monitoring;
@@ -73,18 +75,21 @@ pub(crate) fn test(kubeconfig: &Path, kind: Kind) -> anyhow::Result<()> {
         .and_then(|()| rights(&cluster, &namespace));
     cluster.run(&["delete", "namespace", &namespace, "--wait=false"])?;
     result?;
-    let installed = installed(&cluster)?;
+    let beside = format!("manciple-jobs-{}", std::process::id());
+    let installed = installed(&cluster, &beside)?;
     used::are_given(&installed)?;
     let done = Log::of(kubeconfig);
     // Whoever waits for pods needs no core: what runs beside the brokers is shown after them.
     let log = crate::built("quarks-jobs-walk.log")?;
     let said = File::create(&log)?;
-    let (brokers, jobs) = std::thread::scope(|scope| {
+    let (brokers, apart, jobs) = std::thread::scope(|scope| {
         let jobs = scope.spawn(|| quarks_jobs(&cluster, &said));
-        (brokers(&cluster, &overlays), jobs.join())
+        let apart = scope.spawn(|| apart::test(&cluster, &beside));
+        (brokers(&cluster, &overlays), apart.join(), jobs.join())
     });
     print!("{}", std::fs::read_to_string(&log)?);
     jobs.map_err(|_| anyhow::anyhow!("the walk through QuarksJobs panicked"))?.and(brokers)?;
+    apart.map_err(|_| anyhow::anyhow!("the walk through brokers apart panicked"))??;
     match done {
         Some(done) => done.covers(&installed),
         None => {
@@ -133,12 +138,13 @@ fn walk(cluster: &Cluster, example: &str) -> Command {
     walk
 }
 
-/// What gives rights in all that the walk installs.
-fn installed(cluster: &Cluster) -> anyhow::Result<Vec<Install>> {
+/// What gives rights in all that the walk installs. What is not said for itself is the chart's, with Jobs in this
+/// namespace, too: no overlay gives a right to the server that this does not.
+fn installed(cluster: &Cluster, jobs: &str) -> anyhow::Result<Vec<Install>> {
     let rendered = |folder: &str| manifests::objects(&cluster.run(&["kustomize", folder])?);
     let [home, _] = WALK;
     Ok(vec![
-        Install { name: "base", namespace: None, objects: objects_of(&json!({}))? },
+        Install { name: "base", namespace: None, objects: objects_of(&apart::values(jobs))? },
         Install { name: "controller", namespace: Some(home), objects: rendered(QUARKS_JOBS)? },
         Install {
             name: "templates",
@@ -292,19 +298,31 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
 }
 
 /// What the service accounts may do is what their roles say, and what every service account may: with the
-/// defaults, and with all that is by choice.
+/// defaults, and with all that is by choice, in a namespace beside their own, too.
 fn rights(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
+    let beside = format!("{namespace}-jobs");
+    cluster.run(&["create", "namespace", &beside])?;
+    let result = are_as_said(cluster, namespace, &beside);
+    cluster.run(&["delete", "namespace", &beside, "--wait=false"])?;
+    result
+}
+
+fn are_as_said(cluster: &Cluster, namespace: &str, beside: &str) -> anyhow::Result<()> {
     for (account, values) in [
         ("manciple", json!({})),
         ("manciple", json!({"auth": access()})),
+        ("manciple", apart::values(beside)),
         ("manciple", manifests::of_templates()),
         ("manciple-controller", controller(&json!({}))),
+        ("manciple-controller", controller(&json!({"namespaces": [beside]}))),
         ("manciple-controller", manifests::of_templates()),
     ] {
         let result = rights::compare(cluster, namespace, account, objects_in(namespace, &values)?);
         let label = format!("{OF_TEST}={namespace}");
         cluster.run(&["delete", "clusterrole,clusterrolebinding", "-l", &label])?;
-        cluster.run(&["-n", namespace, "delete", "role,rolebinding", "--all"])?;
+        for there in [namespace, beside] {
+            cluster.run(&["-n", there, "delete", "role,rolebinding", "--all"])?;
+        }
         result?;
     }
     Ok(())

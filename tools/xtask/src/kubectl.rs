@@ -73,6 +73,7 @@ impl Cluster {
         self.apply(namespace, everywhere, &["--dry-run=server"])
     }
 
+    /// Applies these in a namespace, whatever they say.
     pub(crate) fn apply(
         &self,
         namespace: &str,
@@ -80,9 +81,7 @@ impl Cluster {
         flags: &[&str],
     ) -> anyhow::Result<()> {
         let moved = objects.map(|mut object| {
-            if is_of_cluster(&object) {
-                object["metadata"]["labels"][OF_TEST] = json!(namespace);
-            } else {
+            if !is_of_cluster(&object) {
                 object["metadata"]["namespace"] = json!(namespace);
             }
             if let Some(of) = object.pointer_mut("/subjects/0/namespace") {
@@ -90,7 +89,31 @@ impl Cluster {
             }
             object
         });
-        let list = manifests::list(moved);
+        self.put(namespace, moved, flags)
+    }
+
+    /// Applies these in the namespaces that they say, as what the test of this one has made.
+    pub(crate) fn install(
+        &self,
+        namespace: &str,
+        objects: impl Iterator<Item = Value>,
+    ) -> anyhow::Result<()> {
+        self.put(namespace, objects, &[])
+    }
+
+    fn put(
+        &self,
+        namespace: &str,
+        objects: impl Iterator<Item = Value>,
+        flags: &[&str],
+    ) -> anyhow::Result<()> {
+        let marked = objects.map(|mut object| {
+            if is_of_cluster(&object) {
+                object["metadata"]["labels"][OF_TEST] = json!(namespace);
+            }
+            object
+        });
+        let list = manifests::list(marked);
         self.feed(&[&["apply", "-f", "-"], flags].concat(), &list.to_string()).map(drop)
     }
 }

@@ -36,7 +36,8 @@ usage: cargo xtask <command>
   examples [built] what is tried of the examples without a cluster: their scripts, and the demo both ways;
                    built: with the program that is there
   walk [dist]      the deployment on the cluster for tests: rights, overlays, an instance's life,
-                   a broker of its own, templates, QuarksJobs; dist: of the programs as they are given away
+                   a broker of its own, brokers apart, templates, QuarksJobs;
+                   dist: of the programs as they are given away
   manifests        deploy/ and the chart's definitions, from the chart and the program
   cluster up       a real Kubernetes on this machine, for the tests (as root; built once)
   cluster down     and its end

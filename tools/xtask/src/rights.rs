@@ -16,8 +16,9 @@ type Rights = BTreeMap<String, BTreeSet<String>>;
 /// Within this time an API server goes by the roles that it keeps.
 const HEARD: Duration = Duration::from_secs(30);
 
-/// Makes what of these objects is about the rights of an account, and insists that it has those that they name, those
-/// that every account has, and no others.
+/// Makes what of these objects is about the rights of an account, each in the namespace that it says, and insists that
+/// the account has those that they name, those that every account has, and no others: in its own namespace, and in each
+/// that it has a Role in.
 pub(crate) fn compare(
     cluster: &Cluster,
     namespace: &str,
@@ -34,25 +35,38 @@ pub(crate) fn compare(
             object["kind"] == "ServiceAccount" && object["metadata"]["name"] == account;
         is_account || is_bound(object) || binds(object, account)
     });
-    let said = joined(objects.iter().flat_map(rules));
-    cluster.apply(namespace, objects.into_iter(), &[])?;
-    let list = |account: &str| -> anyhow::Result<Rights> {
-        let who = format!("--as=system:serviceaccount:{namespace}:{account}");
-        let groups = "--as-group=system:serviceaccounts";
-        let asked = ["-n", namespace, "auth", "can-i", "--list", "--no-headers", &who, groups];
-        Ok(joined(cluster.run(&asked)?.lines().map(may)))
-    };
-    let begun = Instant::now();
-    loop {
-        let (everybody, mut ours) = (list("default")?, list(account)?);
-        ours.retain(|what, verbs| everybody.get(what) != Some(verbs));
-        if ours == said {
-            return Ok(());
+    cluster.install(namespace, objects.iter().cloned())?;
+    let places: BTreeSet<&str> = objects.iter().filter_map(place).chain([namespace]).collect();
+    for there in places {
+        let holds = |object: &&Value| place(object).is_none_or(|place| place == there);
+        let said = joined(objects.iter().filter(holds).flat_map(rules));
+        let list = |account: &str| -> anyhow::Result<Rights> {
+            let who = format!("--as=system:serviceaccount:{namespace}:{account}");
+            let groups = "--as-group=system:serviceaccounts";
+            let asked = ["-n", there, "auth", "can-i", "--list", "--no-headers", &who, groups];
+            Ok(joined(cluster.run(&asked)?.lines().flat_map(may)))
+        };
+        let begun = Instant::now();
+        loop {
+            let (everybody, mut ours) = (list("default")?, list(account)?);
+            ours.retain(|what, verbs| everybody.get(what) != Some(verbs));
+            if ours == said {
+                break;
+            }
+            // The API server hears of a role a moment after it has kept it, and of one that is gone.
+            ensure!(
+                begun.elapsed() < HEARD,
+                "in {there} {account} may {ours:?}, and its roles say {said:?}"
+            );
+            std::thread::sleep(Duration::from_millis(200));
         }
-        // The API server hears of a role a moment after it has kept it, and of one that is gone.
-        ensure!(begun.elapsed() < HEARD, "{account} may {ours:?}, and its roles say {said:?}");
-        std::thread::sleep(Duration::from_millis(200));
     }
+    Ok(())
+}
+
+/// The namespace that an object is in; `None`: it is of the whole cluster.
+fn place(object: &Value) -> Option<&str> {
+    object["metadata"]["namespace"].as_str()
 }
 
 fn bindings<'o>(objects: &'o [Value], account: &'o str) -> impl Iterator<Item = &'o Value> {
@@ -85,7 +99,8 @@ fn rules(object: &Value) -> Vec<(String, BTreeSet<String>)> {
                 let (resource, sub) = resource.split_once('/').unwrap_or((&resource, ""));
                 let dot = if group.is_empty() { "" } else { "." };
                 let slash = if sub.is_empty() { "" } else { "/" };
-                said.push((format!("{resource}{dot}{group}{slash}{sub}"), words("verbs")));
+                let what = format!("{resource}{dot}{group}{slash}{sub}");
+                said.extend(each(&what, &words("resourceNames"), &words("verbs")));
             }
         }
     }
@@ -93,11 +108,67 @@ fn rules(object: &Value) -> Vec<(String, BTreeSet<String>)> {
 }
 
 /// A line of `kubectl auth can-i --list`: resources or paths, names, verbs.
-fn may(line: &str) -> (String, BTreeSet<String>) {
+fn may(line: &str) -> Vec<(String, BTreeSet<String>)> {
     let what = line.split_once('[').map_or(line, |(what, _)| what).trim();
-    let verbs = line.rsplit_once('[').map_or("", |(_, verbs)| verbs).trim().trim_end_matches(']');
     // The columns are as wide as their longest word.
     let whole = || line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let rest = if what.is_empty() { whole() } else { what.to_owned() };
-    (rest, verbs.split(' ').map(ToOwned::to_owned).collect())
+    let what = if what.is_empty() { whole() } else { what.to_owned() };
+    let mut lists = line.rsplit('[').map(|list| {
+        let words = list.trim().trim_end_matches(']').split_whitespace();
+        words.map(ToOwned::to_owned).collect::<BTreeSet<String>>()
+    });
+    let (verbs, names) = (lists.next().unwrap_or_default(), lists.next().unwrap_or_default());
+    each(&what, &names, &verbs)
+}
+
+/// A right to all of a resource, or to each of these names.
+fn each(
+    what: &str,
+    names: &BTreeSet<String>,
+    verbs: &BTreeSet<String>,
+) -> Vec<(String, BTreeSet<String>)> {
+    match names.is_empty() {
+        true => vec![(what.to_owned(), verbs.clone())],
+        false => names.iter().map(|name| (named(what, name), verbs.clone())).collect(),
+    }
+}
+
+/// That of a resource which has this name.
+fn named(what: &str, name: &str) -> String {
+    format!("{what} ({name})")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_the_rule_that_it_is_of() {
+        let rule = |resource: &str, group: &str, names: Value, verbs: &[&str]| {
+            let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+            rule["resourceNames"] = names;
+            json!({"kind": "Role", "rules": [rule]})
+        };
+        for (line, role) in [
+            (
+                "pods/log                []    []         [get]",
+                rule("pods/log", "", json!(null), &["get"]),
+            ),
+            (
+                "jobs.batch              []    []         [get list]",
+                rule("jobs", "batch", json!(null), &["get", "list"]),
+            ),
+            (
+                "secrets                 []    [cf ops]   [list watch]",
+                rule("secrets", "", json!(["cf", "ops"]), &["list", "watch"]),
+            ),
+        ] {
+            assert_eq!(joined(may(line).into_iter()), joined(rules(&role).into_iter()), "{line}");
+        }
+        let one = rule("secrets", "", json!(["cf"]), &["list"]);
+        let all = rule("secrets", "", json!(null), &["list"]);
+        assert_ne!(rules(&one), rules(&all), "a right to one is none to all");
+    }
 }

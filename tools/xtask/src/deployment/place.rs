@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::kubectl::Cluster;
 use crate::manifests::{self, RELEASE};
 
-const PASSWORD: &str = "of-the-walk";
+pub(super) const PASSWORD: &str = "of-the-walk";
 /// As long as anything may take here, on a busy machine: a run waits for a pod, and perhaps for a Lease.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The same, as kubectl takes it.
@@ -45,6 +45,10 @@ impl<'c> Place<'c> {
         }
         cluster.run(&["delete", "namespace", &place.namespace, "--wait=false"])?;
         result
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     pub(super) fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {

@@ -1,5 +1,5 @@
-//! Whether each right of a service account is one that it needs: the API server writes down what is done in the walk, and
-//! what is not done there names the test that has the occasion.
+//! Whether each right of a service account is one that it needs, in its own namespace, in those beside it and everywhere:
+//! the API server writes down what is done in the walk, and what is not done there names the test that has the occasion.
 
 mod elsewhere;
 
@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use self::elsewhere::ELSEWHERE;
-use super::{Rights, binds, joined, rules};
+use super::{Rights, binds, joined, named, place, rules};
 use crate::cluster;
 
 /// What is installed in a namespace of its own.
@@ -61,7 +61,17 @@ struct Deed {
     account: String,
     namespace: Option<String>,
     what: String,
+    /// Of one thing, or of a list that only one can be in.
+    name: Option<String>,
     verb: String,
+}
+
+impl Deed {
+    /// Whether it is done to this, as [`rules`] names it.
+    fn is_of(&self, what: &str) -> bool {
+        let is_it = |name: &String| named(&self.what, name) == what;
+        self.what == what || self.name.as_ref().is_some_and(is_it)
+    }
 }
 
 impl Log {
@@ -112,57 +122,97 @@ impl Log {
     }
 }
 
-/// A role that accounts have, with what it lets them do: in their own namespace, or everywhere.
+/// A role that accounts have, with what it lets them do.
 struct Given<'o> {
     accounts: BTreeSet<&'o str>,
-    everywhere: bool,
+    place: Where<'o>,
     rights: Rights,
+}
+
+/// Where a role holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Where<'o> {
+    /// In the namespace of its accounts, whichever that is where it is installed.
+    Home,
+    /// In another, of this name.
+    Beside(&'o str),
+    Everywhere,
 }
 
 impl Given<'_> {
     /// `Role of ACCOUNT`.
     fn name(&self) -> String {
-        let kind = if self.everywhere { "ClusterRole" } else { "Role" };
+        let kind = match self.place {
+            Where::Home => "Role",
+            Where::Beside(_) => "Role elsewhere",
+            Where::Everywhere => "ClusterRole",
+        };
         let accounts = self.accounts.iter().copied().collect::<Vec<_>>().join(", ");
         format!("{kind} of {accounts}")
     }
+
+    fn each(&self) -> Vec<Right<'_>> {
+        let mut each = Vec::new();
+        for (what, verbs) in &self.rights {
+            each.extend(verbs.iter().map(|verb| Right { given: self, what, verb }));
+        }
+        each
+    }
 }
 
-/// The rights of an install that none of these deeds took. What is done at home is a Role's, where one gives that right.
+/// One verb of what a role gives.
+struct Right<'g> {
+    given: &'g Given<'g>,
+    what: &'g str,
+    verb: &'g str,
+}
+
+impl Right<'_> {
+    fn allows(&self, deed: &Deed) -> bool {
+        let is_there = match self.given.place {
+            Where::Home => deed.namespace.as_ref() == Some(&deed.home),
+            Where::Beside(place) => deed.namespace.as_deref() == Some(place),
+            Where::Everywhere => true,
+        };
+        let is_theirs = self.given.accounts.contains(deed.account.as_str());
+        is_there && is_theirs && self.verb == deed.verb && deed.is_of(self.what)
+    }
+
+    /// Of those that allow a deed, a right in one namespace is less than one everywhere, and one to what has this name
+    /// less than one to all.
+    fn breadth(&self, deed: &Deed) -> (bool, bool) {
+        (self.given.place == Where::Everywhere, self.what == deed.what)
+    }
+
+    fn is_elsewhere(&self, install: &str) -> bool {
+        let role = self.given.name();
+        let mut all = ELSEWHERE.iter();
+        all.any(|it| {
+            (it.0, it.1, it.2) == (install, role.as_str(), self.what) && it.3.contains(&self.verb)
+        })
+    }
+}
+
+/// The rights of an install that none of these deeds took. A deed takes the least right that allows it.
 fn unused(install: &Install, deeds: &[&Deed]) -> Vec<String> {
     let all = given(&install.objects);
-    let takes = |given: &Given<'_>, deed: &Deed, verb: &str, what: &str| {
-        given.accounts.contains(deed.account.as_str()) && deed.what == what && deed.verb == verb
-    };
-    let mut idle = Vec::new();
+    let mut rights = Vec::new();
     for given in &all {
-        for (what, verbs) in &given.rights {
-            for verb in verbs {
-                let is_a_roles = |deed: &Deed| {
-                    let mut roles = all.iter().filter(|it| !it.everywhere);
-                    roles.any(|it| {
-                        it.accounts.contains(deed.account.as_str())
-                            && it.rights.get(what).is_some_and(|verbs| verbs.contains(verb))
-                    })
-                };
-                let is_used = deeds.iter().any(|deed| {
-                    let at_home = deed.namespace.as_ref() == Some(&deed.home);
-                    takes(given, deed, verb, what)
-                        && match given.everywhere {
-                            true => !(at_home && is_a_roles(deed)),
-                            false => at_home,
-                        }
-                });
-                let mut elsewhere = ELSEWHERE.iter();
-                let role = given.name();
-                let is_elsewhere = elsewhere.any(|it| {
-                    (it.0, it.1, it.2) == (install.name, role.as_str(), what.as_str())
-                        && it.3.contains(&verb.as_str())
-                });
-                if !is_used && !is_elsewhere {
-                    idle.push(format!("{}: {verb} {what}, by a {role}", install.name));
-                }
-            }
+        rights.extend(given.each());
+    }
+    let mut used = vec![false; rights.len()];
+    for deed in deeds {
+        let allow = rights.iter().filter(|it| it.allows(deed));
+        let least = allow.map(|it| it.breadth(deed)).min();
+        for (right, used) in rights.iter().zip(&mut used) {
+            *used |= right.allows(deed) && Some(right.breadth(deed)) == least;
+        }
+    }
+    let mut idle = Vec::new();
+    for (right, used) in rights.iter().zip(used) {
+        if !used && !right.is_elsewhere(install.name) {
+            let (verb, what, role) = (right.verb, right.what, right.given.name());
+            idle.push(format!("{}: {verb} {what}, by a {role}", install.name));
         }
     }
     idle
@@ -170,28 +220,38 @@ fn unused(install: &Install, deeds: &[&Deed]) -> Vec<String> {
 
 fn given(objects: &[Value]) -> Vec<Given<'_>> {
     let is = |object: &Value, kind: &str| object["kind"] == kind;
-    let accounts: Vec<&str> = objects
-        .iter()
-        .filter(|it| is(it, "ServiceAccount"))
-        .filter_map(|it| it["metadata"]["name"].as_str())
-        .collect();
-    let roles = objects.iter().filter(|it| is(it, "Role") || is(it, "ClusterRole"));
-    let of = |role: &Value| {
+    let mut all = Vec::new();
+    for role in objects.iter().filter(|it| is(it, "Role") || is(it, "ClusterRole")) {
         let bindings: Vec<&Value> = objects
             .iter()
             .filter(|it| {
                 let of = &it["roleRef"];
-                of["kind"] == role["kind"] && of["name"] == role["metadata"]["name"]
+                let is_named = of["kind"] == role["kind"] && of["name"] == role["metadata"]["name"];
+                // Several namespaces may have one of this name.
+                is_named && (is(role, "ClusterRole") || place(it) == place(role))
             })
             .collect();
-        let is_bound = |account: &&&str| bindings.iter().any(|binding| binds(binding, account));
-        Given {
-            accounts: accounts.iter().filter(is_bound).copied().collect(),
-            everywhere: bindings.iter().any(|it| is(it, "ClusterRoleBinding")),
-            rights: joined(rules(role).into_iter()),
+        let mut accounts = BTreeSet::new();
+        let mut home = None;
+        for account in objects.iter().filter(|it| is(it, "ServiceAccount")) {
+            let name = account["metadata"]["name"].as_str().unwrap_or_default();
+            if bindings.iter().any(|binding| binds(binding, name)) {
+                accounts.insert(name);
+                home = place(account);
+            }
         }
-    };
-    roles.map(of).filter(|given| !given.accounts.is_empty()).collect()
+        if accounts.is_empty() {
+            continue;
+        }
+        let is_everywhere = bindings.iter().any(|it| is(it, "ClusterRoleBinding"));
+        let place = match bindings.first().copied().and_then(place) {
+            _ if is_everywhere => Where::Everywhere,
+            Some(there) if home != Some(there) => Where::Beside(there),
+            _ => Where::Home,
+        };
+        all.push(Given { accounts, place, rights: joined(rules(role).into_iter()) });
+    }
+    all
 }
 
 /// What a line of the log tells of, if it was allowed to a service account: as [`rules`] names it.
@@ -202,18 +262,19 @@ fn deed(line: &Value) -> Option<Deed> {
         return None;
     }
     let of = &line["objectRef"];
-    let (what, verb) = match line["impersonatedUser"]["username"].as_str() {
+    let (what, name, verb) = match line["impersonatedUser"]["username"].as_str() {
         // What is done as somebody else is that one's right.
         Some(as_whom) if as_whom.starts_with("system:serviceaccount:") => {
-            ("serviceaccounts".to_owned(), "impersonate")
+            ("serviceaccounts".to_owned(), None, "impersonate")
         }
-        Some(_) => ("users".to_owned(), "impersonate"),
+        Some(_) => ("users".to_owned(), None, "impersonate"),
         None => {
             let word = |name: &str| of[name].as_str().unwrap_or_default();
             let (group, sub) = (word("apiGroup"), word("subresource"));
             let dot = if group.is_empty() { "" } else { "." };
             let slash = if sub.is_empty() { "" } else { "/" };
-            (format!("{}{dot}{group}{slash}{sub}", word("resource")), line["verb"].as_str()?)
+            let what = format!("{}{dot}{group}{slash}{sub}", word("resource"));
+            (what, of["name"].as_str(), line["verb"].as_str()?)
         }
     };
     Some(Deed {
@@ -221,6 +282,7 @@ fn deed(line: &Value) -> Option<Deed> {
         account: account.to_owned(),
         namespace: of["namespace"].as_str().map(str::to_owned),
         what,
+        name: name.map(str::to_owned),
         verb: verb.to_owned(),
     })
 }

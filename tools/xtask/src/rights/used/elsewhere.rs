@@ -20,20 +20,6 @@ pub(super) const ELSEWHERE: &[Elsewhere] = &[
     Elsewhere(
         "base",
         "Role of manciple",
-        "brokers.manciple.dev",
-        &["list", "watch"],
-        "manciple/tests/brokers.rs::two_brokers_are_one_catalog_and_a_broken_one_harms_neither",
-    ),
-    Elsewhere(
-        "base",
-        "Role of manciple",
-        "brokers.manciple.dev/status",
-        &["patch"],
-        "manciple/tests/brokers.rs::a_broker_is_edited_removed_and_created_again",
-    ),
-    Elsewhere(
-        "base",
-        "Role of manciple",
         "configmaps",
         &["update", "delete"],
         "kubernetes/tests/store.rs::the_store_keeps_its_contract",
@@ -86,6 +72,22 @@ pub(super) const ELSEWHERE: &[Elsewhere] = &[
         "pods/log",
         &["get"],
         "kubernetes/tests/pods/main.rs::a_large_output_comes_home_whole",
+    ),
+    // What was given to a run whose Job was never made, for whoever led was ended in between.
+    Elsewhere(
+        "base",
+        "Role elsewhere of manciple",
+        "secrets",
+        &["get"],
+        "kubernetes/tests/further.rs::what_a_run_was_to_be_given_once_is_not_taken_for_what_it_is_given_now",
+    ),
+    // An agent of another version goes when it is an hour old.
+    Elsewhere(
+        "base",
+        "Role elsewhere of manciple",
+        "configmaps",
+        &["delete"],
+        "kubernetes/tests/agents.rs::versions_side_by_side_each_have_their_own_until_no_job_names_it",
     ),
     Elsewhere(
         "controller",

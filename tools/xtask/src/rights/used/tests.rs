@@ -27,8 +27,14 @@ fn told(namespace: Option<&str>, what: &str, verb: &str) -> Deed {
         account: "manciple".to_owned(),
         namespace: namespace.map(str::to_owned),
         what: what.to_owned(),
+        name: None,
         verb: verb.to_owned(),
     }
+}
+
+/// The same of what has this name.
+fn told_of(name: &str, what: &str, verb: &str) -> Deed {
+    Deed { name: Some(name.to_owned()), ..told(Some("home"), what, verb) }
 }
 
 #[test]
@@ -37,7 +43,8 @@ fn a_line_tells_of_the_right_that_it_took() {
     let status = json!({
         "resource": "serviceinstances", "apiGroup": "manciple.dev", "subresource": "status",
     });
-    let mut impersonated = line("get", &secrets, "allow");
+    let one = json!({"resource": "secrets", "namespace": "home", "name": "cf"});
+    let mut impersonated = line("get", &one, "allow");
     impersonated["impersonatedUser"] = json!({"username": "jane"});
     let mut of_people = line("get", &secrets, "allow");
     of_people["user"]["username"] = json!("kubernetes-admin");
@@ -48,7 +55,8 @@ fn a_line_tells_of_the_right_that_it_took() {
             line("patch", &status, "allow"),
             Some(told(None, "serviceinstances.manciple.dev/status", "patch")),
         ),
-        (impersonated, Some(told(Some("there"), "users", "impersonate"))),
+        (line("watch", &one, "allow"), Some(told_of("cf", "secrets", "watch"))),
+        (impersonated, Some(told(Some("home"), "users", "impersonate"))),
         (of_people, None),
     ] {
         assert_eq!(deed(&line), expected, "{line}");
@@ -86,5 +94,54 @@ fn a_right_everywhere_is_not_used_by_what_a_right_at_home_allows() {
         (vec![&create, &there], vec!["test: get secrets, by a Role of manciple"]),
     ] {
         assert_eq!(unused(&install, &deeds), idle, "{deeds:?}");
+    }
+}
+
+/// An account at home, and its Role in a namespace, which has these rules.
+fn install(place: &str, rules: &[Value]) -> Install {
+    let account = json!({
+        "kind": "ServiceAccount", "metadata": {"name": "manciple", "namespace": "home"},
+    });
+    let [mut role, mut binding] = role("Role", &[]);
+    role["rules"] = json!(rules);
+    for object in [&mut role, &mut binding] {
+        object["metadata"]["namespace"] = json!(place);
+    }
+    Install { name: "test", namespace: None, objects: vec![account, role, binding] }
+}
+
+fn lists_secrets() -> Value {
+    json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]})
+}
+
+#[test]
+fn a_right_in_another_namespace_is_used_there_and_nowhere_else() {
+    let install = install("jobs", &[lists_secrets()]);
+    let idle = "test: list secrets, by a Role elsewhere of manciple";
+    for (place, expected) in
+        [(Some("jobs"), vec![]), (Some("home"), vec![idle]), (None, vec![idle])]
+    {
+        let deed = told(place, "secrets", "list");
+        assert_eq!(unused(&install, &[&deed]), expected, "{place:?}");
+    }
+}
+
+#[test]
+fn a_right_to_one_name_is_used_by_what_is_done_to_that_and_one_to_all_by_no_such_deed() {
+    let mut of_names = lists_secrets();
+    of_names["resourceNames"] = json!(["cf", "ops"]);
+    let names = [of_names.clone()];
+    let all = [of_names, lists_secrets()];
+    let idle = |what: &str| format!("test: list {what}, by a Role of manciple");
+    let (cf, ops) = (told_of("cf", "secrets", "list"), told_of("ops", "secrets", "list"));
+    let any = told(Some("home"), "secrets", "list");
+    for (rules, deeds, expected) in [
+        (&names[..], vec![&cf, &ops], vec![]),
+        (&names[..], vec![&cf], vec![idle("secrets (ops)")]),
+        (&names[..], vec![&any], vec![idle("secrets (cf)"), idle("secrets (ops)")]),
+        (&all[..], vec![&cf, &ops], vec![idle("secrets")]),
+        (&all[..], vec![&cf, &ops, &any], vec![]),
+    ] {
+        assert_eq!(unused(&install("home", rules), &deeds), expected, "{rules:?} {deeds:?}");
     }
 }
