@@ -162,7 +162,12 @@ fn halt_first(state: &State<'_>, now: Timestamp) -> Option<Step> {
         Some(RunState::Running { .. }) => Some(Step::Cancel(halt.run.clone())),
         Some(RunState::Finished(result)) if !halt.kept => {
             let left = result.as_ref().map_or_else(|failed| &failed.state, |output| &output.state);
-            Some(write(transition::halted(state.record, left.as_ref()?, now), vec![]))
+            let is_new = left.is_some() || halt.first;
+            is_new.then(|| write(transition::halted(state.record, left.as_ref(), now), vec![]))
+        }
+        // That there was one is not forgotten when it is gone.
+        Some(RunState::Lost { .. }) if halt.first => {
+            Some(write(transition::halted(state.record, None, now), vec![]))
         }
         Some(RunState::Absent) if halt.first && matches!(state.run, RunState::Absent) => {
             let output = Output::default();

@@ -15,7 +15,7 @@ use crate::engine::Shared;
 use crate::failpoint;
 use crate::names::RunName;
 use crate::observe::{is_leaving, newest, observe};
-use crate::permits::{Permits, Waited};
+use crate::permits::{Permits, Queue, Waited};
 use crate::ports::{Clock, Run, RunState, StartError, StoreError, Stored};
 use crate::record::{Key, OperationFailure, Phase, Reason, Record, Timestamp};
 use crate::transition::{self, Intent};
@@ -98,6 +98,10 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         false => Next::Look,
     };
     loop {
+        if !matches!(next, Next::Permit(_)) {
+            // A place that nobody asks for is one that nobody has.
+            hands.queue.leave();
+        }
         match next {
             Next::Over if shared.tasks.retire(&key) => return,
             Next::Over | Next::Look => {}
@@ -139,6 +143,8 @@ pub(crate) struct Hands {
     pub(crate) refused: Option<RefusedStart>,
     /// The run of which that is so.
     tried: Option<RunName>,
+    /// Where it waits for a permit.
+    queue: Queue,
     /// It has waited for a permit for long: how many there are.
     pub(crate) queued: Option<usize>,
     cancelled: Option<RunName>,
@@ -157,8 +163,8 @@ impl Hands {
         Next::Await(Awaited::Time(ELSEWHERE))
     }
 
-    async fn wait_for(&mut self, permits: &Permits, clock: &dyn Clock, wake: &Notify) {
-        match permits.acquire(clock, wake, self.queued.is_some()).await {
+    async fn wait_for(&mut self, permits: &Arc<Permits>, clock: &dyn Clock, wake: &Notify) {
+        match self.queue.wait(permits, clock, wake, self.queued.is_some()).await {
             Waited::For(permit) => (self.permit, self.queued) = (Some(permit), None),
             Waited::Woken => {}
             Waited::Long => self.queued = Some(permits.most()),

@@ -192,6 +192,13 @@ impl Engine {
         }
     }
 
+    /// As [`Self::heard_of`], of what may have been heard of before: whoever has a task already is not woken.
+    pub fn told_again(&self, key: &Key, busy: bool) {
+        if busy && self.shared.drives() && !self.shared.tasks.is_driven(key) {
+            driver::kick(&self.shared, key);
+        }
+    }
+
     /// Takes up every operation that is in progress: runs that are alive are watched again, runs
     /// that ended are collected, runs that were never started are started. The same code path as
     /// that of a fresh request. Returns how many there are.

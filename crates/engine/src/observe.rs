@@ -48,10 +48,19 @@ pub(crate) async fn observe<'a>(
     hands: &Hands,
 ) -> Result<State<'a>, Trouble> {
     let operation = &record.operation;
-    let run = run_of(shared, operation, hands.refused.is_some()).await?;
+    let run = match &operation.phase {
+        // It is not asked after yet, and to ask whether it is may be a call.
+        Phase::External { next, .. }
+            if !transition::is_due(&shared.policy, *next, shared.clock.now()) =>
+        {
+            RunState::Absent
+        }
+        _ => run_of(shared, operation, hands.refused.is_some()).await?,
+    };
     let halted = match &operation.halts {
-        Some(halt) => Some(shared.runner.observe(&halt.run).await?),
-        None => None,
+        // Its own run was begun when that one was over.
+        Some(halt) if run == RunState::Absent => Some(shared.runner.observe(&halt.run).await?),
+        _ => None,
     };
     // It may have done its work in a process that is gone.
     let halted = halted.filter(|it| *it != RunState::Absent || !shared.runner.forgets());

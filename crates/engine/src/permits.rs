@@ -1,12 +1,13 @@
 //! How many runs may be alive at once, and who waits for a place.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use osb::ServiceId;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::ports::Clock;
 
@@ -56,25 +57,63 @@ impl Permits {
         Some(place)
     }
 
-    /// A place, in the order in which they were asked for. `told`: that it takes long was said.
-    pub(crate) async fn acquire(&self, clock: &dyn Clock, wake: &Notify, told: bool) -> Waited {
-        let place = Arc::clone(&self.places).acquire_owned();
-        tokio::pin!(place);
-        let mut given = self.given.load(Ordering::Relaxed);
-        let mut silent = 0;
+    /// Takes one's place in the queue.
+    fn queue(self: &Arc<Self>) -> Queued {
+        Queued {
+            permits: Arc::clone(self),
+            place: Box::pin(Arc::clone(&self.places).acquire_owned()),
+            given: self.given.load(Ordering::Relaxed),
+            silent: 0,
+        }
+    }
+}
+
+/// A task's place in a queue, in which they come in the order in which they were asked for. It has it for as long as this
+/// is kept, however often it is woken meanwhile.
+struct Queued {
+    permits: Arc<Permits>,
+    place: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>,
+    given: u64,
+    silent: u32,
+}
+
+/// Where a task waits, if it does.
+#[derive(Default)]
+pub(crate) struct Queue(Option<Queued>);
+
+impl Queue {
+    /// Goes out of it.
+    pub(crate) fn leave(&mut self) {
+        self.0 = None;
+    }
+
+    /// Waits for one of these places. `told`: that it takes long was said.
+    pub(crate) async fn wait(
+        &mut self,
+        permits: &Arc<Permits>,
+        clock: &dyn Clock,
+        wake: &Notify,
+        told: bool,
+    ) -> Waited {
+        let queued = match self.0.take() {
+            Some(queued) if Arc::ptr_eq(&queued.permits, permits) => self.0.insert(queued),
+            _ => self.0.insert(permits.queue()),
+        };
         loop {
             tokio::select! {
                 biased;
-                place = &mut place => {
-                    self.given.fetch_add(1, Ordering::Relaxed);
+                place = &mut queued.place => {
+                    permits.given.fetch_add(1, Ordering::Relaxed);
+                    self.leave();
                     // It is never closed.
                     return place.map_or(Waited::Woken, Waited::For);
                 }
                 () = wake.notified() => return Waited::Woken,
                 () = clock.sleep(MOVES), if !told => {
-                    let before = std::mem::replace(&mut given, self.given.load(Ordering::Relaxed));
-                    silent += 1;
-                    if before == given || silent == SILENT {
+                    let now = permits.given.load(Ordering::Relaxed);
+                    let before = std::mem::replace(&mut queued.given, now);
+                    queued.silent += 1;
+                    if before == now || queued.silent >= SILENT {
                         return Waited::Long;
                     }
                 }

@@ -66,6 +66,11 @@ impl Tasks {
         self.lock().contains_key(key)
     }
 
+    /// Whether the record has a task that looks at it.
+    pub(crate) fn is_driven(&self, key: &Key) -> bool {
+        self.lock().get(key).is_some_and(|task| task.running)
+    }
+
     /// Resolves when the record's task has ended. To be asked for before the kick.
     pub(crate) fn ended(&self, key: &Key) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();

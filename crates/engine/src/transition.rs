@@ -282,10 +282,17 @@ pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Times
     next
 }
 
-/// The record with what the run left that it halts.
-pub(crate) fn halted(record: &Record, state: &Sensitive<Value>, now: Timestamp) -> Record {
-    let mut next = left(record, Some(state), now);
-    next.operation.halts.iter_mut().for_each(|halt| halt.kept = true);
+/// The record with what the run left that it halts, which was begun.
+pub(crate) fn halted(
+    record: &Record,
+    state: Option<&Sensitive<Value>>,
+    now: Timestamp,
+) -> Record {
+    let mut next = left(record, state, now);
+    next.updated_at = now;
+    for halt in &mut next.operation.halts {
+        (halt.kept, halt.first) = (true, false);
+    }
     next
 }
 

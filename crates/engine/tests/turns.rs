@@ -85,6 +85,30 @@ async fn what_waits_for_its_turn_says_so_within_seconds_of_nobody_coming_to_it()
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_is_woken_while_it_waits_keeps_its_place() {
+    let mut world = World::default();
+    world.policy.max_runs = 1;
+    let engine = world.engine().await;
+    world.runner.script(|_| Act::End(Duration::from_secs(20), Ok(Output::default())));
+    let instances: Vec<_> = (0..6).map(|number| format!("i{number}")).collect();
+    for instance in &instances {
+        ordered(&engine, instance).await;
+    }
+    let mut woken = instances.iter().cycle();
+    while engine.in_progress() > 0 {
+        // By a platform that asks once more, by another process that was heard of, and by one that looks at everything.
+        let key = engine::record::Key::Instance(id(woken.next().unwrap()));
+        let _ = engine.provision(&asynchronous(), &id("i1"), provision(json!({}))).await;
+        engine.heard_of(&key, true);
+        engine.told_again(&key, true);
+        tokio::time::sleep(Duration::from_secs(7)).await;
+    }
+    let works = world.runner.works();
+    let begun: Vec<_> = works.iter().map(|work| work.instance_id.to_string()).collect();
+    assert_eq!(begun, instances);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_queue_that_moves_costs_those_who_wait_in_it_no_write() {
     let mut world = World::default();
     world.policy.max_runs = 4;

@@ -8,7 +8,7 @@
 //!       ──▶ it was deleted by hand ──▶ have the broker remove it
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,14 +116,22 @@ impl Controller {
             return;
         }
         let outstanding = self.store.outstanding();
-        self.tried.retain(|key, _| outstanding.iter().any(|change| change.key == *key));
+        let keys: HashSet<&Key> = outstanding.iter().map(|change| &change.key).collect();
+        self.tried.retain(|key, _| keys.contains(key));
         for change in &outstanding {
-            self.hear(change);
+            // Woken each time, whoever waits for its turn would be one who has just come.
+            self.engine.told_again(&change.key, change.busy);
+            self.see(change);
         }
     }
 
     fn hear(&mut self, change: &Change) {
         self.engine.heard_of(&change.key, change.busy);
+        self.see(change);
+    }
+
+    /// Looks whether somebody deleted the resource.
+    fn see(&mut self, change: &Change) {
         if let Some(heard) = self.going.get_mut(&change.key) {
             *heard = Some(change.clone());
             return;

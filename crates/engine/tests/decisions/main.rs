@@ -242,6 +242,14 @@ async fn a_delete_waits_for_the_run_that_it_halts() {
     let Step::Write { record: gone, release } = look(&first, RunState::Absent) else { panic!() };
     assert_eq!(release, std::slice::from_ref(&halted));
     assert_eq!((gone.lifecycle, &gone.operation.phase), (Lifecycle::Deleted, &Phase::Succeeded));
+    // What did begin, and has left nothing, may be gone at the next look.
+    for over in [ended(FailureKind::Failed), RunState::Lost { why: String::new() }] {
+        let next = written(look(&first, over.clone()));
+        let halt = next.operation.halts.as_ref().unwrap();
+        assert_eq!((halt.first, next.updated_at), (false, NOW), "{over:?}");
+        assert_eq!(look(&next, over), start(&next));
+        assert_eq!(look(&next, RunState::Absent), start(&next));
+    }
 }
 
 #[tokio::test(start_paused = true)]

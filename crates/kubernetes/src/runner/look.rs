@@ -42,10 +42,16 @@ impl Shared {
         self.known.learn(job);
         let selector = format!("{}={name}", manifest::RUN);
         let of = ListParams::default().labels(&selector);
+        let before = self.known.get(name).pods;
         let pods = each(&self.texts::<Pod>(&namespace), of, SeenPod::of_text).await?;
-        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let mut uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         pods.into_iter().for_each(|pod| self.known.learn(pod));
-        self.known.change(name, |seen| SeenPod::keep(seen, &namespace, &uids));
+        self.known.change(name, |seen| {
+            // One that was made after the list was, and heard of before it came, is in no list.
+            let is_new = |pod: &&SeenPod| before.iter().all(|known| known.uid != pod.uid);
+            uids.extend(seen.pods.iter().filter(is_new).map(|pod| pod.uid.clone()));
+            SeenPod::keep(seen, &namespace, &uids);
+        });
         Ok(())
     }
 

@@ -291,20 +291,38 @@ impl Known {
         within: Duration,
         new: impl Fn(&Seen) -> bool,
     ) {
-        let notify = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(waiting.entry(run.clone()).or_default())
-        };
-        let notified = notify.notified();
+        let waits = Waits::new(self, run);
+        let notified = waits.notify.notified();
         pin_mut!(notified);
         notified.as_mut().enable();
         if !new(&self.get(run)) {
             let _ = tokio::time::timeout(within, notified).await;
         }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// One that waits, until it is dropped: whoever waits for something else besides may do that at any time.
+struct Waits<'k> {
+    known: &'k Known,
+    run: &'k RunName,
+    notify: Arc<Notify>,
+}
+
+impl<'k> Waits<'k> {
+    fn new(known: &'k Known, run: &'k RunName) -> Self {
+        let mut waiting = known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let notify = Arc::clone(waiting.entry(run.clone()).or_default());
+        drop(waiting);
+        Self { known, run, notify }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.known.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         // Ours and the table's.
-        if waiting.get(run).is_some_and(|notify| Arc::strong_count(notify) <= 2) {
-            waiting.remove(run);
+        if waiting.get(self.run).is_some_and(|notify| Arc::strong_count(notify) <= 2) {
+            waiting.remove(self.run);
         }
     }
 }
