@@ -72,7 +72,7 @@ impl Permits {
 /// is kept, however often it is woken meanwhile.
 struct Queued {
     permits: Arc<Permits>,
-    place: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>,
+    place: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>,
     given: u64,
     silent: u32,
 }

@@ -283,14 +283,10 @@ pub(crate) fn left(record: &Record, state: Option<&Sensitive<Value>>, now: Times
 }
 
 /// The record with what the run left that it halts, which was begun.
-pub(crate) fn halted(
-    record: &Record,
-    state: Option<&Sensitive<Value>>,
-    now: Timestamp,
-) -> Record {
+pub(crate) fn halted(record: &Record, state: Option<&Sensitive<Value>>, now: Timestamp) -> Record {
     let mut next = left(record, state, now);
     next.updated_at = now;
-    for halt in &mut next.operation.halts {
+    if let Some(halt) = &mut next.operation.halts {
         (halt.kept, halt.first) = (true, false);
     }
     next
