@@ -77,8 +77,9 @@ pub enum Parent {
     Unusable,
 }
 
-/// How long an operation waits before it looks again at what it waits for around it.
+/// How long an operation waits before it looks again at what it waits for around it: at first, and when that takes long.
 const AROUND: Duration = Duration::from_millis(200);
+const AROUND_MOST: Duration = Duration::from_secs(5);
 
 /// A start that the runner refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -271,18 +272,26 @@ fn give_way(policy: &Policy, state: &State<'_>, now: Timestamp) -> Option<Step> 
             let words = "the instance was updated to another plan; the binding was not made";
             Some(fail(state, Reason::Refused, words, true, now))
         }
-        (Around::Instance(Parent::Updating), _) if first => Some(Step::WaitUntil(now.plus(AROUND))),
+        (Around::Instance(Parent::Updating), _) if first => {
+            Some(Step::WaitUntil(look_around(state, now)))
+        }
         (Around::Busy(true), Action::Update) if first => Some(unchanged(state, now)),
         (Around::Bindings { live: true, staying, coming, stuck }, _) => {
             Some(match (policy.bound, stuck) {
                 (OnBound::Cascade, Some(why)) => fail(state, Reason::Refused, why, false, now),
                 (OnBound::Cascade, None) => Step::Unbind(staying.clone()),
-                (OnBound::Refuse, _) if *coming => Step::WaitUntil(now.plus(AROUND)),
+                (OnBound::Refuse, _) if *coming => Step::WaitUntil(look_around(state, now)),
                 (OnBound::Refuse, _) => unremoved(state, now),
             })
         }
         _ => None,
     }
+}
+
+/// When to look again at what goes on around: after an eighth of the time that it has been waited for.
+fn look_around(state: &State<'_>, now: Timestamp) -> Timestamp {
+    let waited = state.record.operation.created_at.until(now);
+    now.plus((waited / 8).clamp(AROUND, AROUND_MOST))
 }
 
 /// The end of a deprovision that was not begun.
