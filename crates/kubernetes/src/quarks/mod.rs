@@ -44,6 +44,7 @@ mod resource;
 mod retention;
 mod schedule;
 mod seen;
+mod selecting;
 mod several;
 mod shape;
 mod shown;
@@ -121,7 +122,7 @@ pub struct Settings {
     pub wraps: bool,
     /// Whether one whose spec has [`faults`] waits until they are mended, instead of running as far as it goes.
     pub strict: bool,
-    /// Whether Secrets of ExtendedJobs are named by their prefix as it is, instead of with one dash after it.
+    /// Whether Secrets are named by their prefix as it is, instead of with one dash after it.
     pub verbatim_prefixes: bool,
     /// Whether a definition that drops what we write, since somebody else has applied theirs, is ours again.
     pub mends_definitions: bool,

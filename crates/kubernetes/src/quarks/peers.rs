@@ -8,16 +8,14 @@ use std::sync::Arc;
 use engine::trigger::{Followed, Pod as PodNow};
 use engine::vital;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource as _;
 use kube::api::Api;
-use kube::core::{Selector, SelectorExt as _};
-use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Controller;
 use super::resource::Resource;
+use super::selecting::Selecting;
 use super::table::{Key, Table};
 use super::watch::PAGE;
 use crate::calls::watching;
@@ -29,7 +27,7 @@ pub(super) struct Following {
     /// As it was written.
     of: Box<str>,
     when: When,
-    selector: Selector,
+    selecting: Selecting,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,23 +94,15 @@ impl Following {
             Some("deleted") => When::Deleted,
             _ => return Err(format!("{at}.when: has to be ready, notready, created or deleted")),
         };
-        let selector = &podstate["selector"];
-        // Without one it is each pod, as in the original.
-        let selector = if selector.is_null() { &json!({}) } else { selector };
-        if !selector.is_object() {
-            return Err(format!("{at}.selector: has to be an object: say matchLabels"));
-        }
-        let wrong = |error: &dyn std::fmt::Display| format!("{at}.selector: {error}");
-        let read =
-            LabelSelector::deserialize(respelled(selector)).map_err(|error| wrong(&error))?;
-        let selector = Selector::try_from(read).map_err(|error| wrong(&error))?;
-        Ok(Self { of: podstate.to_string().into(), when, selector })
+        let selecting = Selecting::read(&podstate["selector"])
+            .map_err(|error| format!("{at}.selector: {error}"))?;
+        Ok(Self { of: podstate.to_string().into(), when, selecting })
     }
 
     /// Those of these that are followed.
     pub(super) fn among(&self, peers: &BTreeMap<String, Peer>, newest: u64) -> Followed {
         let deletion = self.when == When::Deleted;
-        let followed = peers.values().filter(|peer| self.selector.matches(&peer.labels));
+        let followed = peers.values().filter(|peer| self.selecting.selects(&peer.labels));
         let there = followed.filter(|peer| peer.stage != Stage::Gone);
         let pods = there.map(|peer| {
             let (name, is) = (peer.name.clone(), self.is(peer.stage));
@@ -130,22 +120,6 @@ impl Following {
             When::Deleted => true,
         }
     }
-}
-
-/// A selector with its operators as Kubernetes spells them: the original had those of `kubectl`'s selectors.
-fn respelled(selector: &Value) -> Value {
-    let mut selector = selector.clone();
-    for wanted in selector["matchExpressions"].as_array_mut().into_iter().flatten() {
-        let operator = match wanted["operator"].as_str() {
-            Some("in" | "=" | "==") => "In",
-            Some("notin" | "!=") => "NotIn",
-            Some("exists") => "Exists",
-            Some("!") => "DoesNotExist",
-            _ => continue,
-        };
-        wanted["operator"] = operator.into();
-    }
-    selector
 }
 
 impl Peer {
@@ -315,33 +289,6 @@ mod tests {
         assert!(told(&table).await, "nobody looks there any more");
     }
 
-    /// Whether a pod with this label is followed.
-    fn follows(operator: &str, values: &Value, value: &str) -> bool {
-        let wanted = json!([{"key": "env", "operator": operator, "values": values}]);
-        let selector = json!({"matchLabels": {}, "matchExpressions": wanted});
-        let podstate = json!({"when": "ready", "selector": selector});
-        let following = Following::read(&podstate).unwrap();
-        following.selector.matches(&BTreeMap::from([("env".to_owned(), value.to_owned())]))
-    }
-
-    #[test]
-    fn operators_may_be_spelled_as_the_original_had_them() {
-        for (operator, values, a, b) in [
-            ("In", json!(["a"]), true, false),
-            ("in", json!(["a"]), true, false),
-            ("=", json!(["a"]), true, false),
-            ("==", json!(["a"]), true, false),
-            ("NotIn", json!(["a"]), false, true),
-            ("notin", json!(["a"]), false, true),
-            ("!=", json!(["a"]), false, true),
-            ("exists", json!(null), true, true),
-            ("!", json!(null), false, false),
-        ] {
-            let found = (follows(operator, &values, "a"), follows(operator, &values, "b"));
-            assert_eq!(found, (a, b), "{operator}");
-        }
-    }
-
     #[test]
     fn without_a_selector_each_pod_is_followed_as_in_the_original() {
         for podstate in [
@@ -350,7 +297,7 @@ mod tests {
             json!({"when": "ready", "selector": {}}),
         ] {
             let following = Following::read(&podstate).unwrap();
-            assert!(following.selector.matches(&BTreeMap::new()), "{podstate}");
+            assert!(following.selecting.selects(&BTreeMap::new()), "{podstate}");
         }
         let why = Following::read(&json!({"when": "ready", "selector": "app=web"})).unwrap_err();
         assert!(why.starts_with("spec.trigger.podstate.selector: has to be an object"), "{why}");

@@ -244,12 +244,15 @@ async fn each_operator_selects_the_pods_that_it_says_however_it_is_spelled() {
     let mut town = town("pod-operators").await;
     town.start().await;
     let one = |operator: &str, values: &[&str]| json!({"key": "env", "operator": operator, "values": values});
+    let beyond = |operator: &str, value: &str| json!({"matchExpressions": [{"key": "index", "operator": operator, "values": [value]}]});
     let both = [one("exists", &[]), one("notin", &["a"])];
     let labelled = json!({"matchLabels": {"tier": "web"}, "matchExpressions": [one("!=", &["a"])]});
     let mut selectors = vec![
         ("all".to_owned(), json!({"matchExpressions": []}), &["a", "b", "without"][..]),
         ("both".to_owned(), json!({"matchExpressions": both}), &["b"][..]),
         ("labelled".to_owned(), labelled, &["b"][..]),
+        ("above".to_owned(), beyond("gt", "1"), &["b"][..]),
+        ("below".to_owned(), beyond("lt", "3"), &["a"][..]),
     ];
     for (what, operators, values, selected) in [
         ("is", &["In", "in", "=", "=="][..], &["a"][..], &["a"][..]),
@@ -274,8 +277,8 @@ async fn each_operator_selects_the_pods_that_it_says_however_it_is_spelled() {
     }
     let mut uids = BTreeMap::new();
     for (name, labels) in [
-        ("a", json!({"env": "a", "tier": "web"})),
-        ("b", json!({"env": "b", "tier": "web"})),
+        ("a", json!({"env": "a", "tier": "web", "index": "1"})),
+        ("b", json!({"env": "b", "tier": "web", "index": "3"})),
         ("without", json!({"tier": "db"})),
     ] {
         let one = json!({"metadata": {"name": name, "labels": labels}, "spec": pod("sleep 600")});
