@@ -4,6 +4,7 @@
 //! late. A pod that begins soon costs no question; of those that do not, all that mount the same share one.
 
 use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Volume};
@@ -29,9 +30,27 @@ pub(super) enum Need {
     Secret(String),
 }
 
-/// What was looked for last, in which namespace, and whether it was missing.
+/// What is looked for, in which namespace, and what was found last.
 #[derive(Default)]
-pub(super) struct Mounts(Mutex<HashMap<(String, Need), (Instant, bool)>>);
+pub(super) struct Mounts(std::sync::Mutex<HashMap<(String, Need), Arc<Mutex<Answer>>>>);
+
+/// When it was, and whether it was missing.
+type Answer = Option<(Instant, bool)>;
+
+impl Mounts {
+    /// The last answer: whoever has it locked asks, and the others wait for what that one hears.
+    fn of(&self, namespace: &str, need: &Need) -> Arc<Mutex<Answer>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_asked = |answer: &Arc<_>| Arc::strong_count(answer) > 1;
+        let is_old = |answer: &Mutex<Answer>| answer.try_lock().is_ok_and(|it| !is_fresh(&it));
+        all.retain(|_, answer| is_asked(answer) || !is_old(answer));
+        Arc::clone(all.entry((namespace.to_owned(), need.clone())).or_default())
+    }
+}
+
+fn is_fresh(answer: &Answer) -> bool {
+    answer.is_some_and(|(when, _)| when.elapsed() < FRESH)
+}
 
 impl Shared {
     /// Why a pod does not begin, if that is not known and something it mounts is not there.
@@ -55,17 +74,16 @@ impl Shared {
     }
 
     async fn is_missing(&self, namespace: &str, need: &Need) -> bool {
-        let mut last = self.mounts.0.lock().await;
-        last.retain(|_, (when, _)| when.elapsed() < FRESH);
-        let key = (namespace.to_owned(), need.clone());
-        if let Some((_, missing)) = last.get(&key) {
-            return *missing;
+        let last = self.mounts.of(namespace, need);
+        let mut last = last.lock().await;
+        if let Some((_, missing)) = last.filter(|_| is_fresh(&last)) {
+            return missing;
         }
         let missing = self.look(namespace, need).await.unwrap_or_else(|error| {
             tracing::debug!(%error, "what pods mount cannot be looked for");
             false
         });
-        last.insert(key, (Instant::now(), missing));
+        *last = Some((Instant::now(), missing));
         missing
     }
 
