@@ -96,6 +96,42 @@ fn spec(strategy: &str, script: &str, secret: &str) -> Value {
     })
 }
 
+/// As the suites of the original begin it: with its flags, a kubeconfig, and nothing else; one beside another.
+#[test]
+fn two_are_begun_by_the_originals_flags_and_a_kubeconfig_and_each_runs_what_is_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = cluster::packed_agent().unwrap();
+    let towns = [Town::new(), Town::new()];
+    let begun = towns.each_ref().map(|town| {
+        let kubeconfig = folder.path().join(&town.name);
+        std::fs::copy(cluster::kubeconfig().unwrap(), &kubeconfig).unwrap();
+        let mut context = cluster::kubectl();
+        context.arg("--kubeconfig").arg(&kubeconfig);
+        context.args(["config", "set-context", "--current", "--namespace", &town.name]);
+        assert!(context.output().unwrap().status.success());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_manciple"));
+        command.args(["controller", "--apply-crd"]).env_clear();
+        command.args("-o ghcr.io/cloudfoundry-incubator -r quarks-job -t v1.0.219".split(' '));
+        command.args("--meltdown-duration 1 --meltdown-requeue-after 1".split(' '));
+        command.args(["--monitored-id", &town.name]);
+        // Of a chart that has no value for them.
+        command.env("MAX_WORKERS", "").env("LOG_LEVEL", "").env("WATCH_NAMESPACE", "");
+        command.env("KUBECONFIG", &kubeconfig).env("MANCIPLE_AGENT_FILE", &agent);
+        command.env("MANCIPLE_LOG_FORMAT", "json");
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Served::start(&mut command).unwrap_or_else(|log| panic!("{log}"))
+    });
+    assert_ne!(begun[0].address, begun[1].address);
+    for town in &towns {
+        town.create("j", &spec("once", "echo '{\"k\": \"v\"}' > /mnt/quarks/o.json", "kept"));
+    }
+    for town in &towns {
+        town.completes("j");
+        let leases = town.kubectl(&["get", "leases", "-o", "name"]);
+        assert_eq!(leases.lines().count(), 1, "{leases}");
+    }
+}
+
 #[test]
 fn it_runs_is_killed_goes_on_and_ends_when_it_is_told_to() {
     let town = Town::new();

@@ -61,6 +61,19 @@ pub(super) fn sanitize_subdomain(text: &str, versioned: bool) -> String {
     }
 }
 
+/// The name of what a key fans out into: what cannot stand there goes from the whole, as in the original.
+pub(super) fn fanned(name: &str, key: &str, versioned: bool) -> String {
+    sanitize_subdomain(&format!("{name}-{key}"), versioned)
+}
+
+/// What all of these names begin with, however long their keys are.
+pub(super) fn fanned_beginning(name: &str) -> String {
+    let mut one = kept(&format!("{name}-x"), |character| matches!(character, '-' | '.'));
+    one.pop();
+    one.truncate(SUBDOMAIN / 2);
+    one
+}
+
 fn kept(text: &str, also: impl Fn(char) -> bool) -> String {
     let text = text.replace('_', "-").to_lowercase();
     let good = |character: &char| {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::bounds::{Beyond, Taken};
 use super::dialect::Dialect;
-use super::naming::{sanitize, sanitize_subdomain};
+use super::naming::{fanned, fanned_beginning, sanitize, sanitize_subdomain};
 use super::reference::{Kind, To, base};
 use super::shown::{MAX_KEY_BYTES, is_key, not_text, shown};
 use crate::calls::valueless;
@@ -163,7 +163,7 @@ impl OutputMap {
             Target {
                 kind: options.kind(),
                 name: sanitize_subdomain(&options.name, versioned).into(),
-                fans_out: options.fans_out(),
+                each: options.fans_out().then(|| fanned_beginning(&options.name).into()),
                 versioned,
             }
         })
@@ -181,8 +181,8 @@ pub(super) struct Target {
     pub(super) kind: Kind,
     /// Of versions, what all have in common.
     pub(super) name: Box<str>,
-    /// It becomes several, whose names begin with this one and a dash.
-    fans_out: bool,
+    /// It becomes several, whose names begin so.
+    each: Option<Box<str>>,
     /// It becomes versions of that, and never that itself.
     versioned: bool,
 }
@@ -191,11 +191,13 @@ impl Target {
     /// Whether this may be it, by its name; `made` says whether a run of whose target it is may have made it, if it is
     /// there.
     pub(super) fn is(&self, to: To, name: &str, made: Option<bool>) -> bool {
-        let is_one = |name: &str| {
-            let rest = name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-'));
-            rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
+        let is_it = |name: &str| match &self.each {
+            Some(beginning) => {
+                let rest = name.strip_prefix(&**beginning);
+                rest.is_some_and(|rest| !rest.is_empty()) && made != Some(false)
+            }
+            None => *self.name == *name,
         };
-        let is_it = |name: &str| if self.fans_out { is_one(name) } else { *self.name == *name };
         let name = if self.versioned { base(name) } else { Some(name) };
         to == To::Object(self.kind) && name.is_some_and(is_it)
     }
@@ -427,7 +429,7 @@ fn read(
         let within = |why: String| invalid(format!("{}: {why}", shown(&key)));
         let text = value_of(&value, general).map_err(within)?;
         let data = object(&text).and_then(|flat| data(flat, general)).map_err(within)?;
-        Ok((sanitize_subdomain(&format!("{name}-{key}"), versioned), data))
+        Ok((fanned(&options.name, &key, versioned), data))
     });
     fanned.collect()
 }

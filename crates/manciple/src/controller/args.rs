@@ -1,5 +1,6 @@
 //! The command line of `manciple controller`, the original operator's with it.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use crate::serve::{
     AgentDelivery, Cluster, Drift, Format, Log, Period, Requesters, Spelling, Translate,
     drift_interval_fault, namespace,
 };
+
+const MONITORED_ID: &str = "default";
 
 /// What a run was begun with is good until the key after the next.
 const LEAST_KEY_ROTATION: Duration = Duration::from_secs(60 * 60);
@@ -57,7 +60,10 @@ pub(crate) struct ControllerArgs {
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     namespace: Option<String>,
     /// Namespaces with this value of the label quarks.cloudfoundry.org/monitored are monitored
-    #[arg(long, env = "MONITORED_ID", default_value = "default", value_name = "ID")]
+    #[arg(
+        long, env = "MONITORED_ID", default_value = MONITORED_ID, value_name = "ID",
+        value_parser = |id: &str| Ok::<_, Infallible>(given(id).unwrap_or(MONITORED_ID).to_owned())
+    )]
     pub(crate) monitored_id: String,
     /// Which namespaces are monitored
     #[arg(long, env = "MANCIPLE_MONITORED", default_value = "labelled", value_name = "WHICH")]
@@ -65,7 +71,7 @@ pub(crate) struct ControllerArgs {
     /// How many QuarksJobs are worked on at a time
     #[arg(
         long, env = "MAX_WORKERS", default_value_t = WORKERS as u64, value_name = "N",
-        value_parser = clap::value_parser!(u64).range(1..=1000)
+        value_parser = max_workers
     )]
     pub(crate) max_workers: u64,
     /// For how long a configuration has to be unchanged before its change is a trigger
@@ -101,17 +107,13 @@ pub(crate) struct ControllerArgs {
     /// Install the definitions of what it looks after before anything else
     #[arg(
         long, env = "APPLY_CRD", value_name = "BOOL",
-        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true"
+        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true",
+        value_parser = |text: &str| given(text).unwrap_or("false").parse::<bool>()
     )]
     pub(crate) apply_crd: bool,
-    /// Where probes and metrics are answered
-    #[arg(
-        long,
-        env = "MANCIPLE_LISTEN",
-        default_value = "0.0.0.0:8080",
-        value_name = "ADDRESS:PORT"
-    )]
-    pub(crate) listen: String,
+    /// Where probes and metrics are answered [default: 0.0.0.0:8080]
+    #[arg(long, env = "MANCIPLE_LISTEN", value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
     /// How lines of the log are written
     #[arg(long, env = "MANCIPLE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<Format>,
@@ -168,7 +170,13 @@ enum Namespaces {
 
 impl ControllerArgs {
     pub(crate) fn log(&self) -> Log {
-        Log { format: self.log_format, level: self.log_level.clone() }
+        let level = self.log_level.as_deref().and_then(given);
+        // The original had these words, too, for what nothing here logs.
+        let level = level.map(|level| match level {
+            "dpanic" | "panic" | "fatal" => "error",
+            level => level,
+        });
+        Log { format: self.log_format, level: level.map(str::to_owned) }
     }
 
     /// Whether it looks after this.
@@ -206,9 +214,10 @@ impl ControllerArgs {
             self.key_rotation.0 >= LEAST_KEY_ROTATION,
             "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"
         );
+        let told = std::env::var_os("WATCH_NAMESPACE").filter(|name| !name.is_empty());
         anyhow::ensure!(
-            self.original.watch_namespace.is_none(),
-            "--watch-namespace: leave it out, and label the namespace, for the controller is told of none: kubectl label \
+            self.original.watch_namespace.is_none() && told.is_none(),
+            "--watch-namespace (WATCH_NAMESPACE): leave it out, and label the namespace, for the controller is told of none: kubectl label \
              namespace NAME quarks.cloudfoundry.org/monitored={} \
              quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all",
             self.monitored_id
@@ -258,6 +267,18 @@ impl ControllerArgs {
     }
 }
 
+/// What somebody gave, who may have given nothing: the original took a variable without a value for none, and charts write
+/// such.
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn max_workers(text: &str) -> Result<u64, String> {
+    let Some(text) = given(text) else { return Ok(WORKERS as u64) };
+    let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
+    number.ok_or_else(|| "has to be a number from 1 to 1000".to_owned())
+}
+
 /// Requests and limits of a container.
 fn agent_resources(text: &str) -> Result<Value, String> {
     let given: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -291,6 +312,24 @@ mod tests {
             {
                 assert!(said.contains(word), "{words}: {word} is not in {said}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_given_without_a_value_is_as_not_given() {
+        let words =
+            ["controller", "--monitored-id=", "--max-workers=", "--apply-crd=", "--log-level="];
+        let read = Line::try_parse_from(words).unwrap().args;
+        read.check().unwrap();
+        let given = (&*read.monitored_id, read.max_workers, read.apply_crd, read.log().level);
+        assert_eq!(given, ("default", WORKERS as u64, false, None));
+    }
+
+    #[test]
+    fn levels_are_those_of_the_original_too() {
+        for (word, expected) in [("debug", "debug"), ("dpanic", "error"), ("fatal", "error")] {
+            let read = Line::try_parse_from(["controller", "-l", word]).unwrap().args;
+            assert_eq!(read.log().level.as_deref(), Some(expected), "{word}");
         }
     }
 

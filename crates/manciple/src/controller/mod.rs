@@ -11,6 +11,7 @@ mod args;
 mod http;
 mod webhook;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
@@ -28,6 +29,8 @@ use crate::serve::{LINGER, UNDONE, identity, log, told_to_end, whole};
 
 /// What the keys and the Lease are named by.
 const NAME: &str = "quarks";
+/// Where probes and metrics are answered, unless somebody says where.
+const LISTEN: &str = "0.0.0.0:8080";
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<()> {
@@ -46,8 +49,9 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     // Caught before anything is begun: unhandled, each of them ends the process.
     let end = told_to_end()?;
     let cluster = args.cluster();
-    let namespace = cluster.namespace()?;
     let client = kubernetes::client(cluster.kubeconfig.as_deref()).await?;
+    // As for kubectl: where nobody says which, it is that of the kubeconfig's context.
+    let namespace = cluster.namespace_or(Some(client.default_namespace()))?;
     if args.apply_crd {
         install(args, &client).await.context("--apply-crd")?;
     }
@@ -56,9 +60,7 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     let webhook = webhook::serve(&args.webhook, &client, &namespace, templates::NAME).await?;
     let mut controllers = open(args, &client, &namespace, &name).await?;
     controllers.admission = webhook.as_ref().map(|it| Arc::clone(&it.admission));
-    let listener = TcpListener::bind(&args.listen)
-        .await
-        .with_context(|| format!("--listen: {} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8080", args.listen))?;
+    let listener = listen(args.listen.as_deref(), cluster.is_in_a_pod()).await?;
     let monitors = &args.monitored_id;
     tracing::info!(address = %listener.local_addr()?, namespace, monitors, "serving");
     let mut tasks = begin(&controllers, &lead);
@@ -81,6 +83,21 @@ async fn attend(args: &ControllerArgs) -> anyhow::Result<()> {
     }
     ensure!(!lead.is_undone(), UNDONE);
     whole()
+}
+
+/// Listens where it is told to. Where nobody has said where, and the usual port is taken, on another: several may be
+/// begun by hand on one machine, and nobody probes them there.
+async fn listen(told: Option<&str>, in_a_pod: bool) -> anyhow::Result<TcpListener> {
+    let address = told.unwrap_or(LISTEN);
+    match TcpListener::bind(address).await {
+        Err(error)
+            if told.is_none() && !in_a_pod && error.kind() == ErrorKind::AddrInUse =>
+        {
+            tracing::warn!("{address} is taken: another port is listened on");
+            Ok(TcpListener::bind("0.0.0.0:0").await?)
+        }
+        bound => bound.with_context(|| format!("--listen: {address} cannot be listened on: name an address and a port that are free, as 0.0.0.0:8080")),
+    }
 }
 
 /// The controllers that are asked for.

@@ -240,10 +240,15 @@ impl Cluster {
     }
 
     pub(crate) fn namespace(&self) -> anyhow::Result<String> {
+        self.namespace_or(None)
+    }
+
+    /// The same; `otherwise`, where none is given and this is no pod of a cluster.
+    pub(crate) fn namespace_or(&self, otherwise: Option<&str>) -> anyhow::Result<String> {
         let ours = || std::fs::read_to_string(NAMESPACE_FILE).ok();
         let member = self.spelling.namespace;
         let given = self.namespace.clone().filter(|name| !name.is_empty());
-        let name = given.or_else(ours).with_context(|| {
+        let name = given.or_else(ours).or(otherwise.map(str::to_owned)).with_context(|| {
             format!("{member}: give one (or POD_NAMESPACE), for this is no pod of a cluster")
         })?;
         namespace(&name).map_err(|fault| anyhow!("{member} (or POD_NAMESPACE): {name:?} {fault}"))

@@ -124,6 +124,28 @@ fn fan_out_makes_a_secret_of_each_key() {
 }
 
 #[test]
+fn what_fans_out_is_named_by_the_whole_of_its_name_and_its_key() {
+    let long = "l".repeat(200);
+    for (name, key, expected) in [
+        ("link-", "a", "link--a"),
+        ("Link_", "A", "link--a"),
+        ("link.", "a", "link.-a"),
+        ("-link", "a", "link-a"),
+        ("link", "a-", "link-a"),
+        ("link", "_a", "link--a"),
+        (&*long, "a", &*format!("{long}-a")),
+    ] {
+        let options = json!({"name": name, "persistencemethod": "fan-out"});
+        let kept = of(&options, text(&json!({key: "{}"}).to_string()));
+        let names: Vec<_> = kept.wanted.iter().map(|wanted| wanted.name.as_str()).collect();
+        assert_eq!(names, [expected], "{name} {key}: {:?}", kept.faults);
+        let files = json!({"c": {"o.json": options}});
+        let made_by = resource(Dialect::QuarksJob, &json!({"output": {"outputMap": files}}));
+        assert!(made_by.makes(To::Object(Kind::Secret), expected, false, None), "{expected}");
+    }
+}
+
+#[test]
 fn any_other_way_to_keep_it_is_one_to_one() {
     for method in [json!("fanout"), json!("one-to-one"), json!(""), json!(null)] {
         let options = json!({"name": "one", "persistencemethod": method});
