@@ -128,13 +128,33 @@ impl Engine {
             former: Arc::new(former.clone()),
         };
         let saved = Saved { catalog: offer.catalog, capabilities, of_service, withdrawn, former };
-        let saved = serde_json::to_value(saved).unwrap_or_default();
-        if self.saved().await.map_err(CatalogError::Store)?.as_ref() != Some(&saved) {
-            self.shared.store.save_catalog(&saved).await.map_err(CatalogError::Store)?;
-        }
+        self.save(saved).await.map_err(CatalogError::Store)?;
         self.tell_withdrawn(&offering.withdrawn);
         self.offer(offering);
         Ok(catalog)
+    }
+
+    /// Saves an offer, unless it was saved last. Where there is no room for it, without what is remembered of plans that
+    /// have left: a catalog that is not saved is not put in force, and the one before would be for ever.
+    async fn save(&self, mut saved: Saved) -> Result<(), StoreError> {
+        let last = self.saved().await?;
+        loop {
+            let value = serde_json::to_value(&saved).unwrap_or_default();
+            if last.as_ref() == Some(&value) {
+                return Ok(());
+            }
+            match self.shared.store.save_catalog(&value).await {
+                Err(StoreError::TooLarge(why)) if !saved.former.is_empty() => {
+                    tracing::warn!(
+                        why,
+                        "the plans that have left the catalog of late are not saved with it: one that somebody ordered \
+                         while it left is not put back after a start"
+                    );
+                    saved.former.clear();
+                }
+                done => return done,
+            }
+        }
     }
 
     /// What was saved last, if that can be read.

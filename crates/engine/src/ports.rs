@@ -75,8 +75,8 @@ pub enum StoreError {
     /// Too many writes wait; nothing was written. Come again.
     #[error("too many writes are waiting")]
     Overloaded,
-    /// The record is larger than the store keeps; nothing was written.
-    #[error("the record is too large to be kept: {0}")]
+    /// The record, or the catalog, is larger than the store keeps; nothing was written.
+    #[error("it is too large to be kept: {0}")]
     TooLarge(String),
     /// The store cannot be written or read (disk full, I/O error). Whether a write took effect is
     /// not known.
@@ -205,6 +205,9 @@ pub trait Store: Send + Sync + 'static {
     async fn catalog(&self) -> Result<Option<Value>, StoreError>;
 
     /// Saves the last good catalog.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`] if it is larger than is kept; the one before stays.
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError>;
 
     /// Resolves once for each catalog that another process has saved, or for several of them at once, unless it was

@@ -1,8 +1,9 @@
 //! Plans that have left the catalog while instances have them.
 
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use osb::{Catalog, PlanId, Service, ServiceId};
+use osb::{Catalog, Plan, PlanId, Service, ServiceId};
 use serde::{Deserialize, Serialize};
 
 use crate::record::Timestamp;
@@ -11,43 +12,68 @@ use crate::record::Timestamp;
 /// another process still sold it, has it all the same.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
-/// A plan that has left the catalog, in the service that had it.
+/// The plans of a service that have left the catalog. The service stands there once, however many of them have left: an
+/// icon in its metadata may be most of a catalog.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Former {
+    /// When the last of them left.
     left_at: Timestamp,
-    /// With this plan alone.
+    /// When each of those left that had left before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    earlier: BTreeMap<PlanId, Timestamp>,
+    /// With these plans alone.
     pub(crate) service: Service,
 }
 
 impl Former {
+    /// `None`: no plan of it has left.
+    fn of(service: &Service, left: &[(Timestamp, &Plan)]) -> Option<Self> {
+        let left_at = left.iter().map(|(left_at, _)| *left_at).max()?;
+        let before = left.iter().filter(|(time, _)| *time < left_at);
+        let earlier = before.map(|(time, plan)| (plan.id.clone(), *time)).collect();
+        let plans = left.iter().map(|(_, plan)| (*plan).clone()).collect();
+        Some(Self { left_at, earlier, service: Service { plans, ..service.clone() } })
+    }
+
     pub(crate) fn is(&self, service: &ServiceId, plan: &PlanId) -> bool {
         self.service.id == *service && self.service.plans.iter().any(|former| former.id == *plan)
+    }
+
+    /// Each of its plans, and when it left.
+    fn plans(&self) -> impl Iterator<Item = (Timestamp, &Plan)> {
+        let left_at =
+            move |plan: &Plan| self.earlier.get(&plan.id).copied().unwrap_or(self.left_at);
+        self.service.plans.iter().map(move |plan| (left_at(plan), plan))
     }
 }
 
 /// What is to be remembered once the fresh catalog is in force: the plans that it lacks of the one before, and what
-/// was remembered then, for its time.
+/// was remembered then, for its time. Each service is there once, as it was last.
 pub(crate) fn remember(
     fresh: &Catalog,
     last: &Catalog,
     former: &[Former],
     now: Timestamp,
 ) -> Vec<Former> {
-    let lacks = |plan: &PlanId| {
-        !fresh.services.iter().flat_map(|service| &service.plans).any(|has| has.id == *plan)
-    };
-    let left = last.services.iter().flat_map(|service| {
-        let left = service.plans.iter().filter(|plan| lacks(&plan.id));
-        left.map(|plan| Former {
-            left_at: now,
-            service: Service { plans: vec![plan.clone()], ..service.clone() },
-        })
+    let has = fresh.services.iter().flat_map(|service| &service.plans);
+    let has: HashSet<&PlanId> = has.map(|plan| &plan.id).collect();
+    let lacks = |(_, plan): &(Timestamp, &Plan)| !has.contains(&plan.id);
+    let left = last.services.iter().map(|service| {
+        let left = service.plans.iter().map(|plan| (now, plan)).filter(lacks);
+        (service, left.collect::<Vec<_>>())
     });
-    let still = former.iter().filter(|former| {
-        now < former.left_at.plus(REMEMBERED)
-            && former.service.plans.iter().all(|plan| lacks(&plan.id))
+    let still = former.iter().map(|former| {
+        let still = former.plans().filter(|(left_at, _)| now < left_at.plus(REMEMBERED));
+        (&former.service, still.filter(lacks).collect::<Vec<_>>())
     });
-    left.chain(still.cloned()).collect()
+    let mut all: Vec<(&Service, Vec<(Timestamp, &Plan)>)> = Vec::new();
+    for (service, plans) in left.chain(still) {
+        match all.iter_mut().find(|(known, _)| known.id == service.id) {
+            Some((_, known)) => known.extend(plans),
+            None => all.push((service, plans)),
+        }
+    }
+    all.iter().filter_map(|(service, left)| Former::of(service, left)).collect()
 }
 
 /// The catalog with every plan that is in use and has left it taken over from those that it had before; says
@@ -191,23 +217,67 @@ mod tests {
         }
     }
 
+    fn remembered(former: &[Former]) -> Vec<String> {
+        former.iter().map(|it| shown(&Catalog { services: vec![it.service.clone()] })).collect()
+    }
+
     #[test]
     fn what_left_is_remembered_for_its_time() {
-        let shown = |former: &[Former]| {
-            former.iter().map(|it| shown(&Catalog { services: vec![it.service.clone()] })).collect()
-        };
         let (day, hour) = (Timestamp(24 * 3_600_000), REMEMBERED);
-        let left = remember(&catalog("s q"), &catalog("s p q"), &[], day);
-        let seen: Vec<String> = shown(&left);
-        assert_eq!(seen, ["s:s p:p"]);
-        for (name, fresh, now, remembered) in [
-            ("while it may have been ordered", "s q", day, vec!["s:s p:p"]),
-            ("beside what leaves later", "", day, vec!["s:s q:q", "s:s p:p"]),
-            ("not once it is back", "s q p", day, vec![]),
-            ("not for ever", "s q", day.plus(hour), vec![]),
+        let later = day.plus(hour / 2);
+        let left = remember(&catalog("s q, t u"), &catalog("s p q, t u"), &[], day);
+        assert_eq!(remembered(&left), ["s:s p:p"]);
+        for (name, fresh, now, expected) in [
+            ("while it may have been ordered", "s q, t u", day, vec!["s:s p:p"]),
+            ("beside what leaves later", "t u", later, vec!["s:s q:q p:p"]),
+            ("beside a service that leaves later", "s q", later, vec!["s:s p:p", "t:t u:u"]),
+            ("not once it is back", "s q p, t u", day, vec![]),
+            ("not for ever", "s q, t u", day.plus(hour), vec![]),
         ] {
-            let seen: Vec<String> = shown(&remember(&catalog(fresh), &catalog("s q"), &left, now));
-            assert_eq!(seen, remembered, "{name}");
+            let seen = remember(&catalog(fresh), &catalog("s q, t u"), &left, now);
+            assert_eq!(remembered(&seen), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn plans_of_one_service_are_remembered_once_each_for_its_own_time() {
+        let (day, half) = (Timestamp(24 * 3_600_000), REMEMBERED / 2);
+        let saved_before = |plan: &str| {
+            let service = catalog(&format!("s {plan}")).services.remove(0);
+            json!({"left_at": day, "service": service})
+        };
+        let saved = json!([saved_before("p"), saved_before("o")]);
+        let former: Vec<Former> = serde_json::from_value(saved).unwrap();
+        let former = remember(&catalog(""), &catalog("s q"), &former, day.plus(half));
+        let former: Vec<Former> =
+            serde_json::from_value(serde_json::to_value(&former).unwrap()).unwrap();
+        for (name, fresh, now, expected) in [
+            ("all", "", day.plus(half), vec!["s:s q:q p:p o:o"]),
+            ("one is back", "s o", day.plus(half), vec!["s:s q:q p:p"]),
+            ("the last that left", "", day.plus(REMEMBERED), vec!["s:s q:q"]),
+            ("none", "", day.plus(REMEMBERED + half), vec![]),
+        ] {
+            let seen = remember(&catalog(fresh), &catalog(""), &former, now);
+            assert_eq!(remembered(&seen), expected, "{name}");
+        }
+        let service = ServiceId::new("s").unwrap();
+        let is = |plan: &str| former.iter().any(|it| it.is(&service, &PlanId::new(plan).unwrap()));
+        assert_eq!(["o", "p", "q", "r"].map(is), [true, true, true, false]);
+    }
+
+    #[test]
+    fn a_service_is_remembered_once_however_many_of_its_plans_left() {
+        let mut last = catalog("s a");
+        last.services[0].metadata = json!({"imageUrl": "x".repeat(40_000)}).as_object().cloned();
+        let mut former = Vec::new();
+        for number in 0..25_u64 {
+            let mut fresh = catalog(&format!("s p{number} q{number}"));
+            fresh.services[0].metadata.clone_from(&last.services[0].metadata);
+            former = remember(&fresh, &last, &former, Timestamp(number));
+            last = fresh;
+        }
+        let bytes = serde_json::to_string(&former).unwrap().len();
+        assert!(bytes < 50_000, "{bytes}");
+        assert_eq!(former.iter().flat_map(|it| &it.service.plans).count(), 49);
     }
 }

@@ -9,7 +9,7 @@ use engine::ports::Offer;
 use engine::testing::mortal::Life;
 use osb::jobs::contract::Capability;
 use osb::{Backend, ServiceId};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Platform, World, asynchronous, id, offer, plan, provision, service};
 
 /// Without the plan that is ordered.
@@ -64,6 +64,42 @@ async fn a_plan_that_is_ordered_while_it_leaves_is_put_back_and_no_longer_sold()
     Platform(leader.clone()).bound().await;
     assert!(other.load_catalog().await.unwrap());
     assert!(has(&other, "small"), "it was saved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalog_that_is_too_large_with_what_has_left_it_is_saved_without() {
+    let catalog = async |world: &World| world.store.catalog().await.unwrap().unwrap();
+    let bytes = |saved: &Value| saved.to_string().len();
+    let whole = {
+        let world = World::default();
+        world.engine().await.set_offer(fewer()).await.unwrap();
+        catalog(&world).await
+    };
+    assert!(whole["former"].is_array(), "{whole}");
+    let mut bare = whole.clone();
+    bare.as_object_mut().unwrap().remove("former");
+    for (name, room, is_saved, is_remembered) in [
+        ("room for all", bytes(&whole), true, true),
+        ("room for the catalog alone", bytes(&whole) - 1, true, false),
+        ("just so", bytes(&bare), true, false),
+        ("no room", bytes(&bare) - 1, false, false),
+    ] {
+        let world = World::default();
+        let engine = world.engine().await;
+        let other = world.mortal(&Life::of(i64::MAX));
+        assert!(other.load_catalog().await.unwrap());
+        world.store.keep_at_most(room);
+        let set = engine.set_offer(fewer()).await;
+        assert_eq!(set.is_ok(), is_saved, "{name}");
+        assert_eq!(has(&engine, "small"), !is_saved, "{name}: what is saved is in force");
+        let saved = catalog(&world).await;
+        assert_eq!(saved["catalog"] == bare["catalog"], is_saved, "{name}");
+        assert_eq!(saved.get("former").is_some(), is_remembered, "{name}");
+        // Who has put it in force knows what has left it all the same.
+        world.store.keep_at_most(usize::MAX);
+        Platform(other).provisioned().await;
+        assert_eq!(engine.lacks_a_plan().await.unwrap(), is_saved, "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

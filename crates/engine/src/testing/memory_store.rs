@@ -40,7 +40,7 @@ impl MemoryStore {
         self.lock().writes
     }
 
-    /// Refuses records of more than so many bytes.
+    /// Refuses records, and catalogs, of more than so many bytes.
     pub fn keep_at_most(&self, bytes: usize) {
         self.lock().most = Some(bytes);
     }
@@ -53,6 +53,16 @@ impl MemoryStore {
     /// Lets the next `count` writes fail as if the disk were full.
     pub fn fail_writes(&self, count: u32) {
         self.lock().fail = count;
+    }
+}
+
+impl Inner {
+    fn fits(&self, text: &str) -> Result<(), StoreError> {
+        let bytes = text.len();
+        match self.most.filter(|most| bytes > *most) {
+            Some(most) => Err(StoreError::TooLarge(format!("{bytes} bytes, and {most} are kept"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -94,10 +104,7 @@ impl Store for MemoryStore {
             inner.fail -= 1;
             return Err(StoreError::Unavailable("no space left on device".into()));
         }
-        let bytes = serde_json::to_string(&*record).map_or(0, |text| text.len());
-        if let Some(most) = inner.most.filter(|most| bytes > *most) {
-            return Err(StoreError::TooLarge(format!("{bytes} bytes, and {most} are kept")));
-        }
+        inner.fits(&serde_json::to_string(&*record).unwrap_or_default())?;
         let now = inner.records.get(&record.key).map(|(version, _)| version.to_string());
         if now.as_ref() != expected.map(|version| &version.0) {
             return Err(StoreError::Conflict);
@@ -165,7 +172,9 @@ impl Store for MemoryStore {
     }
 
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
-        self.lock().catalog = Some(catalog.clone());
+        let mut inner = self.lock();
+        inner.fits(&catalog.to_string())?;
+        inner.catalog = Some(catalog.clone());
         Ok(())
     }
 }

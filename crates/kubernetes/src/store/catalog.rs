@@ -91,7 +91,7 @@ impl Place {
         if whole.len() > MAX_BYTES {
             let length = whole.len();
             let why = format!("the catalog is {length} bytes long; a ConfigMap holds {MAX_BYTES}");
-            return Err(StoreError::Unavailable(why));
+            return Err(StoreError::TooLarge(why));
         }
         let mut open = catalog.clone();
         let has_secret = without_secrets(&mut open);
