@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::ports::{Kind as Records, Query, StoreError};
 use engine::record::Key;
-use osb::{InstanceId, PlanId, ServiceId};
+use osb::{BindingId, InstanceId, PlanId, ServiceId};
 use tokio::sync::mpsc;
 use tokio::sync::watch::{Receiver, Sender};
 
@@ -245,13 +245,11 @@ impl Known {
             Records::Bindings => Watched::Bindings,
         };
         let mut table = self.lock();
-        let of_instance = table.0[watched as usize].entries.values().map(|held| &held.entry);
-        let is_gone = |entry: &&Arc<Entry>| {
-            entry.key.instance() == instance
-                && !listed.contains(&entry.key)
-                && entry.version <= version
-        };
-        let gone: Vec<_> = of_instance.filter(is_gone).cloned().collect();
+        let of_instance = within(&table.0[watched as usize].entries, kind, Some(instance), None);
+        let is_gone =
+            |entry: &&Arc<Entry>| !listed.contains(&entry.key) && entry.version <= version;
+        let gone: Vec<_> =
+            of_instance.map(|(_, held)| &held.entry).filter(is_gone).cloned().collect();
         // What the watch has yet to say of them is old.
         gone.iter().for_each(|entry| table.remove(entry, version, |_| true));
     }
@@ -298,18 +296,14 @@ impl Known {
         };
         let resources = &table.0[kind as usize].entries;
         let tombstones = &table.0[Watched::Tombstones as usize].entries;
-        let from = query.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let fits = |held: &Held| {
-            let key = &held.entry.key;
-            Watched::resource(key) == kind
-                && query.instance.as_ref().is_none_or(|instance| key.instance() == instance)
-                && held.entry.passes(query.filter)
+            Watched::resource(&held.entry.key) == kind && held.entry.passes(query.filter)
         };
         let entries = |(_, held): (&Key, &Held)| Arc::clone(&held.entry);
-        let range = (from, Bound::Unbounded);
-        let live = resources.range(range.clone()).filter(|(_, held)| fits(held)).map(entries);
-        let buried = tombstones
-            .range(range)
+        let (instance, after) = (query.instance.as_ref(), query.after.as_ref());
+        let live = within(resources, query.kind, instance, after);
+        let live = live.filter(|(_, held)| fits(held)).map(entries);
+        let buried = within(tombstones, query.kind, instance, after)
             .filter(|(key, held)| fits(held) && !resources.contains_key(*key))
             .map(entries);
         let mut page: Vec<_> = live.take(query.limit).chain(buried.take(query.limit)).collect();
@@ -332,6 +326,34 @@ impl Known {
         let live = all.filter(|entry| entry.is_live());
         let plans: BTreeSet<_> = live.filter_map(|entry| entry.plan.clone()).collect();
         plans.into_iter().collect()
+    }
+}
+
+/// What is known after a key; of an instance that alone, and nothing else is looked at: there may be many thousands.
+fn within<'t>(
+    entries: &'t BTreeMap<Key, Held>,
+    kind: Records,
+    instance: Option<&'t InstanceId>,
+    after: Option<&Key>,
+) -> impl Iterator<Item = (&'t Key, &'t Held)> + use<'t> {
+    let first = instance.and_then(|instance| first_of(instance, kind));
+    let after = after.filter(|after| first.as_ref().is_none_or(|first| first <= *after));
+    let from = match (after, first) {
+        (Some(after), _) => Bound::Excluded(after.clone()),
+        (None, Some(first)) => Bound::Included(first),
+        (None, None) => Bound::Unbounded,
+    };
+    let is_within = move |key: &Key| instance.is_none_or(|instance| key.instance() == instance);
+    entries.range((from, Bound::Unbounded)).take_while(move |(key, _)| is_within(key))
+}
+
+/// No key of this kind that an instance has is before it.
+fn first_of(instance: &InstanceId, kind: Records) -> Option<Key> {
+    // An id is not empty, and no control characters are in it: nothing sorts before a space.
+    const FIRST: &str = " ";
+    match kind {
+        Records::Instances => Some(Key::Instance(instance.clone())),
+        Records::Bindings => Some(Key::Binding(instance.clone(), BindingId::new(FIRST).ok()?)),
     }
 }
 
@@ -361,8 +383,9 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use engine::ports::Filter;
     use engine::record::{Phase, Record};
-    use engine::testing::store_contract::sample;
+    use engine::testing::store_contract::{sample, sample_binding};
     use osb::Action;
 
     use super::*;
@@ -435,6 +458,50 @@ mod tests {
         let anew = Entry { uid: "anew".to_owned(), ..entry(&record, 9) };
         table.hear(anew, Source::Event);
         assert_eq!(known(&table, &record), Some(9), "one that was made anew");
+    }
+
+    #[test]
+    fn of_an_instance_is_looked_at_what_it_has_alone() {
+        let table = Known::default();
+        let mut entries = BTreeMap::new();
+        for instance in ["h", "i", "i ", "i2", "j"] {
+            let bindings = [" ", " a", "b", "c"].map(|id| sample_binding(instance, id));
+            for record in bindings.into_iter().chain([sample(instance)]) {
+                let uid = record.key.to_string();
+                let entry = Arc::new(Entry { uid, ..entry(&record, 5) });
+                entries.insert(record.key.clone(), Held { entry: Arc::clone(&entry), list: 0 });
+                table.hear(entry, Source::Event);
+            }
+        }
+        let binding = |instance: &str, id: &str| sample_binding(instance, id).key;
+        let of = |ids: &[&str]| ids.iter().map(|id| binding("i", id)).collect::<Vec<_>>();
+        let i = sample("i").key;
+        for (name, kind, after, limit, expected) in [
+            ("all", Records::Bindings, None, 9, of(&[" ", " a", "b", "c"])),
+            ("some", Records::Bindings, None, 2, of(&[" ", " a"])),
+            ("after one", Records::Bindings, Some(binding("i", " a")), 9, of(&["b", "c"])),
+            ("after the last", Records::Bindings, Some(binding("i", "c")), 9, of(&[])),
+            ("after another's", Records::Bindings, Some(binding("h", "z")), 1, of(&[" "])),
+            ("after a later one", Records::Bindings, Some(binding("i2", "a")), 9, of(&[])),
+            ("itself", Records::Instances, None, 9, vec![i.clone()]),
+            ("nothing after itself", Records::Instances, Some(i.clone()), 9, of(&[])),
+        ] {
+            let looked_at = within(&entries, kind, Some(i.instance()), after.as_ref());
+            let others = looked_at.filter(|(key, _)| key.instance() != i.instance()).count();
+            assert_eq!(others, 0, "{name}");
+            let instance = Some(i.instance().clone());
+            let query = Query { kind, instance, filter: Filter::All, after, limit };
+            let page = table.page(&query).iter().map(|it| it.key.clone()).collect::<Vec<_>>();
+            assert_eq!(page, expected, "{name}");
+        }
+        let kept = Arc::clone(&table.get(&binding("i", "b")).unwrap());
+        table.take_list(i.instance(), Records::Bindings, vec![kept], 6);
+        let is_known = |key: Key| table.get(&key).is_some();
+        assert_eq!(
+            [" ", " a", "b", "c"].map(|id| is_known(binding("i", id))),
+            [false, false, true, false]
+        );
+        assert!(is_known(i) && is_known(binding("i ", "b")) && is_known(binding("i2", " ")));
     }
 
     #[test]
