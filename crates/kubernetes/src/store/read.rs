@@ -113,7 +113,11 @@ impl Place {
         }
     }
 
-    /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made.
+    /// A record with its confidential parts; `None` if it went in the meantime, or was never wholly made. Only one that was
+    /// just made is waited for.
+    ///
+    /// # Errors
+    /// Also if it cannot be read, as where its Secret was taken away.
     pub(super) async fn whole(&self, entry: &Entry) -> Result<Option<Stored>, StoreError> {
         if let Some(damage) = &entry.damage {
             return Err(unreadable(&entry.key, &damage.why));
@@ -132,16 +136,18 @@ impl Place {
                     None => return Ok(None),
                 },
             }
-            if late && entry.from == From::First {
+            if entry.from != From::First {
+                // They were in its Secret before the resource named them.
+                let why = format!("Secret {name} lacks what the resource says is in it");
+                return Err(unreadable(&entry.key, &why));
+            }
+            if late {
                 tracing::warn!(record = %entry.key, "it was only half made, and is removed");
                 match self.let_go(entry).await {
                     // Somebody else removes it, or its writer was only slow: looked at again.
                     Err(StoreError::Conflict) => {}
                     gone => return gone.map(|()| None),
                 }
-            } else if late {
-                let why = format!("Secret {name} lacks what the resource says is in it");
-                return Err(unreadable(&entry.key, &why));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         };

@@ -1,5 +1,7 @@
 //! A store whose watches are behind: what they are to bring is read first.
 
+use std::sync::atomic::AtomicUsize;
+
 use engine::ports::{Filter, Kind as Records};
 use engine::record::Phase;
 use engine::testing::store_contract::sample_binding;
@@ -9,26 +11,32 @@ use kube::client::Body;
 use super::*;
 use crate::split::{self, Places, Written};
 
-/// A store of an API server that has nothing but this, and from which no watch hears.
-fn behind(record: &Record) -> KubernetesStore {
+/// The resource of a record.
+fn resource(record: &Record, places: Places) -> Value {
     let written = Written {
         record: split::split(record).unwrap().public,
         write: "w".to_owned(),
         since: None,
-        places: Places::default(),
+        places,
     };
-    let kind = Kind::of(&record.key);
-    let name = names::resource("b", &record.key);
-    let object = json!({
-        "apiVersion": crate::resources::api_version(), "kind": kind.name(),
-        "metadata": {"name": name, "namespace": "n", "uid": "u", "resourceVersion": "7"},
+    json!({
+        "apiVersion": crate::resources::api_version(), "kind": Kind::of(&record.key).name(),
+        "metadata": {
+            "name": names::resource("b", &record.key),
+            "namespace": "n", "uid": "u", "resourceVersion": "7",
+        },
         "status": {"record": serde_json::to_string(&written).unwrap()},
-    });
+    })
+}
+
+/// A store of an API server that answers so, and from which no watch hears.
+fn answered(
+    answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + Sync + 'static,
+) -> KubernetesStore {
     let service = tower::service_fn(move |request: Request<Body>| {
-        let is_list = request.uri().path().ends_with(kind.plural());
-        let list = || json!({"metadata": {"resourceVersion": "8"}, "items": [object]});
-        let answer = if is_list { list() } else { object.clone() };
-        let response = Response::new(Body::from(answer.to_string().into_bytes()));
+        let (status, answer) = answer(&request);
+        let body = Body::from(answer.to_string().into_bytes());
+        let response = Response::builder().status(status).body(body).unwrap();
         async move { Ok::<_, tower::BoxError>(response) }
     });
     let place = Place {
@@ -43,6 +51,15 @@ fn behind(record: &Record) -> KubernetesStore {
         has_secret_catalog: Default::default(),
         _watches: Default::default(),
     }
+}
+
+/// A store of an API server that has nothing but this, and from which no watch hears.
+fn behind(record: &Record) -> KubernetesStore {
+    let (object, kind) = (resource(record, Places::default()), Kind::of(&record.key));
+    answered(move |request| match request.uri().path().ends_with(kind.plural()) {
+        true => (200, json!({"metadata": {"resourceVersion": "8"}, "items": [object]})),
+        false => (200, object.clone()),
+    })
 }
 
 #[tokio::test]
@@ -69,5 +86,48 @@ async fn a_busy_record_that_is_read_before_the_watch_brings_it_is_told_of_once()
         let told = Change { key: key.clone(), busy: true, gone: false, unwanted: false };
         assert_eq!(changes.try_recv().ok(), Some(told), "{name}");
         assert!(changes.try_recv().is_err(), "{name}");
+    }
+}
+
+/// What is not there.
+fn missing(name: &str) -> (u16, Value) {
+    let message = format!("{name} \"{name}\" not found");
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+        "message": message, "details": {"name": name},
+    });
+    (404, status)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_was_just_made_is_waited_for_where_its_secret_is_not_there() {
+    let record = sample_binding("i", "b");
+    let places = Places { order: Some("order-1".to_owned()), rest: None };
+    let whole = resource(&record, places);
+    let mut first = whole.clone();
+    first["metadata"]["annotations"] = json!({names::RECORD: whole["status"]["record"]});
+    first.as_object_mut().unwrap().remove("status");
+    for (name, object, waits) in [("written again", whole, false), ("just made", first, true)] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let store = answered(move |request| {
+            if request.method() == http::Method::GET {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            match request.uri().path().contains("/secrets/") {
+                true => missing("secret"),
+                false => (200, object.clone()),
+            }
+        });
+        let begun = tokio::time::Instant::now();
+        let read = store.read(&record.key).await;
+        assert_eq!(begun.elapsed() > read::HALF_MADE, waits, "{name}");
+        match waits {
+            true => assert!(matches!(read, Ok(None)), "{name}: half made, and removed: {read:?}"),
+            false => {
+                assert!(matches!(read, Err(StoreError::Unreadable { .. })), "{name}: {read:?}");
+                assert!(asked.load(Ordering::Relaxed) <= 4, "{name}: {asked:?}");
+            }
+        }
     }
 }
