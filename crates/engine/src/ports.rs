@@ -56,7 +56,7 @@ pub enum Filter {
 pub struct Query {
     /// Instances or bindings.
     pub kind: Kind,
-    /// Only of this instance.
+    /// Only of this instance. If it has more than `limit`, a page after no key may have any of them.
     pub instance: Option<InstanceId>,
     /// Only these.
     pub filter: Filter,

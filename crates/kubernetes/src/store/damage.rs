@@ -6,7 +6,7 @@
 use engine::ports::StoreError;
 use engine::record::{Key, Lifecycle, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use osb::{Action, BindingId, InstanceId, PlanId, ServiceId};
 use serde_json::{Error, Value};
 
@@ -85,8 +85,8 @@ impl Place {
 }
 
 /// Why nothing can be said of what an instance has: one of its resources does not say which record it is of.
-pub(super) fn nameless(kind: Kind, object: &DynamicObject, why: &Error) -> StoreError {
-    let name = object.metadata.name.as_deref().unwrap_or_default();
+pub(super) fn nameless(kind: Kind, metadata: &ObjectMeta, why: &str) -> StoreError {
+    let name = metadata.name.as_deref().unwrap_or_default();
     StoreError::Unreadable {
         key: format!("the record of {} {name}", kind.name()),
         why: format!(

@@ -26,13 +26,14 @@ use engine::vital;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
-use osb::{PlanId, ServiceId};
+use osb::{InstanceId, PlanId, ServiceId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use self::catalog::Kept;
 use self::entry::Entry;
 use self::known::{Known, Source, Watched};
+use self::read::Listed;
 use self::secrets::Secrets;
 use crate::calls::call;
 use crate::names;
@@ -175,6 +176,30 @@ impl KubernetesStore {
         self.known.page(query)
     }
 
+    /// A page of what an instance has, as the API server has it now.
+    async fn of_instance(
+        &self,
+        instance: &InstanceId,
+        query: &Query,
+    ) -> Result<Vec<Arc<Entry>>, StoreError> {
+        match self.place.of_instance(instance, query).await? {
+            Listed::All { entries, version } => {
+                self.known.take_list(instance, query.kind, entries, version);
+                Ok(self.page(query))
+            }
+            // What is known beside it may be old.
+            Listed::Enough(mut entries) => {
+                for entry in &entries {
+                    self.known.hear(Arc::clone(entry), Source::Event);
+                }
+                entries.retain(|entry| entry.passes(query.filter));
+                entries.sort_by(|one, other| one.key.cmp(&other.key));
+                entries.truncate(query.limit);
+                Ok(entries)
+            }
+        }
+    }
+
     fn has_catalog<T>(&self, kept: &Kept<T>) {
         self.has_secret_catalog.store(kept.has_secret, Ordering::Relaxed);
         self.known.has_catalog(kept.version);
@@ -227,13 +252,13 @@ impl Store for KubernetesStore {
     }
 
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
-        if let Some(instance) = &query.instance {
+        let page = match &query.instance {
             // What an instance has decides what becomes of it: asked anew.
-            let (entries, version) = self.place.of_instance(instance, query.kind).await?;
-            self.known.take_list(instance, query.kind, entries, version);
-        }
+            Some(instance) => self.of_instance(instance, query).await?,
+            None => self.page(query),
+        };
         let mut records = Vec::new();
-        for entry in self.page(query) {
+        for entry in page {
             match self.place.whole(&entry).await {
                 Ok(whole) => records.extend(whole.map(Ok)),
                 Err(StoreError::Unreadable { why, .. }) => {

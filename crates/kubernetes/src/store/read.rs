@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::ports::{self, StoreError, Stored, Version};
+use engine::ports::{self, Query, StoreError, Stored, Version};
 use engine::record::Key;
-use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::Resource as _;
+use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
 use osb::InstanceId;
 use serde_json::json;
 
 use super::damage::nameless;
 use super::entry::{Entry, From, version_of};
+use super::watch::PAGE;
 use super::{Place, names};
 use crate::calls::{CallError, call, find, valueless};
 use crate::resources::Kind;
 use crate::split::{self, Parts, Written};
+use crate::text::Text;
 
 /// A resource is made before its Secret, which it owns: so long a reader waits for the other half. Then its
 /// writer was ended in between, and nobody was told that there is such a record.
@@ -163,30 +166,59 @@ impl Place {
         Ok(Some(Stored { record: Arc::new(record), version }))
     }
 
-    /// Everything of an instance, as the API server has it in this version. Tombstones are left to the watch.
+    /// What an instance has, as the API server has it, up to as much as a query asks for. It is listed in pages, of which
+    /// each resource is read alone: an instance may have thousands of bindings. Tombstones are left to the watch.
     ///
     /// # Errors
     /// Also if nobody can say which record one of them is of.
     pub(super) async fn of_instance(
         &self,
         instance: &InstanceId,
-        kind: ports::Kind,
-    ) -> Result<(Vec<Arc<Entry>>, u64), StoreError> {
-        let kind = match kind {
+        query: &Query,
+    ) -> Result<Listed, StoreError> {
+        let kind = match query.kind {
             ports::Kind::Instances => Kind::ServiceInstance,
             ports::Kind::Bindings => Kind::ServiceBinding,
         };
+        let (namespace, client) = (&self.settings.namespace, self.client.clone());
+        let resources: Api<Text<DynamicObject>> =
+            Api::namespaced_with(client, namespace, &kind.resource());
         let name = self.name(&Key::Instance(instance.clone()));
         let selector = format!("{},{}={name}", self.selector(), names::INSTANCE);
-        let found =
-            call(self.resources(kind).list(&ListParams::default().labels(&selector))).await?;
-        let read = |object: &DynamicObject| {
-            let entry = self.entry(object)?.map(Arc::new);
-            Some(entry.map_err(|error| nameless(kind, object, &error)))
-        };
-        let entries = found.items.iter().filter_map(read).collect::<Result<_, _>>()?;
-        Ok((entries, version_of(found.metadata.resource_version.as_deref())))
+        let mut of = ListParams::default().labels(&selector).limit(PAGE);
+        let mut entries = Vec::new();
+        loop {
+            let page = call(resources.list(&of)).await?;
+            for text in &page.items {
+                entries.extend(self.listed(kind, text)?.map(Arc::new));
+            }
+            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
+                let version = version_of(page.metadata.resource_version.as_deref());
+                return Ok(Listed::All { entries, version });
+            };
+            let fitting = entries.iter().filter(|entry| entry.passes(query.filter)).count();
+            // Of what comes after a key nobody knows whether the rest is nearer to it.
+            if query.after.is_none() && fitting >= query.limit {
+                return Ok(Listed::Enough(entries));
+            }
+            of = of.continue_token(&token);
+        }
     }
+
+    /// What stands in a resource of a list; `None` if it holds no record of ours.
+    fn listed(&self, kind: Kind, text: &Text<DynamicObject>) -> Result<Option<Entry>, StoreError> {
+        let object = text.gist().ok_or_else(|| nameless(kind, text.meta(), "it cannot be read"))?;
+        let entry = self.entry(&object).transpose();
+        entry.map_err(|error| nameless(kind, &object.metadata, &error.to_string()))
+    }
+}
+
+/// What an instance has.
+pub(super) enum Listed {
+    /// All of it, in this version.
+    All { entries: Vec<Arc<Entry>>, version: u64 },
+    /// As much as was asked for; there may be more.
+    Enough(Vec<Arc<Entry>>),
 }
 
 pub(super) fn unreadable(key: &Key, why: &str) -> StoreError {

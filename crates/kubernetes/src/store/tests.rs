@@ -89,6 +89,64 @@ async fn a_busy_record_that_is_read_before_the_watch_brings_it_is_told_of_once()
     }
 }
 
+/// Which of so many bindings of an instance a query finds, and how many pages are read for it.
+async fn found(bindings: usize, filter: Filter, limit: usize) -> (Vec<Key>, usize) {
+    let bindings: Vec<Record> = (0..bindings)
+        .map(|number| {
+            let mut binding = sample_binding("i", &format!("{number:04}"));
+            if number % 150 == 149 {
+                binding.operation.phase = Phase::Pending { not_before: None };
+            }
+            binding
+        })
+        .collect();
+    let key = bindings[0].key.clone();
+    let pages = Arc::new(AtomicUsize::new(0));
+    let read = Arc::clone(&pages);
+    let store = answered(move |request| {
+        let asked = request.uri().query().unwrap_or_default();
+        let of = |name: &str| {
+            let mut pairs = asked.split('&').filter_map(|pair| pair.split_once('='));
+            let value = pairs.find_map(|(key, value)| (key == name).then_some(value));
+            value.map(|value| value.parse::<usize>().unwrap())
+        };
+        read.fetch_add(1, Ordering::Relaxed);
+        let (first, most) = (of("continue").unwrap_or(0), of("limit").unwrap());
+        let page = bindings.iter().skip(first).take(most);
+        let items: Vec<_> = page.map(|it| resource(it, Places::default())).collect();
+        let next = first + items.len();
+        let token = if next < bindings.len() { next.to_string() } else { String::new() };
+        let metadata = json!({"resourceVersion": "8", "continue": token});
+        (200, json!({"metadata": metadata, "items": items}))
+    });
+    let query = Query {
+        kind: Records::Bindings,
+        instance: Some(key.instance().clone()),
+        filter,
+        after: None,
+        limit,
+    };
+    let found = store.scan(&query).await.unwrap();
+    let keys = found.iter().map(|it| Stored::key_of(it).clone()).collect();
+    (keys, pages.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn of_what_an_instance_has_no_more_pages_are_read_than_are_asked_for() {
+    for (name, bindings, filter, limit, expected, pages) in [
+        ("whether there is any", 250, Filter::Live, 1, vec![0], 1),
+        ("as many as come in two pages", 250, Filter::Live, 101, (0..101).collect(), 2),
+        ("whether any is busy", 250, Filter::Busy, 1, vec![149], 2),
+        ("none of the first are", 400, Filter::Busy, 2, vec![149, 299], 3),
+        ("all that are busy", 250, Filter::Busy, 64, vec![149], 3),
+        ("all", 250, Filter::All, 1000, (0..250).collect(), 3),
+    ] {
+        let expected: Vec<Key> =
+            expected.iter().map(|it| sample_binding("i", &format!("{it:04}")).key).collect();
+        assert_eq!(found(bindings, filter, limit).await, (expected, pages), "{name}");
+    }
+}
+
 /// What is not there.
 fn missing(name: &str) -> (u16, Value) {
     let message = format!("{name} \"{name}\" not found");

@@ -20,7 +20,7 @@ use crate::resources::Kind;
 pub(super) const TOMBSTONE: &str = "tombstone";
 /// How many objects come in one page: what is in memory at once, beside what is kept. A record without its confidential
 /// parts may have 192 KiB, and a page is there twice while it is read.
-const PAGE: u32 = 100;
+pub(super) const PAGE: u32 = 100;
 
 /// Follows one kind for ever. To be spawned; ends when it is dropped.
 pub(super) async fn follow(place: Arc<Place>, known: Arc<Known>, watched: Watched) {
