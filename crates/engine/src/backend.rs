@@ -456,6 +456,11 @@ fn no_catalog() -> Error {
 pub(crate) fn store_error(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => contended(),
+        StoreError::Held(why) => Error::new(
+            ErrorKind::ConcurrencyError,
+            format!("what had this id before is still being removed: {why}; come again once it is gone"),
+        )
+        .retry_after(Duration::from_secs(5)),
         StoreError::Overloaded => Error::new(
             ErrorKind::TooManyRequests,
             "too many requests are waiting to be recorded; nothing was recorded, come again later",

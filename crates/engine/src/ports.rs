@@ -72,6 +72,10 @@ pub enum StoreError {
     /// Somebody else wrote the record first: read again and decide again.
     #[error("the record was written by somebody else in the meantime")]
     Conflict,
+    /// What is left of a former life of the record is held by somebody else, who has to let go of it first; nothing was
+    /// written. Says by whom.
+    #[error("what is left of it is held by others: {0}")]
+    Held(String),
     /// Too many writes wait; nothing was written. Come again.
     #[error("too many writes are waiting")]
     Overloaded,
@@ -168,7 +172,8 @@ pub trait Store: Send + Sync + 'static {
     /// Writes a record if it is still of the `expected` version (`None`: if there is none).
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if it is not; nothing is written then.
+    /// [`StoreError::Conflict`] if it is not; nothing is written then. [`StoreError::Held`] if it is, and a record that was
+    /// deleted cannot be followed by another yet.
     async fn write(
         &self,
         record: Arc<Record>,

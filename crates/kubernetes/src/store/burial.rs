@@ -44,6 +44,18 @@ impl Entry {
     pub(super) fn is_to_be_buried(&self) -> bool {
         self.is_over() && (self.held || !self.going)
     }
+
+    /// Whether another may have the name of its resource once it is buried.
+    ///
+    /// # Errors
+    /// [`StoreError::Held`] if the resource waits for others then, for as long as they like.
+    pub(super) fn makes_room(&self) -> Result<(), StoreError> {
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        let others = self.others.join(", ");
+        Err(StoreError::Held(format!("its resource has finalizers of others ({others})")))
+    }
 }
 
 impl Place {

@@ -1,9 +1,10 @@
 //! A store whose watches are behind: what they are to bring is read first.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
 use engine::ports::{Filter, Kind as Records};
-use engine::record::Phase;
+use engine::record::{Lifecycle, Phase};
 use engine::testing::store_contract::sample_binding;
 use http::{Request, Response};
 use kube::client::Body;
@@ -144,6 +145,45 @@ async fn of_what_an_instance_has_no_more_pages_are_read_than_are_asked_for() {
         let expected: Vec<Key> =
             expected.iter().map(|it| sample_binding("i", &format!("{it:04}")).key).collect();
         assert_eq!(found(bindings, filter, limit).await, (expected, pages), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_others_hold_is_followed_by_nothing_and_it_is_said_by_whom() {
+    let mut gone = sample_binding("i", "b");
+    gone.lifecycle = Lifecycle::Deleted;
+    gone.operation.phase = Phase::Succeeded;
+    let anew = Arc::new(sample_binding("i", "b"));
+    let (ours, others) = (names::FINALIZER, ["example.com/one", "example.com/two"]);
+    let at = "2026-11-28T12:00:00Z";
+    for (name, finalizers, going, buries) in [
+        ("nobody has deleted it", vec![ours, others[0], others[1]], None, true),
+        ("somebody has", vec![ours, others[0], others[1]], Some(at), true),
+        ("it waits for others alone", others.to_vec(), Some(at), false),
+    ] {
+        let mut held = resource(&gone, Places::default());
+        held["metadata"]["finalizers"] = json!(finalizers);
+        held["metadata"]["deletionTimestamp"] = json!(going);
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let writes = Arc::clone(&made);
+        let store = answered(move |request| {
+            let (method, path) = (request.method(), request.uri().path());
+            if *method == http::Method::POST {
+                writes.lock().unwrap().push(path.rsplit('/').next().unwrap().to_owned());
+            }
+            let tombstone = json!({"metadata": {"name": "t", "resourceVersion": "9"}});
+            match path {
+                path if path.contains("/secrets/") => missing("secret"),
+                path if path.contains("/configmaps") => (201, tombstone),
+                _ => (200, held.clone()),
+            }
+        });
+        let refused = store.write(Arc::clone(&anew), Some(&Version("7".to_owned()))).await;
+        let Err(StoreError::Held(why)) = refused else { panic!("{name}: {refused:?}") };
+        assert!(others.iter().all(|other| why.contains(other)), "{name}: {why}");
+        assert!(!why.contains(ours), "{name}: {why}");
+        let tombstones: &[&str] = if buries { &["configmaps"] } else { &[] };
+        assert_eq!(*made.lock().unwrap(), tombstones, "{name}: only what is left of it is made");
     }
 }
 

@@ -48,7 +48,10 @@ impl Place {
         };
         let entry = match &before {
             Some(before) if before.is_over() && record.lifecycle != Lifecycle::Deleted => {
-                self.bury(known, before).await?;
+                if before.is_to_be_buried() {
+                    self.bury(known, before).await?;
+                }
+                before.makes_room()?;
                 let made = self.make(record).await?;
                 let tombstone = self.tombstone(&record.key).await;
                 let tombstone = tombstone.map_err(StoreError::of_what_is_recorded)?;
