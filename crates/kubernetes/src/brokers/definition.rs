@@ -9,6 +9,9 @@ use crate::definition::{
 use crate::names::{GROUP, VERSION};
 use crate::resources::api_version;
 
+pub(super) const KIND: &str = "Broker";
+/// As in paths.
+pub(super) const PLURAL: &str = "brokers";
 const PERIOD: &str = "^([0-9]{1,9}(ms|s|m|h|d))+$";
 const NAME: &str = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
@@ -19,8 +22,8 @@ pub fn resource() -> ApiResource {
         group: GROUP.to_owned(),
         version: VERSION.to_owned(),
         api_version: api_version(),
-        kind: "Broker".to_owned(),
-        plural: "brokers".to_owned(),
+        kind: KIND.to_owned(),
+        plural: PLURAL.to_owned(),
     }
 }
 

@@ -19,6 +19,7 @@ mod merge;
 mod policy;
 mod registry;
 mod resource;
+mod seen;
 mod status;
 mod table;
 

@@ -7,15 +7,16 @@ use std::time::Duration;
 use engine::vital;
 use futures_util::{StreamExt, pin_mut};
 use kube::Client;
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Event, watcher};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::definition;
 use super::resource::Resource;
+use super::seen::SeenBroker;
 use crate::calls::{Again, watching};
+use crate::text::PAGE;
 
 /// How long the first list may take.
 const FIRST_LIST: Duration = Duration::from_secs(60);
@@ -48,8 +49,7 @@ impl Registry {
     /// If the API server does not answer, does not know the kind or does not let us.
     pub async fn open(client: Client, namespace: &str) -> Result<Arc<Self>, RegistryError> {
         let (tell, mut known) = watch::channel(None);
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(client.clone(), namespace, &definition::resource());
+        let api = Api::namespaced(client.clone(), namespace);
         let mut task = JoinSet::new();
         task.spawn(vital::task("the watch of Brokers", follow(api, tell)));
         let first = known.wait_for(Option::is_some);
@@ -74,13 +74,13 @@ impl Registry {
         self.known.clone()
     }
 
-    pub(super) fn api(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &definition::resource())
+    pub(super) fn api(&self) -> Api<SeenBroker> {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 }
 
-async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Option<Resources>>) {
-    let stream = watcher(api, watching()).backoff(Again::default());
+async fn follow(api: Api<SeenBroker>, tell: watch::Sender<Option<Resources>>) {
+    let stream = watcher(api, watching().page_size(PAGE)).backoff(Again::default());
     pin_mut!(stream);
     let mut listed = Resources::new();
     while let Some(event) = stream.next().await {
@@ -102,8 +102,8 @@ async fn follow(api: Api<DynamicObject>, tell: watch::Sender<Option<Resources>>)
     }
 }
 
-fn insert(known: &mut Resources, object: &DynamicObject) {
-    if let Some(resource) = Resource::of(object) {
+fn insert(known: &mut Resources, seen: &SeenBroker) {
+    if let Some(resource) = Resource::of(seen) {
         known.insert(resource.name.clone(), Arc::new(resource));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::DynamicObject;
 use osb::catalog::Fault;
 use osb::{PlanId, ServiceId};
 use serde::{Deserialize, Serialize};
@@ -10,6 +9,7 @@ use serde_json::Value;
 
 use super::check;
 use super::policy::Policy;
+use super::seen::SeenBroker;
 use crate::runner::JobSettings;
 
 /// The longest name, so that it may stand in a path and in a label.
@@ -59,11 +59,12 @@ pub(super) struct Has {
 
 impl Resource {
     /// `None` if it has no name.
-    pub(super) fn of(object: &DynamicObject) -> Option<Self> {
-        let metadata = &object.metadata;
+    pub(super) fn of(seen: &SeenBroker) -> Option<Self> {
+        let metadata = &seen.metadata;
         let name = metadata.name.clone()?;
-        let status = object.data.get("status").cloned().unwrap_or_default();
-        let mut spec = check::spec(object.data.get("spec").unwrap_or(&Value::Null));
+        let status = seen.status();
+        let read = seen.spec().map_err(|fault| vec![fault]);
+        let mut spec = read.and_then(|spec| check::spec(&spec));
         if name.len() > NAME || name.contains('.') {
             let message = format!("must be at most {NAME} letters, digits and -; create it anew");
             let fault = Fault { path: "metadata.name".to_owned(), message };

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use engine::ports::{Offer, RunFailure};
 use engine::record::Reason;
-use kube::api::DynamicObject;
 use osb::catalog::CompiledCatalog;
 use osb::{Failure, PlanId, ServiceId};
 use serde_json::{Value, json};
 
 use super::super::registry::Resources;
 use super::super::resource::{Edition, Resource};
+use super::super::seen::SeenBroker;
 use super::super::table::{Brokers, Nobody};
 use super::merging::part;
 use crate::runner::JobSettings;
@@ -23,16 +23,16 @@ fn brokers() -> Arc<Brokers> {
 }
 
 fn resource(name: &str, generation: i64, spec: &Value, status: &Value) -> Arc<Resource> {
-    let object: DynamicObject = serde_json::from_value(json!({
+    let object = json!({
         "apiVersion": "manciple.dev/v1alpha1", "kind": "Broker",
         "metadata": {
             "name": name, "uid": format!("uid-{name}"), "generation": generation,
             "creationTimestamp": format!("2026-11-21T18:00:0{}Z", name.len() % 10),
         },
         "spec": spec, "status": status,
-    }))
-    .unwrap();
-    Arc::new(Resource::of(&object).unwrap())
+    });
+    let seen: SeenBroker = serde_json::from_str(&object.to_string()).unwrap();
+    Arc::new(Resource::of(&seen).unwrap())
 }
 
 fn plain(name: &str) -> Arc<Resource> {
@@ -118,6 +118,39 @@ fn a_run_is_of_the_broker_that_sells_its_service_or_sold_it_last() {
     answered(&brokers, "bb", offer("u:u r"));
     let _ = brokers.merged();
     assert_eq!(image(&brokers, "u"), "bb:1");
+}
+
+#[test]
+fn one_that_is_too_heavy_says_so_and_is_in_the_way_of_none() {
+    let pod = |count: usize| {
+        let tolerations = vec![json!({"key": "k", "operator": "Exists"}); count];
+        json!({"image": "b:1", "pod": {"tolerations": tolerations}})
+    };
+    let levels = (0..200).fold(json!({}), |within, _| json!({"a": within}));
+    let deep = json!({"image": "b:1", "pod": {"resources": levels}});
+    for (name, spec, words) in [
+        ("as large as any", pod(20), None),
+        ("too heavy", pod(10_000), Some("spec: would take more than 4 MiB of memory")),
+        ("too deep", deep, Some("spec: is nested more than 127 levels deep")),
+    ] {
+        let brokers = brokers();
+        let services = json!([{"id": "t", "name": "t", "sold": false}]);
+        let heavy = resource("heavy", 1, &spec, &json!({"services": services}));
+        brokers.learn(&all(&[heavy, plain("a")]), true);
+        answered(&brokers, "a", offer("s:s p"));
+        let _ = brokers.merged();
+        assert_eq!(image(&brokers, "s"), "a:1", "{name}");
+        let said = said(&brokers).remove("heavy");
+        match words {
+            None => assert_eq!((said, &*image(&brokers, "t")), (None, "b:1"), "{name}"),
+            Some(words) => {
+                let (reason, message) = said.unwrap();
+                assert_eq!(reason, "SpecInvalid", "{name}");
+                assert!(message.contains(words), "{name}: {message}");
+                assert!(image(&brokers, "t").contains(words), "{name}: {}", image(&brokers, "t"));
+            }
+        }
+    }
 }
 
 #[test]

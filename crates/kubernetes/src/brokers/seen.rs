@@ -1,0 +1,82 @@
+//! A `Broker` as it comes: in parts, of which one that cannot be read hides no other.
+
+use std::borrow::Cow;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use osb::catalog::Fault;
+use osb::weight::weigh;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::definition::{KIND, PLURAL};
+use crate::deep::{self, part};
+use crate::names::{GROUP, VERSION};
+
+/// No spec that takes more is read, in bytes: each is kept, and goes into the settings of each run.
+const HEAVIEST: usize = 4 << 20;
+
+/// A `Broker`, its parts as text.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct SeenBroker {
+    #[serde(default, deserialize_with = "deep::metadata")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<Box<RawValue>>,
+    #[serde(default)]
+    status: Option<Box<RawValue>>,
+}
+
+impl SeenBroker {
+    /// Its spec; null if it has none.
+    ///
+    /// # Errors
+    /// If it is not read.
+    pub(super) fn spec(&self) -> Result<Value, Fault> {
+        let fault = |why: String| Fault { path: "spec".to_owned(), message: why };
+        let raw = self.spec.as_deref();
+        if raw.is_some_and(|raw| weigh(raw.get().as_bytes()) > HEAVIEST) {
+            let most = HEAVIEST >> 20;
+            return Err(fault(format!(
+                "would take more than {most} MiB of memory: let it have fewer maps and lists"
+            )));
+        }
+        part(raw).map_err(|unread| fault(unread.to_string()))
+    }
+
+    /// It is ours; what cannot be read of it was not written by us.
+    pub(super) fn status(&self) -> Value {
+        part(self.status.as_deref()).unwrap_or_default()
+    }
+}
+
+impl Resource for SeenBroker {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
