@@ -146,7 +146,7 @@ pub async fn saved(client: Client, namespace: &str) -> Result<Vec<String>, OwnEr
 }
 
 /// Removes what a broker of which there is no record leaves behind: the Jobs that asked it for its catalog, in any of
-/// `further` namespaces too, its saved catalog, and the keys of its runs.
+/// `further` namespaces too, its saved catalog with the secrets of dashboard clients, and the keys of its runs.
 ///
 /// # Errors
 /// If one of them cannot be removed.
@@ -171,10 +171,19 @@ pub async fn forget(
         result = result.and(removed.map_err(|error| failed("its Jobs", place, error)));
     }
     let params = DeleteParams::default();
-    let removed = find(secrets.delete(&keys, &params)).await.map(drop);
-    result = result.and(removed.map_err(|error| failed(&keys, namespace, error)));
+    for secret in [&keys, &catalog] {
+        let removed = find(secrets.delete(secret, &params)).await.map(drop);
+        let removed =
+            removed.map_err(|error| failed(&format!("Secret {secret}"), namespace, error));
+        // By its ConfigMap a later start knows that there is something to remove.
+        if removed.is_err() {
+            return result.and(removed);
+        }
+    }
     let removed = find(config_maps.delete(&catalog, &params)).await.map(drop);
-    result.and(removed.map_err(|error| failed(&catalog, namespace, error)))
+    let removed =
+        removed.map_err(|error| failed(&format!("ConfigMap {catalog}"), namespace, error));
+    result.and(removed)
 }
 
 /// Nobody watches them any more, and so nobody would.
@@ -190,4 +199,62 @@ async fn remove_jobs(jobs: &Api<Job>, label: &str, home: &str) -> Result<(), Cal
 
 fn unknown(what: String, namespace: &str, why: String) -> OwnError {
     OwnError::Unknown { what, namespace: namespace.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What is removed of a broker, as `kind/name`, where some of it cannot be, and whether all of it was.
+    async fn removed(refused: &str) -> (Vec<String>, bool) {
+        let gone = Arc::new(Mutex::new(Vec::new()));
+        let (goes, refused) = (Arc::clone(&gone), refused.to_owned());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let words: Vec<&str> = request.uri().path().rsplit('/').take(2).collect();
+            let what = words.iter().rev().copied().collect::<Vec<_>>().join("/");
+            let status = |code: u16, word: &str| {
+                json!({
+                    "kind": "Status", "apiVersion": "v1",
+                    "status": word, "code": code, "message": "m",
+                })
+            };
+            let (code, answer): (u16, Value) = match *request.method() {
+                Method::DELETE if what == refused => (403, status(403, "Failure")),
+                Method::DELETE => {
+                    goes.lock().unwrap().push(what);
+                    (200, status(200, "Success"))
+                }
+                _ => (200, json!({"metadata": {}, "items": []})),
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            let response = Response::builder().status(code).body(body).unwrap();
+            async move { Ok::<_, tower::BoxError>(response) }
+        });
+        let forgotten = forget(Client::new(service, "n"), "n", &[], "b").await;
+        let gone = gone.lock().unwrap().clone();
+        (gone, forgotten.is_ok())
+    }
+
+    #[tokio::test]
+    async fn what_names_a_broker_goes_after_what_is_secret_of_it() {
+        let label = names::broker_label("b");
+        let keys = format!("secrets/keys-{label}");
+        let secret = format!("secrets/catalog-{label}");
+        let catalog = format!("configmaps/catalog-{label}");
+        let all = vec![keys.clone(), secret.clone(), catalog.clone()];
+        for (refused, expected, is_done) in [
+            ("", all, true),
+            (&*keys, vec![], false),
+            (&*secret, vec![keys.clone()], false),
+            (&*catalog, vec![keys.clone(), secret.clone()], false),
+        ] {
+            assert_eq!(removed(refused).await, (expected, is_done), "{refused}");
+        }
+    }
 }
