@@ -12,6 +12,7 @@ use engine::ports::StoreError;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use osb::weight::weigh;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -30,7 +31,7 @@ const ENTRY_BYTES: u64 = 200;
 /// What this process knows of Secrets.
 pub(super) struct Secrets {
     /// By Secret and key: contents do not change.
-    recent: Cache<(String, String), Arc<Map<String, Value>>, Weight>,
+    recent: Cache<(String, String), Recent, Weight>,
     /// Keys that nobody reads any more, by Secret.
     spent: Mutex<HashMap<String, Vec<String>>>,
     /// Secrets and keys that are being written: not to be taken for kept before that is so.
@@ -48,7 +49,8 @@ impl Coming<'_> {
     /// They are kept, and need not be read.
     pub(super) fn kept(self) {
         for (place, part) in &self.parts {
-            self.secrets.recent.insert((self.secret.clone(), place.clone()), Arc::clone(part));
+            let text = serde_json::to_vec(&**part).unwrap_or_default();
+            self.secrets.remember(&self.secret, place.clone(), Arc::clone(part), &text);
         }
     }
 }
@@ -63,13 +65,21 @@ impl Drop for Coming<'_> {
     }
 }
 
+/// A part that is remembered.
+#[derive(Clone)]
+struct Recent {
+    part: Arc<Map<String, Value>>,
+    /// What it takes in memory, in bytes: a small map takes a hundred times its text.
+    weight: usize,
+}
+
+/// Asked for at each insertion and each eviction, under a lock: so each part is weighed before.
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<(String, String), Arc<Map<String, Value>>> for Weight {
-    fn weight(&self, key: &(String, String), part: &Arc<Map<String, Value>>) -> u64 {
-        let text = serde_json::to_string(&**part).map_or(0, |text| text.len());
-        ENTRY_BYTES + (key.0.len() + key.1.len() + 3 * text) as u64
+impl Weighter<(String, String), Recent> for Weight {
+    fn weight(&self, key: &(String, String), recent: &Recent) -> u64 {
+        ENTRY_BYTES + (key.0.len() + key.1.len() + recent.weight) as u64
     }
 }
 
@@ -84,6 +94,12 @@ impl Default for Secrets {
 impl Secrets {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<String>>> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part, which is not to be read again; its text, for its weight.
+    fn remember(&self, secret: &str, place: String, part: Arc<Map<String, Value>>, text: &[u8]) {
+        let recent = Recent { part, weight: weigh(text) };
+        self.recent.insert((secret.to_owned(), place), recent);
     }
 
     /// Nobody reads these any more.
@@ -136,8 +152,8 @@ impl Place {
         let Some(place) = place else { return Ok(Some(Arc::default())) };
         let key = (secret.to_owned(), place.clone());
         let _ = self.secrets.coming.subscribe().wait_for(|coming| !coming.contains(&key)).await;
-        if let Some(part) = self.secrets.recent.get(&key) {
-            return Ok(Some(part));
+        if let Some(recent) = self.secrets.recent.get(&key) {
+            return Ok(Some(recent.part));
         }
         let Some(found) = find(self.secrets().get(secret)).await? else { return Ok(None) };
         // What is too large for the cache is read again and again.
@@ -147,7 +163,7 @@ impl Place {
             if other == *place {
                 wanted = Some(Arc::clone(&part));
             }
-            self.secrets.recent.insert((secret.to_owned(), other), part);
+            self.secrets.remember(secret, other, part, &bytes);
         }
         Ok(wanted)
     }
@@ -254,5 +270,33 @@ impl Place {
             }
         }
         call(self.secrets().create(&PostParams::default(), &made)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_counts_as_what_it_takes_in_memory() {
+        let of = |value: Value, count: usize| -> Fresh {
+            let content = json!({"uri": "postgres://u:p@h/d", "list": vec![value; count]});
+            vec![("rest-a".to_owned(), Arc::new(content.as_object().unwrap().clone()))]
+        };
+        for (name, fresh, is_kept) in [
+            ("credentials", of(json!("x"), 10), true),
+            ("a long text", of(json!("x".repeat(20_000)), 1), true),
+            ("as much text, of small maps", of(json!({"": 0}), 3_000), false),
+        ] {
+            let secrets = Secrets::default();
+            secrets.expect("s", &fresh).kept();
+            let recent = secrets.recent.get(&("s".to_owned(), "rest-a".to_owned()));
+            assert_eq!(
+                recent.map(|it| it.part),
+                is_kept.then(|| Arc::clone(&fresh[0].1)),
+                "{name}"
+            );
+            assert!(secrets.recent.weight() <= CACHE_BYTES, "{name}");
+        }
     }
 }
