@@ -458,7 +458,9 @@ pub(crate) fn store_error(error: StoreError) -> Error {
         StoreError::Conflict => contended(),
         StoreError::Held(why) => Error::new(
             ErrorKind::ConcurrencyError,
-            format!("what had this id before is still being removed: {why}; come again once it is gone"),
+            format!(
+                "what had this id before is still being removed: {why}; come again once it is gone"
+            ),
         )
         .retry_after(Duration::from_secs(5)),
         StoreError::Overloaded => Error::new(

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use engine::Engine;
-use engine::ports::Offer;
+use engine::ports::{Offer, Store as _};
 use engine::testing::mortal::Life;
 use osb::jobs::contract::Capability;
 use osb::{Backend, ServiceId};
