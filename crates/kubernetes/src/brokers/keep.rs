@@ -41,6 +41,22 @@ pub enum Share {
     One(String),
 }
 
+impl Share {
+    /// Those of the group.
+    fn of(&self, all: &Resources) -> Resources {
+        match self {
+            Self::All => all.clone(),
+            // There is a group for each, and each hears of all.
+            Self::One(name) => {
+                let one = all.get_key_value(name);
+                one.map(|(name, resource)| (name.clone(), Arc::clone(resource)))
+                    .into_iter()
+                    .collect()
+            }
+        }
+    }
+}
+
 /// What keeps a group's catalog.
 pub struct Keeper {
     /// What serves it.
@@ -64,6 +80,13 @@ struct Turn {
     due: Option<Instant>,
     failures: u32,
     asking: bool,
+}
+
+impl Turn {
+    /// Whether it is to be asked now, if it is still as it was.
+    fn is_due(&self, edition: &Edition, now: Instant) -> bool {
+        !self.asking && self.edition == *edition && self.due.is_some_and(|due| due <= now)
+    }
 }
 
 /// Questions that go on.
@@ -153,17 +176,8 @@ impl Keeper {
         }
     }
 
-    /// Whose business a broker is here.
-    fn shared(&self, resources: Option<&Resources>) -> Resources {
-        let all = resources.cloned().unwrap_or_default();
-        match &self.share {
-            Share::All => all,
-            Share::One(name) => all.into_iter().filter(|(of, _)| of == name).collect(),
-        }
-    }
-
     fn learn(&self, state: &mut State, resources: Option<&Resources>) {
-        let resources = self.shared(resources);
+        let resources = resources.map(|all| self.share.of(all)).unwrap_or_default();
         let gone = self.brokers.learn(&resources, state.leads);
         state.turns.retain(|name, _| resources.contains_key(name));
         state.written.retain(|uid, _| resources.values().any(|resource| resource.uid == *uid));
@@ -212,7 +226,7 @@ impl Keeper {
                 state.turns.values_mut().for_each(|turn| turn.due = Some(now));
                 self.brokers.stand_down();
                 // Where there is nobody to ask, nothing else would say whose services are whose.
-                state.publish |= self.brokers.all().is_empty();
+                state.publish |= self.brokers.is_nobody_asked();
             }
             self.ask(state);
             if publishes {
@@ -252,11 +266,12 @@ impl Keeper {
 
     fn ask(&self, state: &mut State) {
         let now = Instant::now();
-        for (name, edition, settings) in self.brokers.all() {
+        let turns = &state.turns;
+        let is_due = |name: &str, edition: &Edition| {
+            turns.get(name).is_some_and(|turn| turn.is_due(edition, now))
+        };
+        for (name, edition, settings) in self.brokers.those(is_due) {
             let Some(turn) = state.turns.get_mut(&name) else { continue };
-            if turn.asking || turn.edition != edition || turn.due.is_none_or(|due| due > now) {
-                continue;
-            }
             turn.asking = true;
             let (runner, brokers) = (self.runner.clone(), Arc::clone(&self.brokers));
             let (of, asked) = (name.clone(), edition.clone());
@@ -339,7 +354,44 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use super::super::resource::Resource;
     use super::*;
+
+    #[test]
+    fn a_group_has_its_own_brokers_of_all() {
+        let resource = |name: &str| {
+            let seen = json!({"metadata": {"name": name}, "spec": {"image": "b:1"}}).to_string();
+            Arc::new(Resource::of(&serde_json::from_str(&seen).unwrap()).unwrap())
+        };
+        let all: Resources = ["a", "b", "c"].map(|it| (it.to_owned(), resource(it))).into();
+        for (share, expected) in [
+            (Share::All, &["a", "b", "c"][..]),
+            (Share::One("b".to_owned()), &["b"]),
+            (Share::One("d".to_owned()), &[]),
+        ] {
+            let of = share.of(&all);
+            assert_eq!(of.keys().collect::<Vec<_>>(), expected, "{share:?}");
+            assert!(of.iter().all(|(name, own)| Arc::ptr_eq(own, &all[name])), "{share:?}");
+        }
+    }
+
+    #[test]
+    fn one_is_asked_when_it_is_due_as_it_is_then_and_not_twice_at_once() {
+        let now = Instant::now();
+        let (soon, late) = (now + TICK, now.checked_sub(TICK).unwrap());
+        let edition = |generation| Edition { uid: "u".to_owned(), generation };
+        for (name, due, asking, generation, is_due) in [
+            ("due", Some(now), false, 1, true),
+            ("overdue", Some(late), false, 1, true),
+            ("not yet", Some(soon), false, 1, false),
+            ("never again", None, false, 1, false),
+            ("it is being asked", Some(now), true, 1, false),
+            ("it is another by now", Some(now), false, 2, false),
+        ] {
+            let turn = Turn { edition: edition(1), due, failures: 0, asking };
+            assert_eq!(turn.is_due(&edition(generation), now), is_due, "{name}");
+        }
+    }
 
     #[tokio::test]
     async fn a_question_that_panicked_has_ended_like_others_and_it_is_known_whom_it_asked() {

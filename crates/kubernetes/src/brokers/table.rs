@@ -151,13 +151,30 @@ impl Brokers {
 
     /// All that can be asked, as they are now.
     pub(crate) fn all(&self) -> Vec<(String, Edition, JobSettings)> {
+        self.those(|_, _| true)
+    }
+
+    /// Of those that can be asked the ones that are wanted, as they are now. To make settings is to read what is said of
+    /// pods, so they are made of these alone.
+    pub(super) fn those(
+        &self,
+        wanted: impl Fn(&str, &Edition) -> bool,
+    ) -> Vec<(String, Edition, JobSettings)> {
         let table = self.lock();
-        let usable = table.values().filter_map(|entry| {
-            let name = entry.resource.name.clone();
-            let settings = self.spec(entry).ok()?.settings(&self.base, &name, None);
-            Some((name, entry.resource.edition(), settings))
+        let usable = table.iter().filter_map(|(name, entry)| {
+            let edition = entry.resource.edition();
+            if !wanted(name, &edition) {
+                return None;
+            }
+            let settings = self.spec(entry).ok()?.settings(&self.base, name, None);
+            Some((name.clone(), edition, settings))
         });
         usable.collect()
+    }
+
+    /// Whether there is none that can be asked.
+    pub(super) fn is_nobody_asked(&self) -> bool {
+        self.lock().values().all(|entry| self.spec(entry).is_err())
     }
 
     /// What an entry says, unless it has faults.

@@ -296,6 +296,15 @@ fn what_a_broker_may_not_say_is_said_to_it() {
     assert!(said["dotted.name"].1.contains("metadata.name"));
     let asked: Vec<_> = brokers.all().into_iter().map(|(name, ..)| name).collect();
     assert_eq!(asked, ["further", "home"], "the others are not asked");
+    let wanted = brokers.those(|name, edition| {
+        assert_eq!(edition.uid, format!("uid-{name}"));
+        ["further", "nothing"].contains(&name)
+    });
+    let wanted: Vec<_> = wanted.into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(wanted, ["further"], "what is not wanted, or cannot be asked");
+    assert!(!brokers.is_nobody_asked());
+    brokers.learn(&all(&[resource("nothing", 1, &json!({}), &json!({}))]), true);
+    assert!(brokers.is_nobody_asked(), "the only one cannot be");
 }
 
 #[test]
