@@ -317,7 +317,10 @@ impl Keeper {
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "the catalog of the brokers was not put in force");
+                let source = std::error::Error::source(&error);
+                let why = source.map_or_else(|| error.to_string(), |it| format!("{error}: {it}"));
+                tracing::error!(why, "the catalog of the brokers was not put in force");
+                self.brokers.keep_out(why);
                 false
             }
         }

@@ -10,10 +10,15 @@ use crate::conditions::{condition, stands};
 /// The longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// Its status; `None` if nothing is known that is not written there.
-pub(super) fn of(entry: &Entry, faults: Option<&[Fault]>, now: &str) -> Option<Value> {
+/// Its status; `None` if nothing is known that is not written there. `kept_out`: why what it offers is not in force.
+pub(super) fn of(
+    entry: &Entry,
+    faults: Option<&[Fault]>,
+    kept_out: Option<&str>,
+    now: &str,
+) -> Option<Value> {
     let resource = &entry.resource;
-    let (ready, reason, message) = ready(entry, faults)?;
+    let (ready, reason, message) = ready(entry, faults, kept_out)?;
     let ready = if ready { "True" } else { "False" };
     let before = resource.status.pointer("/conditions/0").and_then(stands);
     let words = (reason.as_str(), &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)]);
@@ -33,7 +38,11 @@ pub(super) fn of(entry: &Entry, faults: Option<&[Fault]>, now: &str) -> Option<V
 }
 
 /// Whether its services can be ordered as it says now; why not, in a word and in words.
-fn ready(entry: &Entry, faults: Option<&[Fault]>) -> Option<(bool, String, String)> {
+fn ready(
+    entry: &Entry,
+    faults: Option<&[Fault]>,
+    kept_out: Option<&str>,
+) -> Option<(bool, String, String)> {
     let sold = entry.services.iter().filter(|has| has.sold).count();
     let stays = match sold {
         0 => "",
@@ -45,7 +54,11 @@ fn ready(entry: &Entry, faults: Option<&[Fault]>) -> Option<(bool, String, Strin
     }
     let generation = entry.resource.generation;
     let answer = entry.answer.as_ref().filter(|(of, _)| *of == generation);
-    match answer.map(|(_, answer)| answer) {
+    let answer = answer.map(|(_, answer)| answer);
+    if let (Some(Answer::Good), Some(why)) = (answer, kept_out) {
+        return no("CatalogNotInForce", format!("its catalog is good, and is not in force: {why}"));
+    }
+    match answer {
         Some(Answer::Bad { reason, message }) => {
             no(reason, format!("its catalog cannot be had: {message}{stays}"))
         }

@@ -32,6 +32,8 @@ pub struct Brokers {
     heard: Mutex<Instant>,
     /// Whether whose services are whose is known by their catalogs, and not by statuses alone, which are behind.
     is_merged: AtomicBool,
+    /// Why what they offer together is not in force, if it is not.
+    kept_out: Mutex<Option<String>>,
     changed: watch::Sender<u64>,
 }
 
@@ -79,8 +81,8 @@ impl Brokers {
         let changed = watch::Sender::new(0);
         let heard = Mutex::new(Instant::now());
         let is_merged = AtomicBool::new(false);
-        let (table, former) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { base, further, table, former, heard, is_merged, changed })
+        let (table, former, kept_out) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { base, further, table, former, heard, is_merged, kept_out, changed })
     }
 
     pub(crate) fn base(&self) -> &JobSettings {
@@ -265,6 +267,7 @@ impl Brokers {
     /// Forgets what was answered: from now on another asks.
     pub(super) fn stand_down(&self) {
         self.is_merged.store(false, Ordering::Relaxed);
+        *self.kept_out() = None;
         for entry in self.lock().values_mut() {
             (entry.answer, entry.asking) = (None, None);
         }
@@ -349,8 +352,19 @@ impl Brokers {
         merged.offer
     }
 
-    /// Forgets what was sold once and nobody has any more: it is not in the catalog in force.
+    fn kept_out(&self) -> MutexGuard<'_, Option<String>> {
+        self.kept_out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What they offer could not be put in force: that is to be said of each of them.
+    pub(super) fn keep_out(&self, why: String) {
+        *self.kept_out() = Some(why);
+        self.tell();
+    }
+
+    /// What they offer is in force. Forgets what was sold once and nobody has any more.
     pub(super) fn settle(&self, in_force: &CompiledCatalog) {
+        *self.kept_out() = None;
         for entry in self.lock().values_mut() {
             entry.services.retain(|has| has.sold || in_force.service(&has.id).is_some());
         }
@@ -359,9 +373,11 @@ impl Brokers {
 
     /// The statuses that are to be written.
     pub(super) fn told(&self, now: &str) -> Vec<Told> {
+        let kept_out = self.kept_out().clone();
         let table = self.lock();
         let told = table.iter().filter_map(|(name, entry)| {
-            let status = status::of(entry, self.spec(entry).err().as_deref(), now)?;
+            let faults = self.spec(entry).err();
+            let status = status::of(entry, faults.as_deref(), kept_out.as_deref(), now)?;
             let uid = entry.resource.uid.clone();
             (status != entry.resource.status).then(|| Told { name: name.clone(), uid, status })
         });

@@ -308,6 +308,34 @@ fn what_a_broker_may_not_say_is_said_to_it() {
 }
 
 #[test]
+fn a_catalog_that_is_not_in_force_is_not_said_to_be_served() {
+    let brokers = brokers();
+    let faulty = resource("faulty", 1, &json!({}), &json!({}));
+    brokers.learn(&all(&[plain("a"), plain("bb"), faulty]), true);
+    answered(&brokers, "a", offer("s:s p"));
+    answered(&brokers, "bb", failed());
+    let reasons = || -> Vec<(String, String)> {
+        said(&brokers).into_iter().map(|(name, (reason, _))| (name, reason)).collect()
+    };
+    let with = |reason: &str| {
+        [("a", reason), ("bb", "NotStarted"), ("faulty", "SpecInvalid")]
+            .map(|(name, reason)| (name.to_owned(), reason.to_owned()))
+    };
+    put_in_force(&brokers);
+    assert_eq!(reasons(), with("Serving"));
+    let _ = brokers.merged();
+    brokers.keep_out("it is too large".to_owned());
+    assert_eq!(reasons(), with("CatalogNotInForce"));
+    assert!(
+        said(&brokers)["a"].1.contains("not in force: it is too large"),
+        "{:?}",
+        said(&brokers)
+    );
+    put_in_force(&brokers);
+    assert_eq!(reasons(), with("Serving"));
+}
+
+#[test]
 fn a_status_that_says_the_same_is_not_written_again() {
     let brokers = brokers();
     let spec = json!({"image": "a:1", "plans": [{"planID": "none"}]});
