@@ -1,4 +1,4 @@
-//! A store whose watches are behind: what they are to bring is read first.
+//! A store before an API server that answers as a test says, and whose watches bring nothing.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
