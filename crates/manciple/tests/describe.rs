@@ -4,6 +4,7 @@
 mod support;
 
 use serde_json::{Value, json};
+use support::described::squeezed;
 use support::town::Town;
 use support::{Served, http, order, within};
 
@@ -64,7 +65,6 @@ fn described(town: &Town, server: &Served, words: &[&str]) -> String {
     described_of(town, server, "serviceinstance", words)
 }
 
-/// Spaces are put together: a table is as wide as it is.
 fn described_of(town: &Town, server: &Served, kind: &str, words: &[&str]) -> String {
     let describe = || squeezed(&town.kubectl(&["describe", kind]));
     let has = |words: &[&str]| {
@@ -73,11 +73,6 @@ fn described_of(town: &Town, server: &Served, kind: &str, words: &[&str]) -> Str
     };
     within(15, || has(words))
         .unwrap_or_else(|| panic!("not all of {words:?} in {}\n{}", describe(), server.log()))
-}
-
-fn squeezed(text: &str) -> String {
-    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The condition of the only instance.

@@ -184,7 +184,7 @@ fn a_namespace_of_jobs_without_rights_keeps_no_other_from_serving_and_is_named()
     apply(&roles(&town.namespace, &none.namespace));
     let server = served(&town, &token);
 
-    let heard = Heard::of(&server, "large");
+    let heard = Heard::of(&[&server], "large");
     let answer = order::provision(&server, "large", &order_of("s", "large"));
     assert_eq!(answer.status, 202, "{answer:?}");
     let known = SystemTime::now();
@@ -244,7 +244,7 @@ fn a_plan_has_its_jobs_and_what_they_mount_in_a_namespace_of_its_own() {
 fn a_further_namespace_that_is_deleted_is_named_though_rights_go_with_it() {
     let agent_file = testkit::cluster::packed_agent().unwrap_or_else(|why| panic!("{why}"));
     let (town, jobs, _, server) = deployed(&json!({"agent_file": agent_file}));
-    let heard = Heard::of(&server, "slow");
+    let heard = Heard::of(&[&server], "slow");
     let answer = order::provision(&server, "slow", &order_of("s", "small"));
     assert_eq!(answer.status, 202, "{answer:?}");
     let works = || (town.effects("s: provision of slow") == 1).then_some(());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use support::described::explained;
 use support::heard::{self, Heard, condition};
 use support::town::Town;
 use support::{order, within};
@@ -66,8 +67,13 @@ fn a_kubelet_that_stops_is_named_while_it_does_and_what_its_pod_has_done_comes_h
     })
     .to_string();
     let server = town.serve();
-    let heard = Heard::of(&server, "i");
-    assert_eq!(order::provision(&server, "i", &order::body("p")).status, 202);
+    server.says("leading");
+    let other = town.serve();
+    let replicas = [&server, &other];
+    let heard = Heard::of(&replicas, "i");
+    let ordered = order::provision(&other, "i", &order::body("p"));
+    assert_eq!(ordered.status, 202, "{ordered:?}");
+    let by_token = heard.of_token(&replicas, "i", ordered.body["operation"].as_str().unwrap());
     let works = || (town.effects("provision of i") == 1).then_some(());
     assert!(within(60, works).is_some(), "{}", server.log());
 
@@ -80,12 +86,17 @@ fn a_kubelet_that_stops_is_named_while_it_does_and_what_its_pod_has_done_comes_h
     let knows = || nodes_are_ready(false).then_some(());
     assert!(within(120, knows).is_some(), "Kubernetes never knows of it");
     let since = heard::known(&town, "nodes", condition("Ready", "Unknown"));
-    let last = heard.says("is not heard of: its kubelet is stopped", since);
-    assert_eq!(last["state"], "in progress", "{last}");
+    let silent = "is not heard of: its kubelet is stopped";
+    for last in [&heard, &by_token].into_iter().flat_map(|heard| heard.says(silent, since)) {
+        assert_eq!(last["state"], "in progress", "{last}");
+    }
+    explained(&town, "Progressing", &[silent]);
 
     drop(stopped);
-    let ended = order::settled(&server, "i");
-    assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    for replica in replicas {
+        let ended = order::settled(replica, "i");
+        assert_eq!(ended["state"], "succeeded", "{ended}\n{}", server.log());
+    }
     assert_eq!(town.effects("provision of i"), 1, "another did it again");
     // Others need the node.
     assert!(within(120, || nodes_are_ready(true).then_some(())).is_some());

@@ -4,6 +4,7 @@
 pub(crate) mod brokers;
 pub(crate) mod builds;
 pub(crate) mod deaths;
+pub(crate) mod described;
 pub(crate) mod heard;
 pub(crate) mod platform;
 pub(crate) mod slow;
