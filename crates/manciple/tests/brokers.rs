@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::brokers::{Brokers, delete, order_of, script, sells};
+use support::brokers::{Brokers, delete, finds, order_of, prefix, script, sells};
 use support::town::{Town, applied};
 use support::{Served, http, order, within};
 
@@ -129,6 +129,73 @@ fn apart_each_has_its_own_path_records_and_end() {
     sells(&server, "/brokers/two", &[]);
     let kept = || town.get("configmaps").to_string().contains("broker/three");
     assert!(within(20, || (!kept()).then_some(())).is_some(), "its catalog stays");
+}
+
+/// Two of one image have nothing of each other's: neither under the keys that both have, nor under those that one has.
+fn each_finds_its_own_configuration(how: &str) {
+    let town = Town::brokers(how);
+    let names = ["one", "two"];
+    for name in names {
+        town.script(name, &finds(name));
+        let own = format!("own-{name}");
+        let only = format!("of.{name}");
+        town.config_map(&own, &json!({"region": format!("region-{name}"), (only): name}));
+        town.secret(&own, &json!({"password": format!("planted-{name}")}));
+        let mut broker = town.broker(name);
+        broker["spec"]["configMap"] = json!(own);
+        broker["spec"]["secret"] = json!(own);
+        broker["spec"]["pod"]["env"] = json!([{"name": "WHOSE", "value": name}]);
+        town.make(&broker);
+    }
+    let server = town.serve();
+    let all = ["one-name", "two-name"];
+    for (name, alone) in names.iter().zip(all.chunks(1)) {
+        let sold = if how == "together" { &all[..] } else { alone };
+        sells(&server, &prefix(how, name), sold);
+    }
+    let path = |name: &str| format!("{}{}", prefix(how, name), order::path(name));
+    let get = |path: &str| http::get(&server.address, path).expect("an answer").body;
+    let put = |path: &str, body: &Value| {
+        http::send(&server.address, "PUT", path, Some(body)).expect("an answer")
+    };
+    // Both go on at once: what is another's is at hand.
+    for name in names {
+        let path = format!("{}?accepts_incomplete=true", path(name));
+        let answer = put(&path, &order_of(name, "small"));
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+    for name in names {
+        let ended = || {
+            let last = get(&format!("{}/last_operation", path(name)));
+            (last["state"] != "in progress").then_some(last)
+        };
+        let ended = within(30, ended).unwrap_or_else(|| panic!("{name}:\n{}", server.log()));
+        assert_eq!(ended["state"], "succeeded", "{name}: {ended}\n{}", server.log());
+        let catalog = get(&format!("{}/v2/catalog", prefix(how, name)));
+        let mut services = catalog["services"].as_array().unwrap().iter();
+        let service = services.find(|service| service["id"] == name).unwrap();
+        assert_eq!(service["description"], format!("in region-{name}"));
+        assert_eq!(get(&path(name))["dashboard_url"], format!("https://region-{name}.example"));
+        let ids = json!({"service_id": name, "plan_id": format!("{name}-small")});
+        let bound = put(&format!("{}/service_bindings/b", path(name)), &ids);
+        let found = json!({
+            "region": format!("region-{name}"),
+            "password": format!("planted-{name}"),
+            "files": format!("/config/of.{name} /config/region /secret/password"),
+            "variables": format!("region-{name} planted-{name} {name} {name}"),
+        });
+        assert_eq!(bound.body["credentials"], found, "{bound:?}\n{}", server.log());
+    }
+}
+
+#[test]
+fn together_each_broker_finds_its_own_configuration() {
+    each_finds_its_own_configuration("together");
+}
+
+#[test]
+fn apart_each_broker_finds_its_own_configuration() {
+    each_finds_its_own_configuration("apart");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::brokers::{Brokers, delete, order_of, script};
+use support::brokers::{Brokers, delete, order_of, prefix, script};
 use support::town::Town;
 use support::{Served, for_seconds, http, order, within};
 use testkit::proxy::{Plan, Proxy};
@@ -14,11 +14,6 @@ use testkit::random::Random;
 const ASKED: u64 = 20;
 /// How long after the one that leads the other sells the same: it looks every 10 s.
 const FOLLOWED: u64 = 12;
-
-/// Where a broker is served.
-fn prefix(how: &str, broker: &str) -> String {
-    if how == "apart" { format!("/brokers/{broker}") } else { String::new() }
-}
 
 fn instance(how: &str, broker: &str, id: &str) -> String {
     format!("{}{}", prefix(how, broker), order::path(id))

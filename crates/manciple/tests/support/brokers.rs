@@ -21,6 +21,34 @@ pub(crate) fn script(service: &str, plans: &[&str], does: &str) -> String {
     )
 }
 
+/// A broker with one service that tells what it finds of its configuration: the region of its ConfigMap in its catalog
+/// and in dashboards, the rest in credentials, with the names of all files and some variables.
+pub(crate) fn finds(service: &str) -> String {
+    const FINDS: &str = r#"#!/bin/sh
+case $1 in
+catalog)
+    cat <<END
+{"services": [{"id": "SERVICE", "name": "SERVICE-name", "description": "in $REGION", "bindable": true,
+    "plans": [{"id": "SERVICE-small", "name": "small", "description": "d"}]}]}
+END
+    ;;
+provision)
+    echo "{\"dashboard_url\": \"https://$REGION.example\"}"
+    ;;
+bind)
+    cat <<END
+{"credentials": {"region": "$(cat /config/region)", "password": "$(cat /secret/password)",
+    "files": "$(echo /config/* /secret/*)", "variables": "$REGION $PASSWORD $WHOSE $OF_ONE$OF_TWO"}}
+END
+    ;;
+*)
+    echo '{}'
+    ;;
+esac
+"#;
+    FINDS.replace("SERVICE", service)
+}
+
 /// A town whose server has `Broker` resources.
 pub(crate) trait Brokers {
     fn brokers(how: &str) -> Self;
@@ -86,6 +114,11 @@ pub(crate) fn order_of(service: &str, plan: &str) -> Value {
         "service_id": service, "plan_id": format!("{service}-{plan}"),
         "organization_guid": "o", "space_guid": "s",
     })
+}
+
+/// Where a broker is served, together with others or apart.
+pub(crate) fn prefix(how: &str, broker: &str) -> String {
+    if how == "apart" { format!("/brokers/{broker}") } else { String::new() }
 }
 
 /// The names of services that a catalog has.
