@@ -80,14 +80,15 @@ impl Engine {
         Ok(next)
     }
 
-    /// Has the broker remove an instance or a binding: what a platform's delete does that does not wait.
+    /// Has the broker remove an instance or a binding: what a platform's delete does that does not wait. `why` is told
+    /// of an operation that it halts, to whoever asks how that stands.
     ///
     /// # Errors
     /// As of that request; 404 for an unknown record.
-    pub async fn remove(&self, key: &Key) -> Result<(), Error> {
+    pub async fn remove(&self, key: &Key, why: &str) -> Result<(), Error> {
         let service = self.record(key).await?.ordered.service_id.clone();
         let call = Call { accepts_incomplete: true, ..Call::default() };
-        self.delete(&call, key, &service).await.map(drop)
+        self.delete(&call, key, &service, Some(why)).await.map(drop)
     }
 
     /// Forgets a record without asking the broker: for what cannot be removed otherwise. A run that

@@ -121,7 +121,7 @@ impl Backend for Engine {
         instance: &InstanceId,
         request: DeprovisionRequest,
     ) -> Result<Reply<()>, Error> {
-        self.delete(call, &Key::Instance(instance.clone()), &request.service_id).await
+        self.delete(call, &Key::Instance(instance.clone()), &request.service_id, None).await
     }
 
     async fn instance(&self, _: &Call, instance: &InstanceId) -> Result<InstanceView, Error> {
@@ -162,7 +162,7 @@ impl Backend for Engine {
         request: UnbindRequest,
     ) -> Result<Reply<()>, Error> {
         let key = Key::Binding(instance.clone(), binding.clone());
-        self.delete(call, &key, &request.service_id).await
+        self.delete(call, &key, &request.service_id, None).await
     }
 
     async fn binding(
@@ -307,11 +307,13 @@ impl Engine {
     }
 
     /// Deprovisions, or unbinds: what a platform's DELETE does.
+    /// Removes one, if it is of this service; `why` is for no platform that asked for it.
     pub(crate) async fn delete(
         &self,
         call: &Call,
         key: &Key,
         service: &ServiceId,
+        why: Option<&str>,
     ) -> Result<Reply<()>, Error> {
         for _ in 0..ROUNDS {
             let stored = self.read(key).await?;
@@ -323,7 +325,9 @@ impl Engine {
                 Admission::Join => stored.as_ref().map(|stored| Arc::clone(&stored.record)),
                 Admission::Begin => {
                     let Some(record) = existing else { continue };
-                    let next = Arc::new(self.begin(record, by(call, key.removal())));
+                    let why = why.map(str::to_owned);
+                    let intent = Intent { why, ..by(call, key.removal()) };
+                    let next = Arc::new(self.begin(record, intent));
                     if !self.commit(&next, stored.as_ref()).await? {
                         continue;
                     }

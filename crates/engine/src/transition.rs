@@ -26,6 +26,8 @@ pub(crate) struct Intent {
     pub(crate) ordered: Option<Ordered>,
     pub(crate) previous_values: Option<osb::PreviousValues>,
     pub(crate) originating_identity: Option<osb::OriginatingIdentity>,
+    /// Why, where no platform asked for it.
+    pub(crate) why: Option<String>,
 }
 
 impl Intent {
@@ -36,6 +38,7 @@ impl Intent {
             ordered: None,
             previous_values: None,
             originating_identity: None,
+            why: None,
         }
     }
 }
@@ -83,10 +86,9 @@ pub(crate) fn begin(policy: &Policy, record: &Record, intent: Intent, now: Times
         kept: false,
     });
     if record.is_busy() {
-        let words = match record.operation.said() {
-            Some(told) => format!("halted by a later {}; until then: {told}", intent.action),
-            None => format!("halted by a later {}", intent.action),
-        };
+        let mut words = format!("halted by a later {}", intent.action);
+        words.extend(intent.why.iter().map(|why| format!(" ({why})")));
+        words.extend(record.operation.said().map(|told| format!("; until then: {told}")));
         next.operation.phase = Phase::Failed(OperationFailure::new(Reason::Halted, words));
         next.operation.ended_at = Some(now);
         if next.lifecycle == Lifecycle::Creating {

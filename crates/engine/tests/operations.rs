@@ -340,6 +340,20 @@ async fn a_held_bind_that_does_not_begin_says_what_it_waits_for_and_it_stays_to_
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_removed_though_no_platform_asked_for_it_says_why() {
+    let world = World::default();
+    let platform = platform(&world).await;
+    world.runner.script(|_| Act::Hang);
+    let order = operation(platform.provision(json!({})).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    platform.0.remove(&Key::Instance(id("i")), "its resource was deleted").await.unwrap();
+    let last = platform.poll(&order).await.unwrap();
+    assert_eq!(last.state, OperationState::Failed);
+    let told = last.description.unwrap();
+    assert_eq!(told, "halted by a later deprovision (its resource was deleted)");
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_a_bind_and_a_deprovision_that_raced_one_gives_way() {
     let world = World::default();
     let platform = platform(&world).await;

@@ -184,7 +184,8 @@ async fn bury(store: &KubernetesStore, key: &Key) {
 
 /// Somebody deleted the resource: what it stands for goes first.
 async fn remove(engine: &Engine, store: &Arc<KubernetesStore>, key: &Key) {
-    match engine.remove(key).await {
+    let why = format!("its resource was deleted: by hand, or with namespace {}", store.namespace());
+    match engine.remove(key, &why).await {
         Ok(()) => {
             tracing::info!(record = %key, "its resource was deleted: it is being removed");
         }

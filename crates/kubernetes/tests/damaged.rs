@@ -133,7 +133,7 @@ async fn one_that_cannot_be_read_is_listed_stands_in_the_way_and_can_be_purged()
     })
     .await;
     let engine = town.engine(&after).await;
-    let stays = engine.remove(&binding).await.unwrap_err().to_string();
+    let stays = engine.remove(&binding, "why").await.unwrap_err().to_string();
     assert!(stays.contains("manciple purge"), "{stays}");
     let refused = engine.purge(&instance).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Unprocessable, "it has a binding: {refused}");

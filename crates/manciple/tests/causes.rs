@@ -339,9 +339,12 @@ fn a_namespace_that_is_deleted_with_all_that_is_in_it() {
     // With it goes the instance, as by a deprovision, whose own run is let nowhere. Kubernetes begins with what is in a
     // namespace five seconds after it was deleted.
     let goes = heard::known(&place.town, "serviceinstances", heard::goes);
-    place.heard.says(&format!("namespace {namespace}"), goes);
+    let words = format!("namespace {namespace}");
+    place.heard.says(&words, goes);
     // Who asks by the token of the order hears how that ended: it was halted for the deprovision.
-    place.by_token.get().unwrap().fails("");
+    let by_token = place.by_token.get().unwrap();
+    by_token.says(&words, goes);
+    by_token.fails(&words);
     // Nothing can be removed there any more, so nothing of it is told to have come to a good end.
     let success = || place.all_heard().find_map(Heard::success);
     let succeeded = for_seconds(10, success);

@@ -201,7 +201,6 @@ fn what_cannot_be_meant_is_refused_with_a_word_what_to_do() {
         ("MANCIPLE_INSTANCE_NAMESPACES", "shop, BAD_NS", "no name of a namespace"),
         ("MANCIPLE_DRIFT_INTERVAL", "1ms", "1s at least"),
         ("MANCIPLE_ALLOW_CHANGES", "true", "--webhook-listen"),
-        ("POD_NAMESPACE", "", "--namespace: give one"),
         ("POD_NAMESPACE", "A B", "--namespace (or POD_NAMESPACE): "),
     ] {
         let (code, said) = Served::refused(town.command().env(name, value));

@@ -141,6 +141,11 @@ impl KubernetesStore {
         self.known.changes().into_iter().filter(|it| it.busy || it.gone || it.unwanted).collect()
     }
 
+    /// The namespace of all resources.
+    pub fn namespace(&self) -> &str {
+        &self.place.settings.namespace
+    }
+
     /// The name, the uid and the namespace of a record's resource, if it is known to be there.
     pub(crate) fn resource(&self, key: &Key) -> Option<(String, String, String)> {
         let entry = self.known.get(key).filter(|entry| !entry.is_tombstone())?;
