@@ -142,6 +142,11 @@ impl<K: Clone + Ord + Hash + Placed> Queue<K> {
     }
 }
 
+/// How many of these workers one namespace has at most.
+fn most(workers: usize) -> usize {
+    (workers - (workers / PART_FOR_OTHERS).max(1)).max(1)
+}
+
 /// Takes turns for ever, so many at a time; only while it leads, for whose turn comes then is looked at by another.
 pub(crate) async fn take_turns<K, F>(
     queue: Arc<Queue<K>>,
@@ -153,7 +158,7 @@ pub(crate) async fn take_turns<K, F>(
     F: Future<Output = Looked> + Send + 'static,
 {
     let workers = workers.max(1);
-    let most = workers - workers / PART_FOR_OTHERS;
+    let most = most(workers);
     let workers = Arc::new(Semaphore::new(workers));
     let mut steps = JoinSet::new();
     loop {
@@ -312,5 +317,12 @@ mod tests {
         tokio::task::yield_now().await;
         queue.done(first, Ok(None));
         assert_eq!(second.await.unwrap(), key("n", 2));
+    }
+
+    #[test]
+    fn one_worker_at_least_is_for_others_where_there_are_two() {
+        for (workers, expected) in [(1, 1), (2, 1), (4, 3), (5, 4), (9, 8), (10, 8), (20, 16)] {
+            assert_eq!(most(workers), expected, "of {workers}");
+        }
     }
 }

@@ -15,22 +15,13 @@ use crate::calls::{self, CallError, call, only};
 use crate::text::Text;
 
 impl Controller {
-    /// When this has its turn among what there is to do. First the Jobs that have ended go: they may be what keeps the next
-    /// from beginning, as under a quota. Last those whose removal was not answered before, for each takes long.
+    /// When this has its turn among what there is to do. First the Jobs of runs that are over go, and what goes on in them:
+    /// they may be what keeps the next from beginning, as under a quota. Last those whose removal was not answered before,
+    /// for each takes long.
     pub(super) fn turn(&self, key: &Key, action: &Action) -> (u8, Option<Instant>) {
         let Action::Remove(run) = *action else { return (1, None) };
         let unanswered = self.table().unanswered(key, run);
-        match unanswered {
-            Some(_) => (2, unanswered),
-            None => (u8::from(!self.has_ended(key, run)), None),
-        }
-    }
-
-    /// Whether nothing goes on any more in the Job of a run.
-    pub(super) fn has_ended(&self, key: &Key, run: u64) -> bool {
-        let table = self.table();
-        let job = table.get(key).and_then(|entry| entry.jobs.get(&run));
-        job.is_some_and(SeenJob::has_ended)
+        (if unanswered.is_some() { 2 } else { 0 }, unanswered)
     }
 
     /// Its Job goes, or at least what goes on in it.

@@ -20,6 +20,8 @@ use super::{ending, inputs};
 /// How long what a run has left is not let in before another may take the run's place: a right that is about to be
 /// given, or a webhook that is, is no reason to lose it.
 const REFUSED: Duration = Duration::from_secs(30);
+/// How far what is recorded may be ahead of the API server's time.
+const AHEAD: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
 /// Everything that is decided by, and what may be said beside it.
 pub(super) struct Look {
@@ -93,7 +95,13 @@ impl Table {
         }
         let Some(times) = &resource.times else { return Some(look) };
         let passed = look.state.record.schedule.as_ref().filter(|it| *it.of == *times.of);
-        let since = passed.and_then(|passed| passed.since.parse().ok()).unwrap_or(now).min(now);
+        let said = passed.map(|passed| passed.since.parse().ok());
+        // Of a clock that was ahead, or of nobody: no time would come after it for as long as that. It counts from now.
+        let is_none = |since: &Timestamp| since.duration_since(now) > AHEAD;
+        if said.is_some_and(|since: Option<Timestamp>| since.as_ref().is_none_or(is_none)) {
+            look.state.record.schedule = None;
+        }
+        let since = said.flatten().unwrap_or(now).min(now);
         match times.next(since, now) {
             Ok(next) => {
                 let is_due = next <= now;

@@ -95,8 +95,12 @@ pub(super) fn disposals(
 fn is_late(resource: &Resource, job: &SeenJob) -> bool {
     let ended = resource.ended(job.run);
     ended.is_some_and(|run| {
-        let at = run.ended_at.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_second);
-        job.late || at.is_ok_and(|at| job.created > at.saturating_add(CLOCKS))
+        let at = |time: &str| Some(time.parse::<jiff::Timestamp>().ok()?.as_second());
+        let (began, ended) = (at(&run.started_at), at(&run.ended_at));
+        // By a clock that was set back meanwhile it ended before it began, and nothing follows from that.
+        let counts = |ended: &i64| began.is_none_or(|began| began <= *ended);
+        let ended = ended.filter(counts);
+        job.late || ended.is_some_and(|at| job.created > at.saturating_add(CLOCKS))
     })
 }
 
@@ -338,6 +342,18 @@ mod tests {
             let found = disposals(&resource(spec, &ENDS[..3]), &jobs);
             let takes = found.get(&run) == Some(&Disposal::TakesPods);
             assert_eq!(takes, is_taken, "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_ended_before_it_began_is_none_that_was_carried_out_by_another() {
+        let mut resource = resource(json!({}), &["Failed"]);
+        for (began, is_taken) in [("1970-01-01T00:01:39Z", true), ("1970-01-01T01:00:00Z", false)] {
+            resource.status.history[0].started_at = began.to_owned();
+            let mut one = job(1, None);
+            one.created = 3_600;
+            let found = disposals(&resource, &BTreeMap::from([(1, one)]));
+            assert_eq!(found.get(&1) == Some(&Disposal::TakesPods), is_taken, "{began}");
         }
     }
 

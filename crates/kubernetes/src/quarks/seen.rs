@@ -120,7 +120,7 @@ fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
 }
 
 pub(super) fn end(job: &Job) -> Option<JobEnd> {
-    if condition(job, "Complete").is_some() {
+    if condition(job, "Complete").or_else(|| condition(job, "SuccessCriteriaMet")).is_some() {
         return Some(JobEnd::Complete);
     }
     let failed = failure(job)?;
@@ -133,7 +133,7 @@ fn failed_at(job: &Job) -> Option<i64> {
 }
 
 /// That Kubernetes has given it up. From 1.31 on it says so first, and that it has failed when all its pods are over:
-/// where one is on a node that is dead that is never.
+/// where one is on a node that is dead that is never. So with one that succeeded.
 fn failure(job: &Job) -> Option<&JobCondition> {
     condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))
 }

@@ -72,10 +72,12 @@ impl Controller {
             let open = entry.jobs.values().filter(|job| resource.is_open(job.run));
             open.flat_map(|job| table.pods(job)).filter_map(Waiting::of).collect()
         };
+        let mut told = Ok(());
         for waiting in waiting {
-            self.end_sidecar(&waiting).await?;
+            // One that a policy refuses keeps no other from being told.
+            told = self.end_sidecar(&waiting).await.and(told);
         }
-        Ok(())
+        told
     }
 
     /// Tells those of a resource that is deleted, and that somebody's finalizer holds: its pods stay with it, and nothing

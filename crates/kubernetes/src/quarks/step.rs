@@ -97,7 +97,9 @@ impl Controller {
             if is_known || undone.iter().filter(is_unanswered).count() >= UNANSWERED {
                 continue;
             }
-            let may_stay = self.is_for_one_that_is_over(key, &action);
+            // What a run left that is over and cannot be kept, and what is to go and stays, keep nothing else from being
+            // run or looked after.
+            let may_stay = matches!(action, Action::Keep(_) | Action::Remove(_));
             let done = self.execute(key, resource, action.clone()).await;
             if let Action::Remove(run) = action {
                 let no_answer = matches!(done, Err(Undone::Failed(CallError::NoAnswer(_))));
@@ -116,16 +118,6 @@ impl Controller {
             }
         }
         Ok(acted)
-    }
-
-    /// Whether this is for a run whose work is over: what it left and cannot be kept, and what is to go and stays, keep
-    /// nothing else from being run or looked after.
-    fn is_for_one_that_is_over(&self, key: &Key, action: &Action) -> bool {
-        match action {
-            Action::Keep(_) => true,
-            Action::Remove(run) => self.has_ended(key, *run),
-            _ => false,
-        }
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {

@@ -376,10 +376,15 @@ impl Table {
         let is_other = |known: &Arc<str>| is_settled && *known != uid;
         let late = known.is_some_and(|known| known.late || is_other(&known.uid))
             || entry.past.get(&job.run).is_some_and(is_other);
-        entry
-            .jobs
-            .insert(job.run, SeenJob { lingers, outlasted, expires, told, deleting, late, ..job });
+        let job = SeenJob { lingers, outlasted, expires, told, deleting, late, ..job };
+        let before = entry.jobs.insert(job.run, job).filter(|before| before.uid != uid);
         self.owners.insert(Arc::clone(&uid), key.clone());
+        // One of its name has gone, and nobody was told.
+        if let Some(before) = before {
+            self.owners.remove(&before.uid);
+            let pods = self.pods.remove(&before.uid).unwrap_or_default();
+            self.strays.extend(waiting(&pods));
+        }
         // Those that were heard of before, and say of themselves that they are of it.
         if let Some(pods) = self.pods.get_mut(&uid) {
             pods.retain(|_, pod| pod.namespace == key.namespace);

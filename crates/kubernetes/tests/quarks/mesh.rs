@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::harness::{Town, pod};
 use super::injected::makes;
+use super::named::limit;
 use crate::hook::{Hook, PATH};
 
 /// How long the API server may take to hear of a webhook.
@@ -86,6 +87,24 @@ fn is_in(pod: &Pod) -> bool {
     let mut first = spec.init_containers.iter().flatten();
     spec.containers.iter().any(|it| it.name == "mesh-proxy")
         && first.next().is_some_and(|it| it.name == "mesh-init")
+}
+
+/// What the mesh keeps alive fills the quota, and is ended for the next, which was refused before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_for_a_quota_begins_when_the_one_before_is_over_but_for_its_mesh() {
+    let mut town = Town::either_way("meshed-quota", true).await;
+    let _mesh = mesh(&town).await;
+    limit(&town, "count/jobs.batch", "1").await;
+    town.start().await;
+    town.create("a", super::harness::spec("now", &pod("sleep 5"))).await;
+    town.one_runs("a").await;
+    town.trigger("a", "now").await;
+    let says =
+        |object: &Value| object["status"]["conditions"].to_string().contains("exceeded quota");
+    town.until("a", "named", says).await;
+    for run in [1, 2] {
+        assert_eq!(town.ended("a", run).await["succeeded"], true);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -108,6 +108,34 @@ fn words_of_a_status_that_cannot_be_read_take_nothing_from_the_others() {
     }
 }
 
+/// Each is named by the record until the next is written.
+#[test]
+fn of_a_thousand_runs_that_went_on_at_once_the_status_has_room_for_how_each_ended() {
+    let said = json!({"succeeded": false, "reason": "Failed", "message": "ü".repeat(1000)});
+    let failed = |id: u64| {
+        let mut failed = run(id);
+        failed.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+        failed["made"] = json!((0..100).map(|at| format!("output-{at}")).collect::<Vec<_>>());
+        failed
+    };
+    let mut object = object(&json!({"history": (1..1000).rev().map(failed).collect::<Vec<_>>()}));
+    let open: Vec<_> = (1..=1000).map(|id| json!({"id": id, "trigger": "now", "at": ""})).collect();
+    let record = json!({"last": 1000, "open": open}).to_string();
+    object.metadata.annotations.as_mut().unwrap().insert(RUNS.to_owned(), record);
+    let resource = Resource::of(Dialect::QuarksJob, &object).unwrap();
+    let last = resource.record.open.iter().find(|run| run.id == 1000).unwrap();
+    let outcome = engine::trigger::Outcome::failed("Failed", "no room");
+    let settled = status::settled(&resource, last, "a-1000", &outcome, 0);
+    let history = settled["history"].as_array().unwrap();
+    assert_eq!(history.len(), 1000);
+    assert_eq!(history[9]["message"], said["message"], "the newest are whole");
+    let (old, nothing) = (&history[500], json!(null));
+    assert_eq!((&old["message"], &old["made"]), (&nothing, &nothing));
+    assert_eq!((&old["id"], &old["reason"]), (&json!(500), &json!("Failed")));
+    let bytes = settled.to_string().len();
+    assert!(bytes < 400_000, "{bytes}");
+}
+
 #[test]
 fn what_a_later_release_said_of_a_run_is_written_again_as_it_was() {
     let later = second(&json!({"trigger": "webhook"}));

@@ -520,6 +520,8 @@ fn a_run_that_failed_is_waited_for_as_it_was_begun() {
         // From Kubernetes 1.31 on it has failed when all its pods are over, and was given up before that.
         ("FailureTarget", None, true, Work::Going),
         ("FailureTarget", None, false, Work::Ended),
+        // What has succeeded is over, whatever ends still.
+        ("SuccessCriteriaMet", None, true, Work::Ended),
     ] {
         let mut table = Table::new(2, b"key");
         let resource = object(now);

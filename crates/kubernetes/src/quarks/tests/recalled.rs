@@ -140,6 +140,33 @@ fn what_was_run_once_and_what_has_changed_since_is_known_without_the_record() {
     }
 }
 
+#[test]
+fn a_schedule_that_a_clock_counted_that_was_ahead_counts_from_now() {
+    for (name, since, is_due, is_kept) in [
+        ("a time is behind", "2026-01-01T00:30:00Z", true, true),
+        ("none is", "2026-01-01T01:10:00Z", false, true),
+        ("clocks differ", "2026-01-01T01:30:30Z", false, true),
+        ("it was ahead by hours", "2026-01-01T09:00:00Z", false, false),
+        ("it was ahead by years", "2031-01-01T00:00:00Z", false, false),
+        ("nobody can read it", "soon", false, false),
+    ] {
+        let mut table = Table::new(2, b"key");
+        let record = json!({"last": 0, "once": true, "schedule": {"of": HOURLY, "since": since}});
+        let resource = resource(&object("u", Some(&record), &json!({})));
+        let key = resource.key();
+        table.learn(resource);
+        digest(&mut table, "1", 1);
+        let now = "2026-01-01T01:30:00Z".parse().unwrap();
+        let state = table.look(&key, Duration::ZERO, now).unwrap().state;
+        assert_eq!(state.schedule.as_ref().map(|it| it.is_due), Some(is_due), "{name}");
+        assert_eq!(state.record.schedule.is_some(), is_kept, "{name}");
+        if !is_kept {
+            let since = recorded(&state).unwrap().schedule.unwrap().since;
+            assert_eq!(since, AT, "{name}: from the time that is decided at");
+        }
+    }
+}
+
 /// From here its schedule counts, but not its configuration: a run goes on that has seen another.
 #[test]
 fn a_change_that_waits_for_a_run_whose_record_was_removed_is_not_taken_for_seen() {
