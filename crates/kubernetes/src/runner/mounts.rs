@@ -32,14 +32,15 @@ pub(super) enum Need {
 
 /// What is looked for, in which namespace, and what was found last.
 #[derive(Default)]
-pub(super) struct Mounts(std::sync::Mutex<HashMap<(String, Need), Arc<Mutex<Answer>>>>);
+pub(super) struct Mounts(std::sync::Mutex<HashMap<(String, Need), Last>>);
 
 /// When it was, and whether it was missing.
 type Answer = Option<(Instant, bool)>;
+type Last = Arc<Mutex<Answer>>;
 
 impl Mounts {
     /// The last answer: whoever has it locked asks, and the others wait for what that one hears.
-    fn of(&self, namespace: &str, need: &Need) -> Arc<Mutex<Answer>> {
+    fn of(&self, namespace: &str, need: &Need) -> Last {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = |answer: &Arc<_>| Arc::strong_count(answer) > 1;
         let is_old = |answer: &Mutex<Answer>| answer.try_lock().is_ok_and(|it| !is_fresh(&it));
