@@ -306,8 +306,8 @@ impl Engine {
         })
     }
 
-    /// Deprovisions, or unbinds: what a platform's DELETE does.
-    /// Removes one, if it is of this service; `why` is for no platform that asked for it.
+    /// Deprovisions, or unbinds, if it is of this service: what a platform's DELETE does. `why` is told of what it halts,
+    /// where no platform asked for it.
     pub(crate) async fn delete(
         &self,
         call: &Call,

@@ -98,8 +98,8 @@ async fn drive(shared: &Arc<Shared>, key: Key, wake: &Notify, new: bool) {
         false => Next::Look,
     };
     loop {
-        if !matches!(next, Next::Permit(_)) {
-            // A place that nobody asks for is one that nobody has.
+        // What waits for something else, or for nothing, keeps no place from others; who looks once more may come back.
+        if matches!(next, Next::Over | Next::Await(_)) {
             hands.queue.leave();
         }
         match next {

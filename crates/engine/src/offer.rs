@@ -69,8 +69,16 @@ impl Engine {
                 let unchanged =
                     |before: &Arc<CompiledCatalog>| before.catalog() == catalog.catalog();
                 // Unchanged: keep its Last-Modified.
-                let catalog = self.shared.catalog().filter(unchanged).unwrap_or(catalog);
-                let former = Arc::new(former);
+                let known = self.shared.offering();
+                let known = known.filter(|known| unchanged(&known.catalog));
+                let (catalog, former) = match known {
+                    // There may have been no room to save them.
+                    Some(known) if former.is_empty() => {
+                        (known.catalog.clone(), known.former.clone())
+                    }
+                    Some(known) => (known.catalog.clone(), Arc::new(former)),
+                    None => (catalog, Arc::new(former)),
+                };
                 self.offer(Offering { catalog, capabilities, of_service, withdrawn, former });
                 Ok(true)
             }

@@ -252,10 +252,10 @@ impl Shown {
 pub struct Halt {
     /// The run.
     pub run: RunName,
-    /// It was the create's first, not known to have been started: if it is absent, nothing was made
-    /// and nothing has to be removed.
+    /// It was the create's first, not known to have been started, and nobody has seen it since: if it is absent, nothing
+    /// was made and nothing has to be removed.
     pub first: bool,
-    /// What it left is kept by now.
+    /// It is over, and what it left, if anything, is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
 }

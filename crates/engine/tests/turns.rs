@@ -109,6 +109,28 @@ async fn whoever_is_woken_while_it_waits_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_says_that_it_waits_keeps_its_place() {
+    let mut world = World::default();
+    world.policy.max_runs = 1;
+    let engine = world.engine().await;
+    world.runner.script(|_| Act::End(Duration::from_secs(30), Ok(Output::default())));
+    let runs = ordered(&engine, "runs").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = ordered(&engine, "first").await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    ordered(&engine, "second").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(says(&engine, "first", &first).await.unwrap().contains("waits for its turn"));
+    assert_eq!(says(&engine, "runs", &runs).await, None);
+    while engine.in_progress() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let works = world.runner.works();
+    let begun: Vec<_> = works.iter().map(|work| work.instance_id.to_string()).collect();
+    assert_eq!(begun, ["runs", "first", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_queue_that_moves_costs_those_who_wait_in_it_no_write() {
     let mut world = World::default();
     world.policy.max_runs = 4;

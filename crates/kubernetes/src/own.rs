@@ -175,10 +175,11 @@ pub async fn forget(
         let removed = find(secrets.delete(secret, &params)).await.map(drop);
         let removed =
             removed.map_err(|error| failed(&format!("Secret {secret}"), namespace, error));
-        // By its ConfigMap a later start knows that there is something to remove.
-        if removed.is_err() {
-            return result.and(removed);
-        }
+        result = result.and(removed);
+    }
+    // By it a later start knows that there is something to remove.
+    if result.is_err() {
+        return result;
     }
     let removed = find(config_maps.delete(&catalog, &params)).await.map(drop);
     let removed =

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Engine;
-use engine::ports::RunFailure;
+use engine::ports::{RunFailure, StoreError};
 use engine::record::Reason;
+use engine::{CatalogError, Engine};
 use kube::api::{Patch, PatchParams};
 use osb::Failure;
 use serde_json::{Value, json};
@@ -320,7 +320,10 @@ impl Keeper {
                 let source = std::error::Error::source(&error);
                 let why = source.map_or_else(|| error.to_string(), |it| format!("{error}: {it}"));
                 tracing::error!(why, "the catalog of the brokers was not put in force");
-                self.brokers.keep_out(why);
+                // What only cannot be written now is soon tried again.
+                if !matches!(error, CatalogError::Store(StoreError::Unavailable(_))) {
+                    self.brokers.keep_out(why);
+                }
                 false
             }
         }

@@ -158,14 +158,16 @@ impl OutputMap {
     /// What it all becomes.
     pub(super) fn targets(&self) -> impl Iterator<Item = Target> {
         let all = self.files.values().flat_map(BTreeMap::values);
-        all.map(|options| {
+        all.filter_map(|options| {
             let versioned = options.is_versioned(self.versioned);
-            Target {
+            let name: Box<str> = sanitize_subdomain(&options.name, versioned).into();
+            // Where nothing is left of its name nothing is made.
+            (!name.is_empty()).then(|| Target {
                 kind: options.kind(),
-                name: sanitize_subdomain(&options.name, versioned).into(),
+                name,
                 each: options.fans_out().then(|| fanned_beginning(&options.name).into()),
                 versioned,
-            }
+            })
         })
     }
 

@@ -120,6 +120,7 @@ fn note<N: FromStr>(metadata: &ObjectMeta, name: &str) -> Option<N> {
 }
 
 pub(super) fn end(job: &Job) -> Option<JobEnd> {
+    // From 1.31 on it has succeeded before all its pods are over, too.
     if condition(job, "Complete").or_else(|| condition(job, "SuccessCriteriaMet")).is_some() {
         return Some(JobEnd::Complete);
     }
@@ -133,7 +134,7 @@ fn failed_at(job: &Job) -> Option<i64> {
 }
 
 /// That Kubernetes has given it up. From 1.31 on it says so first, and that it has failed when all its pods are over:
-/// where one is on a node that is dead that is never. So with one that succeeded.
+/// where one is on a node that is dead that is never.
 fn failure(job: &Job) -> Option<&JobCondition> {
     condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::harness::{Town, pod};
 use super::injected::makes;
-use super::named::limit;
+use super::named::{limit, the_next_is_refused_and_begins};
 use crate::hook::{Hook, PATH};
 
 /// How long the API server may take to hear of a webhook.
@@ -97,14 +97,7 @@ async fn a_run_that_waits_for_a_quota_begins_when_the_one_before_is_over_but_for
     limit(&town, "count/jobs.batch", "1").await;
     town.start().await;
     town.create("a", super::harness::spec("now", &pod("sleep 5"))).await;
-    town.one_runs("a").await;
-    town.trigger("a", "now").await;
-    let says =
-        |object: &Value| object["status"]["conditions"].to_string().contains("exceeded quota");
-    town.until("a", "named", says).await;
-    for run in [1, 2] {
-        assert_eq!(town.ended("a", run).await["succeeded"], true);
-    }
+    the_next_is_refused_and_begins(&town).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

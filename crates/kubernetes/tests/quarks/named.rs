@@ -162,6 +162,11 @@ async fn a_run_that_waits_for_a_quota_begins_when_the_run_before_is_over() {
     let town = Town::new("named-next").await;
     limit(&town, "count/jobs.batch", "1").await;
     town.create("a", spec("now", &pod("sleep 5"))).await;
+    the_next_is_refused_and_begins(&town).await;
+}
+
+/// A quota lets one run of "a" go on.
+pub(super) async fn the_next_is_refused_and_begins(town: &Town) {
     town.one_runs("a").await;
     town.trigger("a", "now").await;
     let says =

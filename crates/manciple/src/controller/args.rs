@@ -144,7 +144,7 @@ struct Original {
     #[arg(long, env = "MELTDOWN_REQUEUE_AFTER", hide = true)]
     meltdown_requeue_after: Option<String>,
     /// Of earlier releases only, and no word for it is left: refused.
-    #[arg(long, hide = true)]
+    #[arg(long, env = "WATCH_NAMESPACE", hide = true)]
     watch_namespace: Option<String>,
 }
 
@@ -214,9 +214,8 @@ impl ControllerArgs {
             self.key_rotation.0 >= LEAST_KEY_ROTATION,
             "--key-rotation (MANCIPLE_KEY_ROTATION): has to be longer than any run, and 1h at least"
         );
-        let told = std::env::var_os("WATCH_NAMESPACE").filter(|name| !name.is_empty());
         anyhow::ensure!(
-            self.original.watch_namespace.is_none() && told.is_none(),
+            self.original.watch_namespace.as_deref().and_then(given).is_none(),
             "--watch-namespace (WATCH_NAMESPACE): leave it out, and label the namespace, for the controller is told of none: kubectl label \
              namespace NAME quarks.cloudfoundry.org/monitored={} \
              quarks.cloudfoundry.org/qjob-service-account=default; or have all monitored: --monitored all",
@@ -303,7 +302,7 @@ mod tests {
     #[test]
     fn a_flag_of_earlier_releases_is_refused_with_what_has_taken_its_place() {
         for words in
-            ["--watch-namespace shop --monitored-id a", "--watch-namespace= --monitored-id=a"]
+            ["--watch-namespace shop --monitored-id a", "--watch-namespace=shop --monitored-id=a"]
         {
             let line = Line::try_parse_from(["controller"].into_iter().chain(words.split(' ')));
             let said = line.unwrap().args.check().unwrap_err().to_string();

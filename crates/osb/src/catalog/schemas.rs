@@ -25,7 +25,7 @@ const MAX_VIOLATIONS: usize = 20;
 const MAX_MESSAGE_BYTES: usize = 300;
 
 /// Where they are too many ways to be gone.
-const UNTOLD: &str = "violates the schema, which refers to itself too often for it to be told where: give less, or what is nested less deep";
+const UNTOLD: &str = "violates the schema, and it takes too many steps to tell where: give less, or what is nested less deep";
 
 /// One way in which parameters violate their schema.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -259,19 +259,19 @@ async fn check_update(probe: &mut Probe<'_>, offer: &Offer, instance: &str) {
     }
 }
 
-/// Changes the plan of an instance of its own, for every request names the new one from then on; and removes it, with
+/// Changes the plan of an instance of its own, as was asked for, so a broker that refuses it fails: every request names the new one from then on; and removes it, with
 /// whatever is there still.
 pub(super) async fn check_plan_change(probe: &mut Probe<'_>) {
     let Some(offer) = probe.offer.clone() else { return };
     let Some(plan) = offer.update_plan.clone() else { return };
     let made = probe.send(probe.ask(Kind::Provision)).await;
     let instance = made.ask.instance.clone();
-    if probe.settle(&made).await != Settled::Well || !made.is_success() {
-        let why = "no instance could be made to change its plan".to_owned();
-        return probe.note("update", Verdict::Fail(why));
-    }
+    let is_made = probe.settle(&made).await == Settled::Well && made.is_success();
     let ask = update_of(probe, &instance).with("plan_id", plan["id"].clone());
-    if update(probe, &offer, ask).await {
+    if !is_made {
+        let why = "no instance could be made to change its plan".to_owned();
+        probe.note("update", Verdict::Fail(why));
+    } else if update(probe, &offer, ask).await {
         let now = fetched(probe, &offer, &instance).await;
         if now.is_some_and(|now| now["plan_id"] != plan["id"]) {
             let why = "the fetched instance does not have the new plan".to_owned();

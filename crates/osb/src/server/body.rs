@@ -70,13 +70,22 @@ impl Room {
 
     /// Waits for the room for so many bytes.
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let kib = bytes.div_ceil(1024);
-        if kib <= self.exempt {
-            return None;
-        }
-        let kib = u32::try_from(kib.min(self.all)).unwrap_or(u32::MAX);
+        let kib = self.needs(bytes)?;
         // It is never closed.
         Arc::clone(&self.free).acquire_many_owned(kib).await.ok()
+    }
+
+    /// The room for so many bytes, if there is any now.
+    fn take_now(&self, bytes: usize) -> Option<Open> {
+        let Some(kib) = self.needs(bytes) else { return Some(Open::default()) };
+        let room = Arc::clone(&self.free).try_acquire_many_owned(kib).ok()?;
+        Some(Open { _held: Some(room) })
+    }
+
+    /// In KiB; `None`: none.
+    fn needs(&self, bytes: usize) -> Option<u32> {
+        let kib = bytes.div_ceil(1024);
+        (kib > self.exempt).then(|| u32::try_from(kib.min(self.all)).unwrap_or(u32::MAX))
     }
 }
 
@@ -129,21 +138,25 @@ pub(super) async fn read(body: Body, settings: &Settings) -> Result<Arrived, Err
         if weight > HEAVIEST {
             return Err(too_heavy());
         }
-        waits = true;
-        let open = Open { _held: settings.bodies.open.take(weight).await };
+        // Not waited for: what is open is so for as long as a change takes, and meanwhile nobody else's text had room.
+        let Some(open) = settings.bodies.open.take_now(weight) else {
+            return Err(too_many());
+        };
         Ok(Arrived { bytes, text, open })
     };
     let read = tokio::time::timeout(time, read).await;
     read.unwrap_or_else(|_| match waits {
-        true => {
-            let description = "too many large bodies are under way; come again";
-            Err(Error::new(ErrorKind::TooManyRequests, description).retry_after(SOON))
-        }
+        true => Err(too_many()),
         false => {
             let description = format!("the body must arrive within {} s", time.as_secs_f32());
             Err(Error::new(ErrorKind::RequestTimeout, description))
         }
     })
+}
+
+fn too_many() -> Error {
+    let description = "too many large bodies are under way; come again";
+    Error::new(ErrorKind::TooManyRequests, description).retry_after(SOON)
 }
 
 fn too_heavy() -> Error {
