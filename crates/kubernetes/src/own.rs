@@ -178,13 +178,9 @@ pub async fn forget(
         result = result.and(removed);
     }
     // By it a later start knows that there is something to remove.
-    if result.is_err() {
-        return result;
-    }
+    result?;
     let removed = find(config_maps.delete(&catalog, &params)).await.map(drop);
-    let removed =
-        removed.map_err(|error| failed(&format!("ConfigMap {catalog}"), namespace, error));
-    result.and(removed)
+    removed.map_err(|error| failed(&format!("ConfigMap {catalog}"), namespace, error))
 }
 
 /// Nobody watches them any more, and so nobody would.
@@ -251,7 +247,7 @@ mod tests {
         let all = vec![keys.clone(), secret.clone(), catalog.clone()];
         for (refused, expected, is_done) in [
             ("", all, true),
-            (&*keys, vec![], false),
+            (&*keys, vec![secret.clone()], false),
             (&*secret, vec![keys.clone()], false),
             (&*catalog, vec![keys.clone(), secret.clone()], false),
         ] {
