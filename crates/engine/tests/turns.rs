@@ -25,6 +25,11 @@ async fn says(engine: &Engine, instance: &str, operation: &str) -> Option<String
     last.unwrap().description
 }
 
+/// Whose runs began, in their order.
+fn begun(world: &World) -> Vec<String> {
+    world.runner.works().iter().map(|work| work.instance_id.to_string()).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_runs_are_alive_than_allowed_and_all_come_to_their_end() {
     let mut world = World::default();
@@ -103,9 +108,7 @@ async fn whoever_is_woken_while_it_waits_keeps_its_place() {
         engine.told_again(&key, true);
         tokio::time::sleep(Duration::from_secs(7)).await;
     }
-    let works = world.runner.works();
-    let begun: Vec<_> = works.iter().map(|work| work.instance_id.to_string()).collect();
-    assert_eq!(begun, instances);
+    assert_eq!(begun(&world), instances);
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,9 +128,7 @@ async fn whoever_says_that_it_waits_keeps_its_place() {
     while engine.in_progress() > 0 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let works = world.runner.works();
-    let begun: Vec<_> = works.iter().map(|work| work.instance_id.to_string()).collect();
-    assert_eq!(begun, ["runs", "first", "second"]);
+    assert_eq!(begun(&world), ["runs", "first", "second"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -316,8 +316,14 @@ mod tests {
 
     #[test]
     fn what_is_given_without_a_value_is_as_not_given() {
-        let words =
-            ["controller", "--monitored-id=", "--max-workers=", "--apply-crd=", "--log-level="];
+        let words = [
+            "controller",
+            "--monitored-id=",
+            "--max-workers=",
+            "--apply-crd=",
+            "--log-level=",
+            "--watch-namespace=",
+        ];
         let read = Line::try_parse_from(words).unwrap().args;
         read.check().unwrap();
         let given = (&*read.monitored_id, read.max_workers, read.apply_crd, read.log().level);
