@@ -1,6 +1,7 @@
 //! `deploy/` and what else is made of one source: the chart, and the program's definitions.
 //!
 //! ```text
+//! charts/manciple/values.yaml ─────────────────────────────▶ charts/manciple/values.schema.json
 //! charts/manciple/templates ──┬─ values.yaml ───────────────▶ deploy/base
 //!                             ├─ values of an overlay ──────▶ its further objects, or all of them
 //!                             └─ values of templates ───────▶ deploy/overlays/templates, and in deploy/templates what
@@ -12,6 +13,8 @@
 //! Helm renders the chart where people use it; here a library does, which knows Go's templates and of
 //! Helm's functions those that are given below. So the templates use nothing else.
 
+mod schema;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +24,7 @@ use gtmpl::{FuncError, Value as Term};
 use serde_json::{Value, json};
 
 const CHART: &str = "charts/manciple";
+const SCHEMA: &str = "values.schema.json";
 const BASE: &str = "deploy/base";
 /// The name that the base has, and the namespace it is meant for unless an overlay names another.
 pub(crate) const RELEASE: &str = "manciple";
@@ -90,7 +94,8 @@ fn definitions(printed: &str) -> String {
 
 /// Every file that the chart makes, by its path.
 fn rendered() -> anyhow::Result<BTreeMap<String, String>> {
-    let mut files = BTreeMap::new();
+    let schema = serde_json::to_string_pretty(&schema::of(&values()?))?;
+    let mut files = BTreeMap::from([(format!("{CHART}/{SCHEMA}"), schema + "\n")]);
     for (template, text) in chart(&json!({}))? {
         files.insert(format!("{BASE}/{template}"), text);
     }

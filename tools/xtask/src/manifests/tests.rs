@@ -1,5 +1,6 @@
 //! What the chart makes of values.
 
+mod schema;
 mod templates;
 
 use super::*;

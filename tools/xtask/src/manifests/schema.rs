@@ -1,0 +1,65 @@
+//! The schema of the chart's values, which Helm holds them to before it renders anything: a member of another chart, or a
+//! misspelt one, would otherwise be passed over without a word.
+
+use serde_json::{Map, Value, json};
+
+/// Objects of Kubernetes as they are in a pod or a Certificate, whose members are not ours.
+const FOREIGN: [&str; 4] = [
+    "resources",
+    "controller.resources",
+    "controller.agentResources",
+    "templates.webhook.certManager.issuer",
+];
+
+/// Where one of a few words is said.
+const WORDS: [(&str, &[&str]); 6] = [
+    ("brokers", &["", "together", "apart"]),
+    ("controller.monitored", &["labelled", "marked", "all"]),
+    ("templates.ids", &["uid", "name"]),
+    ("templates.statusCodes", &["specification", "original"]),
+    ("templates.requesters", &["verified", "trusted"]),
+    ("templates.drift", &["ignore", "report", "repair"]),
+];
+
+/// What Helm itself gives to a chart that is part of another: what that one says of all, and whether this one is wanted.
+const OF_HELM: [(&str, &str); 2] = [("global", "object"), ("enabled", "boolean")];
+
+/// Of values, which say by their kind what may be in their place.
+pub(super) fn of(values: &Value) -> Value {
+    let mut schema = at("", values);
+    for (name, kind) in OF_HELM {
+        schema["properties"][name] = json!({"type": kind});
+    }
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    schema["title"] = json!("The values of this chart: values.yaml says what each is for");
+    schema
+}
+
+/// `null` stands for whatever the default is.
+fn at(path: &str, value: &Value) -> Value {
+    if let Some((_, words)) = WORDS.iter().find(|(place, _)| *place == path) {
+        let words: Vec<Value> = words.iter().map(|word| json!(word)).chain([Value::Null]).collect();
+        return json!({"enum": words});
+    }
+    match value {
+        Value::Object(members) if !FOREIGN.contains(&path) => {
+            let below = |name: &str| match path {
+                "" => name.to_owned(),
+                path => format!("{path}.{name}"),
+            };
+            let properties: Map<String, Value> = members
+                .iter()
+                .map(|(name, value)| (name.clone(), at(&below(name), value)))
+                .collect();
+            json!({"type": ["object", "null"], "properties": properties, "additionalProperties": false})
+        }
+        Value::Object(_) => json!({"type": ["object", "null"]}),
+        Value::Array(_) => json!({"type": ["array", "null"]}),
+        Value::Bool(_) => json!({"type": ["boolean", "null"]}),
+        Value::Number(_) => json!({"type": ["integer", "null"]}),
+        // `--set name=1` is a number to Helm, and a name to us.
+        Value::String(_) | Value::Null => {
+            json!({"type": ["string", "number", "boolean", "null"]})
+        }
+    }
+}
