@@ -13,11 +13,17 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::calls::{CallError, call, is_of_a_namespace_that_goes};
 use crate::names;
 use crate::resources::{self, Kind, pascal, time};
 use crate::store::KubernetesStore;
+
+/// So many are written at a time; the others wait.
+const AT_ONCE: usize = 64;
+/// How many may wait: what is told of more than that is not, where an API server answers none of them.
+const WAITING: usize = 4096;
 
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -77,7 +83,14 @@ pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
 /// Writes an event. Nothing depends on it, and nobody waits for it; that the right to is missing is said once.
 pub(crate) fn write(events: Api<Event>, event: Event) {
     static SAID: AtomicBool = AtomicBool::new(false);
+    static ROOM: Semaphore = Semaphore::const_new(WAITING);
+    static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+    let Ok(room) = ROOM.try_acquire() else {
+        tracing::warn!(why = event.message, "an event was not written: too many wait to be");
+        return;
+    };
     tokio::spawn(async move {
+        let _held = (room, TURNS.acquire().await);
         match call(events.create(&PostParams::default(), &event)).await {
             Ok(_) | Err(CallError::Exists) => {}
             Err(CallError::Forbidden(why))

@@ -12,6 +12,7 @@ use super::document::Document;
 use super::held::Object;
 use super::peers::{self, Peer};
 use super::reference::Kind;
+use super::resource::Resource;
 use super::seen::SeenPod;
 use super::table::{Key, Table, Watched};
 use super::watch::Scope;
@@ -25,6 +26,8 @@ pub(super) trait Follows<K>: Copy + Send + 'static {
     fn what(self) -> Watched;
     /// What tells the objects of a list apart.
     type Id: Eq + std::hash::Hash + Send;
+    /// What of an object is taken into the table.
+    type Seen: Send;
 
     /// Reads one; `None`: it is too heavy, and as good as not there.
     fn read(self, text: &Text<K>) -> Option<K>
@@ -34,10 +37,13 @@ pub(super) trait Follows<K>: Copy + Send + 'static {
         text.read()
     }
 
+    /// What matters of one; `None`: nothing does. Without the table, which all others wait for: to parse and to digest a
+    /// megabyte takes milliseconds, and whoever may write one object may write it again and again.
+    fn see(self, object: K) -> Option<Self::Seen>;
     /// Takes an object as it is; who may have something to do.
-    fn learn(self, table: &mut Table, object: &K) -> (Option<Self::Id>, Vec<Key>);
+    fn learn(self, table: &mut Table, seen: Self::Seen) -> (Option<Self::Id>, Vec<Key>);
     /// It is not there any more.
-    fn forget(self, table: &mut Table, object: &K) -> Vec<Key>;
+    fn forget(self, table: &mut Table, seen: Self::Seen) -> Vec<Key>;
     /// A list of a scope has no others than these.
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key>;
 }
@@ -59,21 +65,24 @@ impl Follows<Document> for OfResources {
     }
 
     type Id = Key;
+    type Seen = Resource;
 
     /// What is too heavy of it is said where it is looked at.
     fn read(self, text: &Text<Document>) -> Option<Document> {
         text.in_parts()
     }
 
-    fn learn(self, table: &mut Table, document: &Document) -> (Option<Key>, Vec<Key>) {
-        let keys = document.read(self.0).map(|resource| table.learn(resource));
-        let keys = keys.unwrap_or_default();
+    fn see(self, document: Document) -> Option<Resource> {
+        document.read(self.0)
+    }
+
+    fn learn(self, table: &mut Table, resource: Resource) -> (Option<Key>, Vec<Key>) {
+        let keys = table.learn(resource);
         (keys.first().cloned(), keys)
     }
 
-    fn forget(self, table: &mut Table, document: &Document) -> Vec<Key> {
-        let gone = document.read(self.0);
-        gone.into_iter().for_each(|gone| table.forget_one(&gone.key(), &gone.uid));
+    fn forget(self, table: &mut Table, gone: Resource) -> Vec<Key> {
+        table.forget_one(&gone.key(), &gone.uid);
         Vec::new()
     }
 
@@ -89,19 +98,25 @@ impl Follows<Job> for OfJobs {
     }
 
     type Id = Arc<str>;
+    /// It takes the table to tell whether it is ours.
+    type Seen = Job;
 
     /// Nothing of ours is to be gone because it is heavy: its run would be lost, and begun again.
     fn read(self, text: &Text<Job>) -> Option<Job> {
         text.gist()
     }
 
-    fn learn(self, table: &mut Table, job: &Job) -> (Option<Arc<str>>, Vec<Key>) {
-        let Some(job) = table.seen_job(job) else { return (None, Vec::new()) };
+    fn see(self, job: Job) -> Option<Job> {
+        Some(job)
+    }
+
+    fn learn(self, table: &mut Table, job: Job) -> (Option<Arc<str>>, Vec<Key>) {
+        let Some(job) = table.seen_job(&job) else { return (None, Vec::new()) };
         let uid = Arc::clone(&job.uid);
         (Some(uid), vec![table.learn_job(job)])
     }
 
-    fn forget(self, table: &mut Table, job: &Job) -> Vec<Key> {
+    fn forget(self, table: &mut Table, job: Job) -> Vec<Key> {
         let Some(uid) = job.metadata.uid.as_deref() else { return Vec::new() };
         let known = table.known_job(uid).cloned();
         if known.is_none() {
@@ -121,21 +136,24 @@ impl Follows<Pod> for OfPods {
     }
 
     type Id = Arc<str>;
+    type Seen = SeenPod;
 
     /// The same.
     fn read(self, text: &Text<Pod>) -> Option<Pod> {
         text.gist()
     }
 
-    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<Arc<str>>, Vec<Key>) {
-        let Some(pod) = SeenPod::of(pod) else { return (None, Vec::new()) };
+    fn see(self, pod: Pod) -> Option<SeenPod> {
+        SeenPod::of(&pod)
+    }
+
+    fn learn(self, table: &mut Table, pod: SeenPod) -> (Option<Arc<str>>, Vec<Key>) {
         (Some(Arc::clone(&pod.uid)), table.learn_pod(pod).into_iter().collect())
     }
 
     /// What it left stays known until its run is settled.
-    fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
-        let gone = SeenPod::of(pod).map(|pod| SeenPod { gone: true, ..pod });
-        gone.and_then(|pod| table.learn_pod(pod)).into_iter().collect()
+    fn forget(self, table: &mut Table, pod: SeenPod) -> Vec<Key> {
+        table.learn_pod(SeenPod { gone: true, ..pod }).into_iter().collect()
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Arc<str>>) -> Vec<Key> {
@@ -147,33 +165,47 @@ impl Follows<Pod> for OfPods {
 #[derive(Clone, Copy)]
 pub(super) struct OfPeers;
 
+/// A pod of whatever kind.
+pub(super) struct SeenPeer {
+    namespace: String,
+    uid: String,
+    version: u64,
+    /// What is followed of it; `None`: nothing is.
+    peer: Option<Peer>,
+}
+
 impl Follows<Pod> for OfPeers {
     fn what(self) -> Watched {
         Watched::Peers
     }
 
     type Id = String;
+    type Seen = SeenPeer;
 
     /// The same: what is gone and comes again would be a change.
     fn read(self, text: &Text<Pod>) -> Option<Pod> {
         text.gist()
     }
 
-    fn learn(self, table: &mut Table, pod: &Pod) -> (Option<String>, Vec<Key>) {
-        let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
-        let Some(peers) = peers else { return (None, Vec::new()) };
-        peers.newest = peers.newest.max(peers::version(pod));
-        let Some(peer) = Peer::of(pod) else { return (None, Vec::new()) };
-        let is_news = peers.learn(&peer);
-        let followers = peers.followers.iter().filter(|_| is_news).cloned();
-        (pod.metadata.uid.clone(), followers.collect())
+    fn see(self, pod: Pod) -> Option<SeenPeer> {
+        let (peer, version) = (Peer::of(&pod), peers::version(&pod));
+        Some(SeenPeer { namespace: pod.metadata.namespace?, uid: pod.metadata.uid?, version, peer })
     }
 
-    fn forget(self, table: &mut Table, pod: &Pod) -> Vec<Key> {
-        let peers = pod.metadata.namespace.as_deref().and_then(|it| table.peers.get_mut(it));
-        let (Some(peers), Some(uid)) = (peers, &pod.metadata.uid) else { return Vec::new() };
-        peers.newest = peers.newest.max(peers::version(pod));
-        let is_news = peers.forget(uid);
+    fn learn(self, table: &mut Table, pod: SeenPeer) -> (Option<String>, Vec<Key>) {
+        let peers = table.peers.get_mut(&*pod.namespace);
+        let Some(peers) = peers else { return (None, Vec::new()) };
+        peers.newest = peers.newest.max(pod.version);
+        let Some(peer) = pod.peer else { return (None, Vec::new()) };
+        let is_news = peers.learn(&peer);
+        let followers = peers.followers.iter().filter(|_| is_news).cloned();
+        (Some(pod.uid), followers.collect())
+    }
+
+    fn forget(self, table: &mut Table, pod: SeenPeer) -> Vec<Key> {
+        let Some(peers) = table.peers.get_mut(&*pod.namespace) else { return Vec::new() };
+        peers.newest = peers.newest.max(pod.version);
+        let is_news = peers.forget(&pod.uid);
         peers.followers.iter().filter(|_| is_news).cloned().collect()
     }
 
@@ -194,14 +226,18 @@ impl Follows<core::Event> for OfWarnings {
     }
 
     type Id = ();
+    type Seen = Warned;
 
-    fn learn(self, table: &mut Table, event: &core::Event) -> (Option<()>, Vec<Key>) {
-        let key = Warned::of(event).and_then(|warned| table.warn(warned));
-        (None, key.into_iter().collect())
+    fn see(self, event: core::Event) -> Option<Warned> {
+        Warned::of(&event)
+    }
+
+    fn learn(self, table: &mut Table, warned: Warned) -> (Option<()>, Vec<Key>) {
+        (None, table.warn(warned).into_iter().collect())
     }
 
     /// It is forgotten with what it is of.
-    fn forget(self, _: &mut Table, _: &core::Event) -> Vec<Key> {
+    fn forget(self, _: &mut Table, _: Warned) -> Vec<Key> {
         Vec::new()
     }
 
@@ -213,17 +249,15 @@ impl Follows<core::Event> for OfWarnings {
 /// A namespace and a name.
 type Place = (Arc<str>, Arc<str>);
 
-fn learn(table: &mut Table, object: Option<Object>) -> (Option<Place>, Vec<Key>) {
-    let Some(object) = object else { return (None, Vec::new()) };
+fn learn(table: &mut Table, object: Object) -> (Option<Place>, Vec<Key>) {
     let id = (Arc::clone(&object.namespace), Arc::clone(&object.name));
     let changed = table.objects.learn(object.clone());
     (Some(id), if changed { table.referrers(&object) } else { Vec::new() })
 }
 
-fn forget(table: &mut Table, object: Option<Object>) -> Vec<Key> {
-    let Some(object) = object else { return Vec::new() };
-    let gone = table.objects.forget(&object);
-    if gone { table.referrers(&object) } else { Vec::new() }
+fn forget(table: &mut Table, object: &Object) -> Vec<Key> {
+    let gone = table.objects.forget(object);
+    if gone { table.referrers(object) } else { Vec::new() }
 }
 
 fn finish(table: &mut Table, scope: &Scope, kind: Kind, listed: &HashSet<Place>) -> Vec<Key> {
@@ -237,22 +271,28 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     type Id = Place;
+    /// And whether it is one that we keep there.
+    type Seen = (Object, bool);
 
-    fn learn(self, table: &mut Table, map: &ConfigMap) -> (Option<Self::Id>, Vec<Key>) {
-        learn(table, Object::of_config_map(map))
+    fn see(self, map: ConfigMap) -> Option<Self::Seen> {
+        let is_ours =
+            map.metadata.labels.as_ref().is_some_and(|all| all.contains_key(names::KEEPS));
+        Some((Object::of_config_map(&map)?, is_ours))
     }
 
-    fn forget(self, table: &mut Table, map: &ConfigMap) -> Vec<Key> {
-        let keys = forget(table, Object::of_config_map(map));
-        let label = map.metadata.labels.as_ref().and_then(|all| all.get(names::KEEPS));
-        match label {
+    fn learn(self, table: &mut Table, (map, _): Self::Seen) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, map)
+    }
+
+    fn forget(self, table: &mut Table, (map, is_ours): Self::Seen) -> Vec<Key> {
+        let keys = forget(table, &map);
+        match is_ours {
             // The agent's, for one: whose runs go on may need it.
-            Some(_) => {
-                let namespace = map.metadata.namespace.as_deref().unwrap_or_default();
-                table.agents.remove(namespace);
-                table.keys(Some(namespace))
+            true => {
+                table.agents.remove(&map.namespace);
+                table.keys(Some(&map.namespace))
             }
-            None => keys,
+            false => keys,
         }
     }
 
@@ -269,13 +309,18 @@ impl Follows<Secret> for OfSecrets {
     }
 
     type Id = Place;
+    type Seen = Object;
 
-    fn learn(self, table: &mut Table, secret: &Secret) -> (Option<Self::Id>, Vec<Key>) {
-        learn(table, Object::of_secret(secret))
+    fn see(self, secret: Secret) -> Option<Object> {
+        Object::of_secret(&secret)
     }
 
-    fn forget(self, table: &mut Table, secret: &Secret) -> Vec<Key> {
-        forget(table, Object::of_secret(secret))
+    fn learn(self, table: &mut Table, secret: Object) -> (Option<Self::Id>, Vec<Key>) {
+        learn(table, secret)
+    }
+
+    fn forget(self, table: &mut Table, secret: Object) -> Vec<Key> {
+        forget(table, &secret)
     }
 
     fn finish(self, table: &mut Table, scope: &Scope, listed: HashSet<Self::Id>) -> Vec<Key> {
@@ -290,13 +335,14 @@ mod tests {
 
     #[test]
     fn one_that_was_made_anew_is_not_forgotten_with_the_one_before() {
-        let of = |uid: &str, version: &str| -> Document {
+        let of = |uid: &str, version: &str| -> Resource {
             let document = serde_json::json!({
                 "apiVersion": "quarks.cloudfoundry.org/v1alpha1", "kind": "QuarksJob",
                 "metadata": {"name": "a", "namespace": "n", "uid": uid, "resourceVersion": version},
                 "spec": {},
             });
-            serde_json::from_str(&document.to_string()).unwrap()
+            let document: Document = serde_json::from_str(&document.to_string()).unwrap();
+            document.read(Dialect::QuarksJob).unwrap()
         };
         let follows = OfResources(Dialect::QuarksJob);
         let mut table = Table::new(2, b"key");
@@ -304,11 +350,11 @@ mod tests {
             let found = table.keys(None).into_iter().next()?;
             Some(table.get(&found)?.resource.clone()?.uid.to_string())
         };
-        follows.learn(&mut table, &of("first", "1"));
-        follows.learn(&mut table, &of("second", "3"));
-        follows.forget(&mut table, &of("first", "2"));
+        follows.learn(&mut table, of("first", "1"));
+        follows.learn(&mut table, of("second", "3"));
+        follows.forget(&mut table, of("first", "2"));
         assert_eq!(known(&table).as_deref(), Some("second"), "a watch is behind an answer");
-        follows.forget(&mut table, &of("second", "4"));
+        follows.forget(&mut table, of("second", "4"));
         assert_eq!(known(&table), None);
     }
 

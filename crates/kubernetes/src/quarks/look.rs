@@ -124,7 +124,7 @@ impl Table {
         let now = Instant::now();
         let runs = self.runs(entry, &resource, at, now);
         let left = disposals(&resource, &entry.jobs).into_keys().collect();
-        let begun = begun(&entry.jobs);
+        let begun = begun(&resource, &entry.jobs);
         let record = recalled(&resource, &entry.jobs);
         let settled = settled(&resource, &record, &runs);
         let entry = self.entries.get_mut(key)?;
@@ -177,7 +177,7 @@ impl Table {
             },
         };
         let mut runs: BTreeMap<u64, Work> =
-            entry.jobs.iter().map(|(id, job)| (*id, work(job))).collect();
+            still(resource, &entry.jobs).map(|job| (job.run, work(job))).collect();
         runs.extend(entry.gone.iter().map(|id| (*id, Work::Gone)));
         runs.extend(entry.kept.iter().map(|(id, outcome)| (*id, Work::Kept(outcome.clone()))));
         runs
@@ -276,9 +276,17 @@ impl Table {
     }
 }
 
+/// The Jobs of runs whose end is not published: of the others there may be as many as there ever were runs.
+fn still<'j>(
+    resource: &'j Resource,
+    jobs: &'j BTreeMap<u64, SeenJob>,
+) -> impl Iterator<Item = &'j SeenJob> {
+    jobs.values().filter(|job| !resource.is_over(job.run))
+}
+
 /// What runs were begun for, and when, as their Jobs say.
-fn begun(jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (Trigger, String)> {
-    let begun = jobs.values().map(|job| (job.run, job.noted.trigger, &job.noted.at));
+fn begun(resource: &Resource, jobs: &BTreeMap<u64, SeenJob>) -> BTreeMap<u64, (Trigger, String)> {
+    let begun = still(resource, jobs).map(|job| (job.run, job.noted.trigger, &job.noted.at));
     begun.filter_map(|(run, trigger, at)| Some((run, (trigger?, at.clone())))).collect()
 }
 

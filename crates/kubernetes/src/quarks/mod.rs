@@ -221,7 +221,8 @@ impl Controller {
         settings: Settings,
     ) -> Result<Arc<Self>, QuarksError> {
         let (client, time) = ServerTime::by(clock, &client, &settings.namespace);
-        let keys = Keys::open(client.clone(), &settings.namespace, &settings.name).await?;
+        let (namespace, name) = (&settings.namespace, &settings.name);
+        let keys = Keys::open(client.clone(), Arc::clone(&time), namespace, name).await?;
         let version = call(client.apiserver_version()).await;
         let version = version.map_err(|error| QuarksError::Version(error.to_string()))?;
         let native_sidecars = has_native_sidecars(&version);

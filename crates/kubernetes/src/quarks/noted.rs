@@ -85,6 +85,11 @@ impl Noted {
         serde_json::from_str(self.found.as_deref()?).ok()
     }
 
+    /// Forgets that: it may be many times as large as all the rest.
+    pub(super) fn forget_found(&mut self) {
+        self.found = None;
+    }
+
     /// Whether it was made by what the spec of this digest says, as far as it is known.
     pub(super) fn is_by(&self, digest: &str) -> bool {
         self.digest.as_deref().is_none_or(|known| known == digest)

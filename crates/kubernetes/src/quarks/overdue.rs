@@ -48,9 +48,11 @@ pub(super) fn due_at(spec: &JobSpec, status: Option<&JobStatus>, created: i64) -
 }
 
 /// When Kubernetes is to be asked to look at a Job, in seconds since 1970; `None`: it need not.
-fn due(job: &SeenJob) -> Option<i64> {
+fn due(job: &SeenJob, now: i64) -> Option<i64> {
     let due_at = job.due_at.filter(|_| job.end.is_none() && !job.deleting)?;
-    let again = job.reminded.map(|at| at.saturating_add(AGAIN));
+    // What is to come somebody has written whose clock was ahead, or to have it never asked.
+    let reminded = job.reminded.filter(|at| *at <= now.saturating_add(LATE));
+    let again = reminded.map(|at| at.saturating_add(AGAIN));
     Some(due_at.saturating_add(LATE).max(again.unwrap_or_default()))
 }
 
@@ -61,7 +63,7 @@ impl Controller {
         let timed: Vec<(SeenJob, i64)> = {
             let table = self.table();
             let jobs = table.get(key).into_iter().flat_map(|entry| entry.jobs.values());
-            jobs.filter_map(|job| due(job).map(|due| (job.clone(), due))).collect()
+            jobs.filter_map(|job| due(job, now).map(|due| (job.clone(), due))).collect()
         };
         let mut next: Option<i64> = None;
         for (job, due) in timed {
@@ -131,6 +133,8 @@ mod tests {
             ("it goes on", json!(null), began.clone(), Some(1065)),
             ("it was asked", json!("1070"), began.clone(), Some(1130)),
             ("it was asked long before", json!("900"), began.clone(), Some(1065)),
+            ("by a clock that is ahead", json!("1252"), began.clone(), Some(1312)),
+            ("so it seems, and it never was", json!("9999999"), began.clone(), Some(1065)),
             ("somebody wrote something else there", json!("soon"), began.clone(), Some(1065)),
             ("it has ended", json!(null), with("Failed"), None),
             ("it is being ended", json!(null), with("FailureTarget"), None),
@@ -145,7 +149,7 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(due(&seen(job(&reminded, &status))), expected, "{name}");
+            assert_eq!(due(&seen(job(&reminded, &status)), 1250), expected, "{name}");
         }
     }
 
@@ -164,7 +168,7 @@ mod tests {
         ] {
             let mut job = job(&json!(null), &status);
             job["spec"][member] = value;
-            assert_eq!(due(&seen(job)), None, "{name}");
+            assert_eq!(due(&seen(job), 1250), None, "{name}");
         }
     }
 }

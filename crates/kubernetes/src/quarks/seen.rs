@@ -15,6 +15,8 @@ use super::capture::{CONTAINERS, ENDED, SIDECAR};
 use super::dialect::Dialect;
 use super::noted::{Noted, RUN_ID};
 use super::overdue;
+use super::pods::OfJob;
+use super::resource::Resource;
 use super::several::Wants;
 use crate::nodes::{is_silent, is_unheard};
 
@@ -329,6 +331,16 @@ impl SeenJob {
             self.outlasted |= pod.outlasts();
         }
         before != (self.lingers, self.outlasted)
+    }
+
+    /// Its run is over, as this resource says, which had these pods.
+    pub(super) fn settle(&mut self, resource: &Resource, pods: &OfJob) {
+        self.note_after(pods.values());
+        // Of the newest run it is what the next one is held to, where the record of that is lost.
+        let newest = resource.status.history.first().map(|run| run.id);
+        if newest.is_some_and(|newest| self.run < newest) {
+            self.noted.forget_found();
+        }
     }
 
     /// Its run is over, and something goes on that nobody else would end. What was only seen late to end is nothing once

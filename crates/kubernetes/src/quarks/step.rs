@@ -121,16 +121,20 @@ impl Controller {
     }
 
     fn look(&self, key: &Key) -> Option<(Arc<Resource>, Look, Decision)> {
-        let mut table = self.table();
-        if !table.is_complete(&key.namespace) {
-            return None;
-        }
-        let resource = table.get(key)?.resource.clone().filter(|resource| !resource.deleting)?;
-        if table.lacks_peers(&resource) {
-            table.peers_wanted.notify_one();
-        }
         let now = self.now();
-        let mut look = table.look(key, self.settings.settle, timestamp(now))?;
+        let (resource, mut look) = {
+            let mut table = self.table();
+            if !table.is_complete(&key.namespace) {
+                return None;
+            }
+            let resource =
+                table.get(key)?.resource.clone().filter(|resource| !resource.deleting)?;
+            if table.lacks_peers(&resource) {
+                table.peers_wanted.notify_one();
+            }
+            let look = table.look(key, self.settings.settle, timestamp(now))?;
+            (resource, look)
+        };
         let mut decision = look.decision(&time(now));
         // What another takes the place of goes on until that other can be.
         let takes = |action: &Action| match action {
@@ -325,7 +329,7 @@ impl Controller {
 
     fn learn(&self, key: &Key, document: &Document) {
         if let Some(resource) = document.read(key.dialect) {
-            let keys = self.table().learn(resource);
+            let keys = self.table().answered(resource);
             self.queue.push(keys.into_iter().filter(|other| other != key));
         }
     }

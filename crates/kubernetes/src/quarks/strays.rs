@@ -1,8 +1,9 @@
 //! Pods whose sidecar waits to be told that all else has ended, though no run goes on that would tell it: plain state.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::pods::OfJob;
 use super::seen::{SeenJob, SeenPod};
 use super::table::Table;
 
@@ -37,7 +38,7 @@ impl Table {
     pub(super) fn disown<'j>(&mut self, jobs: impl IntoIterator<Item = &'j SeenJob>) {
         for job in jobs {
             self.owners.remove(&job.uid);
-            self.strays.extend(self.pods.get(&job.uid).into_iter().flat_map(waiting));
+            self.strays.extend(self.pods.of(&job.uid).into_iter().flat_map(waiting));
         }
     }
 
@@ -49,14 +50,10 @@ impl Table {
         };
         self.strays.retain(|uid, stray| !is_gone(&stray.namespace, uid));
         let owners = &self.owners;
-        self.pods.retain(|job, pods| {
-            let is_known = owners.contains_key(job);
-            pods.retain(|uid, pod| {
-                let goes = is_gone(&pod.namespace, uid);
-                pod.gone |= goes;
-                is_known || !goes
-            });
-            !pods.is_empty()
+        self.pods.retain(|pod| {
+            let goes = is_gone(&pod.namespace, &pod.uid);
+            pod.gone |= goes;
+            !goes || owners.contains_key(&pod.job)
         });
     }
 
@@ -82,14 +79,13 @@ impl Table {
     /// The sidecar of a pod was told that the others have ended.
     pub(super) fn told(&mut self, uid: &str) {
         self.strays.remove(uid);
-        let pods = self.pods.values_mut().filter_map(|pods| pods.get_mut(uid));
-        pods.for_each(|pod| pod.waits_for_us = false);
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.waits_for_us = false;
+        }
     }
 }
 
 /// Those of these pods that wait for us.
-pub(super) fn waiting(
-    pods: &BTreeMap<Arc<str>, SeenPod>,
-) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
+pub(super) fn waiting(pods: &OfJob) -> impl Iterator<Item = (Arc<str>, Waiting)> + use<'_> {
     pods.values().filter_map(Waiting::of).map(|it| (Arc::clone(&it.uid), it))
 }

@@ -14,9 +14,10 @@ use super::held::{Object, Objects};
 use super::namesakes;
 use super::noted::Proofs;
 use super::peers;
+use super::pods::Pods;
 use super::reference::{To, base};
 use super::resource::Resource;
-use super::seen::{SeenJob, SeenPod};
+use super::seen::SeenJob;
 use super::strays::{Waiting, waiting};
 use crate::queue::Placed;
 
@@ -61,8 +62,7 @@ pub(super) struct Table {
     proofs: Proofs,
     /// Who refers to what, by how it is referred to.
     referrers: HashMap<(Arc<str>, To, Arc<str>), BTreeSet<Key>>,
-    /// By the uid of their Job, then by their own.
-    pub(super) pods: HashMap<Arc<str>, BTreeMap<Arc<str>, SeenPod>>,
+    pub(super) pods: Pods,
     /// Pods that wait for us though their Job is gone or their run is over, by their uid.
     pub(super) strays: HashMap<Arc<str>, Waiting>,
     /// Jobs of another than is known by this name: of one that is gone, or that is not known yet.
@@ -123,7 +123,7 @@ impl Table {
             objects: Objects::new(key),
             proofs: Proofs::new(key),
             referrers: HashMap::new(),
-            pods: HashMap::new(),
+            pods: Pods::default(),
             strays: HashMap::new(),
             left: HashMap::new(),
             owners: HashMap::new(),
@@ -191,10 +191,7 @@ impl Table {
         self.listed.remove(&Some(Arc::clone(namespace)));
         self.entries.retain(|key, _| key.namespace != *namespace);
         self.referrers.retain(|(of, _, _), _| of != namespace);
-        self.pods.retain(|_, pods| {
-            pods.retain(|_, pod| pod.namespace != *namespace);
-            !pods.is_empty()
-        });
+        self.pods.retain(|pod| pod.namespace != *namespace);
         self.strays.retain(|_, stray| stray.namespace != *namespace);
         self.left.retain(|key, _| key.namespace != *namespace);
         self.owners.retain(|_, key| key.namespace != *namespace);
@@ -236,8 +233,8 @@ impl Table {
         // For as long as the history has it: it would grow for ever.
         entry.past.retain(|id, _| resource.ended(*id).is_some());
         for job in entry.jobs.values_mut().filter(|job| over(&job.run)) {
-            let pods = self.pods.remove(&job.uid).unwrap_or_default();
-            job.note_after(pods.values());
+            let pods = self.pods.remove(&job.uid);
+            job.settle(&resource, &pods);
             self.strays.extend(waiting(&pods));
         }
         let follows = resource.following.is_some();
@@ -258,6 +255,13 @@ impl Table {
             true => [vec![key.clone()], self.dependents(&key)].concat(),
             false => vec![key],
         }
+    }
+
+    /// Takes one as the API server has answered with. One that is not known is gone, which a watch has told while the answer
+    /// was on its way: nothing would tell it again. Of another of its name a watch tells, too.
+    pub(super) fn answered(&mut self, resource: Resource) -> Vec<Key> {
+        let is_known = self.get(&resource.key()).is_some_and(|entry| entry.resource.is_some());
+        if is_known { self.learn(resource) } else { Vec::new() }
     }
 
     /// Those that wait for the success of one, by way of others too; itself among them, if it does. All that wait for it by
@@ -382,20 +386,18 @@ impl Table {
         // One of its name has gone, and nobody was told.
         if let Some(before) = before {
             self.owners.remove(&before.uid);
-            let pods = self.pods.remove(&before.uid).unwrap_or_default();
+            let pods = self.pods.remove(&before.uid);
             self.strays.extend(waiting(&pods));
         }
         // Those that were heard of before, and say of themselves that they are of it.
-        if let Some(pods) = self.pods.get_mut(&uid) {
-            pods.retain(|_, pod| pod.namespace == key.namespace);
-        }
+        self.pods.keep_in(&uid, &key.namespace);
         if self.is_over(&key, &uid) {
-            let pods = self.pods.remove(&uid).unwrap_or_default();
+            let pods = self.pods.remove(&uid);
             self.strays.extend(waiting(&pods));
             self.change(&key, |entry| {
                 let job = entry.jobs.values_mut().find(|job| job.uid == uid);
-                if let Some(job) = job {
-                    job.note_after(pods.values());
+                if let (Some(job), Some(resource)) = (job, &entry.resource) {
+                    job.settle(resource, &pods);
                 }
             });
         }

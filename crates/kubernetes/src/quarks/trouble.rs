@@ -1,6 +1,5 @@
 //! Why a run that goes on does not begin, or may never end: for people.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -45,9 +44,8 @@ impl Table {
 
     /// Takes a warning; whom it concerns, if anybody.
     pub(super) fn warn(&mut self, warned: Warned) -> Option<Key> {
-        let of_pod = |(_, pods): &(_, &BTreeMap<Arc<str>, _>)| pods.contains_key(&*warned.uid);
         let job: Arc<str> = match warned.of_pod {
-            true => Arc::clone(self.pods.iter().find(of_pod)?.0),
+            true => Arc::clone(self.pods.job_of(&warned.uid)?),
             false => warned.uid.as_str().into(),
         };
         let key = self.owners.get(&job).filter(|key| *key.namespace == *warned.namespace)?.clone();

@@ -175,8 +175,9 @@ impl Controller {
                     continue;
                 }
                 Ok(Event::InitApply(text)) => {
-                    let Some(object) = follows.read(&text) else { continue };
-                    let (id, _) = follows.learn(&mut self.table(), &object);
+                    let seen = follows.read(&text).and_then(|object| follows.see(object));
+                    let Some(seen) = seen else { continue };
+                    let (id, _) = follows.learn(&mut self.table(), seen);
                     listing.extend(id);
                     continue;
                 }
@@ -185,14 +186,15 @@ impl Controller {
                     self.listed(follows, &scope, std::mem::take(&mut listing))
                 }
                 Ok(Event::Apply(text)) => {
-                    let Some(object) = follows.read(&text) else { continue };
-                    follows.learn(&mut self.table(), &object).1
+                    let seen = follows.read(&text).and_then(|object| follows.see(object));
+                    let Some(seen) = seen else { continue };
+                    follows.learn(&mut self.table(), seen).1
                 }
                 Ok(Event::Delete(text)) => {
                     // What is too heavy is gone, too.
                     let gone = follows.read(&text).or_else(|| text.gist());
-                    let Some(object) = gone else { continue };
-                    follows.forget(&mut self.table(), &object)
+                    let Some(seen) = gone.and_then(|object| follows.see(object)) else { continue };
+                    follows.forget(&mut self.table(), seen)
                 }
                 Err(error) => {
                     let (what, of) = (follows.what(), scope.as_deref().unwrap_or("all namespaces"));

@@ -7,6 +7,7 @@ mod captures;
 mod dependents;
 mod histories;
 mod lints;
+mod many;
 mod namesakes;
 mod outputs;
 mod owners;
