@@ -67,6 +67,12 @@ pub struct Order {
     /// The same for secrets. Usually `/secret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_dir: Option<PathBuf>,
+    /// Further variables of this container that hold secrets: their values are masked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_variables: Vec<String>,
+    /// Where further secrets are mounted, directories or single files: what is in them is masked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_paths: Vec<PathBuf>,
     /// Where the files of the contract are. Default: beside the installed agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<PathBuf>,
@@ -159,6 +165,8 @@ impl Order {
             program: program(),
             config_dir: None,
             secret_dir: None,
+            secret_variables: Vec::new(),
+            secret_paths: Vec::new(),
             exchange: None,
             message: message(),
             timeout,

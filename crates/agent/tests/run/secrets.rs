@@ -80,6 +80,41 @@ fn nothing_planted_is_seen_of_a_failure() {
     assert_nothing_planted(&ended);
 }
 
+/// What an operator has given to the pod beside the configuration: a variable, a mounted Secret, one file of another.
+#[test]
+fn what_a_pod_holds_beside_its_configuration_is_masked_too() {
+    let planted = ["in-a-variable-9iR", "in-a-volume-1jQ", "below-a-path-2kP", "in-one-file-3lO"];
+    let script = r#"echo "$FURTHER" >&2; cd "$(dirname "$0")/.."
+        for file in volume-of-theirs/key volume-of-theirs/path/of/it one; do cat $file; echo; done >&2
+        exit 3"#;
+    let pod = Pod::new(script);
+    let mount = pod.path("volume-of-theirs");
+    std::fs::create_dir_all(mount.join("..data/path/of")).unwrap();
+    std::fs::write(mount.join("..data/key"), planted[1]).unwrap();
+    std::fs::write(mount.join("..data/path/of/it"), planted[2]).unwrap();
+    for key in ["key", "path"] {
+        std::os::unix::fs::symlink(format!("..data/{key}"), mount.join(key)).unwrap();
+    }
+    std::fs::write(pod.path("one"), planted[3]).unwrap();
+    let order = Order {
+        secret_variables: vec!["FURTHER".to_owned(), "MISSING".to_owned()],
+        secret_paths: vec![mount, pod.path("one"), pod.path("not-there")],
+        ..pod.order()
+    };
+    let agent = {
+        let mut command = pod.command(&order);
+        command.env("FURTHER", planted[0]).spawn().unwrap()
+    };
+    let ended = pod.ended(agent, &order);
+    assert_eq!(ended.log.matches("[redacted]").count(), 4, "{}", ended.log);
+    let failure = format!("{:?}", ended.failed(engine::record::Reason::ExitStatus));
+    for planted in planted {
+        assert!(!ended.log.contains(planted), "{planted}: {}", ended.log);
+        assert!(!failure.contains(planted), "{planted}: {failure}");
+        assert!(!ended.report().log.contains(planted), "{planted}");
+    }
+}
+
 #[test]
 fn a_secret_at_the_cut_of_a_log_is_masked() {
     for shift in 0..20 {

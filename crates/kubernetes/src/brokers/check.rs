@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use super::policy::{Policy, period};
 use super::resource::Spec;
+use super::volumes;
 use crate::names::GROUP;
 use crate::runner::PodPolicy;
 
@@ -79,14 +80,17 @@ pub(super) fn spec(spec: &Value) -> Result<Spec, Vec<Fault>> {
         policy: reader.policy(members, "spec"),
         plans: reader.plans(members.get("plans")),
     };
+    reader.faults.extend(volumes::of_spec(&read, members.get("plans")));
     if reader.faults.is_empty() { Ok(read) } else { Err(reader.faults) }
 }
 
-/// The faults of what is said of pods elsewhere, by their paths below `path`: as of a `Broker`'s.
-pub fn pod_faults(pod: &PodPolicy, path: &str) -> Vec<Fault> {
+/// The faults of what is said of pods elsewhere, by their paths below `path`: as of a `Broker`'s. What of its
+/// configuration is `mounted` is by the name of its volume and the path.
+pub fn pod_faults(pod: &PodPolicy, path: &str, mounted: &[(&str, &str)]) -> Vec<Fault> {
     let mut reader = Reader { faults: Vec::new() };
     let pod = serde_json::to_value(pod).unwrap_or_default();
-    reader.pod(Some(&pod), path);
+    let read = reader.pod(Some(&pod), path);
+    reader.faults.extend(volumes::of_pod(&read, path, mounted));
     reader.faults
 }
 

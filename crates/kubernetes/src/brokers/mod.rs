@@ -22,6 +22,7 @@ mod resource;
 mod seen;
 mod status;
 mod table;
+mod volumes;
 
 #[cfg(test)]
 mod tests;

@@ -33,6 +33,11 @@ pub(crate) const VOLUME: &str = "manciple";
 pub(crate) const PACKED_VOLUME: &str = "manciple-agent";
 const PACKED: &str = "/manciple-agent";
 const GIVEN: &str = "/manciple-given";
+const GIVEN_VOLUME: &str = "given";
+
+/// The volumes that pods of runs have, and where, beside what their settings say.
+pub(crate) const OUR_VOLUMES: [&str; 3] = [VOLUME, PACKED_VOLUME, GIVEN_VOLUME];
+pub(crate) const OUR_MOUNTS: [&str; 3] = [DIRECTORY, PACKED, GIVEN];
 
 /// How the agent comes into pods.
 #[derive(Debug, Clone)]
@@ -195,8 +200,10 @@ impl Delivery {
             init_containers: Vec::new(),
             volumes: vec![json!({"name": VOLUME, "emptyDir": medium})],
         };
-        let secret = given.map(|name| json!({"name": "given", "secret": {"secretName": name}}));
-        let given = given.map(|_| json!({"name": "given", "mountPath": GIVEN, "readOnly": true}));
+        let secret =
+            given.map(|name| json!({"name": GIVEN_VOLUME, "secret": {"secretName": name}}));
+        let mount = json!({"name": GIVEN_VOLUME, "mountPath": GIVEN, "readOnly": true});
+        let given = given.map(|_| mount);
         parts.volumes.extend(secret);
         match self {
             Self::ConfigMap(agent) => {

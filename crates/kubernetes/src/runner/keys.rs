@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent::{KeyPair, KeySet, PublicKey};
 use data_encoding::BASE64;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::calls::{CallError, call, find};
 use crate::names;
+use crate::server_time::ServerTime;
 
 /// The key of the Secret that says which key is the newest.
 const NEWEST: &str = "newest";
@@ -23,11 +24,15 @@ const NEWEST: &str = "newest";
 /// How often the age of the newest key is looked at.
 const LOOK: Duration = Duration::from_secs(6 * 60 * 60);
 
+/// Clocks differ by less.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(300);
+
 /// The keys of a broker.
 pub(crate) struct Keys {
     secrets: Api<Secret>,
     name: String,
     broker: String,
+    time: Arc<ServerTime>,
     known: RwLock<Known>,
 }
 
@@ -53,9 +58,10 @@ pub(crate) enum KeyError {
 }
 
 impl Keys {
-    /// Reads them, or makes the first.
+    /// Reads them, or makes the first. `time` is of this client.
     pub(crate) async fn open(
         client: Client,
+        time: Arc<ServerTime>,
         namespace: &str,
         broker: &str,
     ) -> Result<Self, KeyError> {
@@ -66,7 +72,7 @@ impl Keys {
             Some(secret) => read(&name, &secret)?,
             None => read(&name, &make(&secrets, &name, &broker, fresh()).await?)?,
         };
-        Ok(Self { secrets, name, broker, known: RwLock::new(known) })
+        Ok(Self { secrets, name, broker, time, known: RwLock::new(known) })
     }
 
     /// What new runs are sealed to.
@@ -118,9 +124,15 @@ impl Keys {
         }
     }
 
+    /// The API server's time: a replica whose clock is ahead would make key after key, of which each lets one before go that
+    /// runs are sealed to.
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.time.now()).unwrap_or(Timestamp::MAX)
+    }
+
     async fn look(&self, period: Duration) -> Result<(), KeyError> {
         let secret = self.whole().await?;
-        let known = match age(&secret, Timestamp::now()) >= period {
+        let known = match age(&secret, self.now()) >= period {
             true => self.rotate(&secret).await?,
             false => read(&self.name, &secret)?,
         };
@@ -147,7 +159,7 @@ impl Keys {
             "metadata": {
                 "resourceVersion": before.metadata.resource_version,
                 "annotations": {
-                    names::ROTATED: Timestamp::now().to_string(),
+                    names::ROTATED: self.now().to_string(),
                     names::FORMER_KEY: newest,
                 },
             },
@@ -167,10 +179,12 @@ impl Keys {
     }
 }
 
-/// How old the newest key is. One whose age is not known is as old as its Secret.
+/// How old the newest key is. One whose age is not known is as old as its Secret; so is one that is to be made yet, by a
+/// clock that was ahead: it would stay the newest until then.
 fn age(secret: &Secret, now: Timestamp) -> Duration {
     let annotations = secret.metadata.annotations.as_ref();
     let rotated = annotations.and_then(|all| all.get(names::ROTATED)?.parse().ok());
+    let rotated = rotated.filter(|at: &Timestamp| at.duration_since(now) <= CLOCKS);
     let made = secret.metadata.creation_timestamp.as_ref().map(|made| made.0);
     let made = rotated.or(made).unwrap_or(now);
     Duration::try_from(now.duration_since(made)).unwrap_or_default()
@@ -228,4 +242,28 @@ fn read(name: &str, secret: &Secret) -> Result<Known, KeyError> {
     }
     let (newest, pair) = found.ok_or_else(|| unusable("the newest key is not there"))?;
     Ok(Known { newest, pair, all: Arc::new(pairs.into_iter().collect()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_as_old_as_is_said_of_it_unless_that_is_to_come() {
+        for (name, rotated, expected) in [
+            ("as it says", json!("2026-01-01T09:00:00Z"), 3600),
+            ("by a clock that is a little ahead", json!("2026-01-01T10:01:00Z"), 0),
+            ("by one that was years ahead", json!("2029-01-01T00:00:00Z"), 36_000),
+            ("it does not say", json!(null), 36_000),
+            ("it says something else", json!("soon"), 36_000),
+        ] {
+            let mut metadata = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+            if !rotated.is_null() {
+                metadata["annotations"] = json!({names::ROTATED: rotated});
+            }
+            let secret: Secret = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            let now = "2026-01-01T10:00:00Z".parse().unwrap();
+            assert_eq!(age(&secret, now).as_secs(), expected, "{name}");
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! The pod has no token and needs no network to us. Everything that is confidential comes by a Secret. How
 //! both come into the pod is for [`delivery`](super::delivery) to say.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agent::{ORDER_VARIABLE, Order, TARGET_VARIABLE};
@@ -46,6 +47,8 @@ pub(super) const BROKER_CONTAINER: &str = "broker";
 
 const CONFIG: &str = "/config";
 const SECRET: &str = "/secret";
+/// Of the Secrets Store CSI driver, whose volumes hold nothing else.
+const SECRETS_DRIVER: &str = "secrets-store.csi.k8s.io";
 /// Between the end of the broker's grace and that of the pod's: for the report.
 const REPORT: Duration = Duration::from_secs(5);
 
@@ -102,6 +105,7 @@ fn manifest(
     order.log_limit = settings.log_limit.unwrap_or(order.log_limit);
     order.config_dir = settings.config_map.as_ref().map(|_| CONFIG.into());
     order.secret_dir = settings.secret.as_ref().map(|_| SECRET.into());
+    (order.secret_variables, order.secret_paths) = confidential(&settings.pod);
     settings.delivery.tell(&mut order);
     let variable = order.to_variable().map_err(|error| StartError::Permanent(error.to_string()))?;
     if !given.is_empty() {
@@ -212,6 +216,26 @@ fn pod(settings: &JobSettings, order: &Order, variable: &str, given: bool) -> Va
     pod["affinity"] = alone(&order.run, policy.affinity.clone());
     settings.delivery.choose_nodes(&mut pod);
     pod
+}
+
+/// What an operator has a pod hold that is secret: the variables, and where it is mounted.
+fn confidential(policy: &PodPolicy) -> (Vec<String>, Vec<PathBuf>) {
+    let is_secret = |source: &Value| {
+        ["secret", "serviceAccountToken"].iter().any(|kind| source[*kind].is_object())
+    };
+    let holds = |volume: &&Value| {
+        let projected = volume["projected"]["sources"].as_array();
+        is_secret(volume)
+            || projected.into_iter().flatten().any(is_secret)
+            || volume["csi"]["driver"] == SECRETS_DRIVER
+    };
+    let volumes: Vec<&Value> =
+        policy.volumes.iter().filter(holds).map(|volume| &volume["name"]).collect();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let variables = policy.env.iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object());
+    let mounts = policy.volume_mounts.iter().filter(|mount| volumes.contains(&&mount["name"]));
+    let paths = mounts.filter_map(|mount| text(&mount["mountPath"]).map(PathBuf::from));
+    (variables.filter_map(|variable| text(&variable["name"])).collect(), paths.collect())
 }
 
 /// Nodes as they were `chosen`, and none while another pod of the run is on any: servers before 1.29 make a

@@ -52,6 +52,7 @@ use tokio::task::JoinSet;
 
 use self::agents::Agents;
 pub use self::delivery::{Delivery, PackedAgent, PackedError};
+pub(crate) use self::delivery::{OUR_MOUNTS, OUR_VOLUMES};
 use self::keys::Keys;
 use self::mounts::Mounts;
 use self::places::{Places, Right};
@@ -154,7 +155,7 @@ impl JobRunner {
         namespaces.insert(0, home.clone());
         let failed = |why: String| OpenError { namespace: namespaces.join(", "), why };
         let (client, time) = ServerTime::of(&client, &home);
-        let keys = Keys::open(client.clone(), &home, &base.broker).await;
+        let keys = Keys::open(client.clone(), Arc::clone(&time), &home, &base.broker).await;
         let keys = keys.map_err(|error| failed(error.to_string()))?;
         let version = call(client.apiserver_version()).await;
         let forgets_pods = version.is_ok_and(|version| forgets_pods(&version));

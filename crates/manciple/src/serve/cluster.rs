@@ -334,7 +334,7 @@ impl Cluster {
             Some(format!("kubernetes.job_namespaces[{index}]: {name:?}: {fault}"))
         }))
         .chain(
-            kubernetes::brokers::pod_faults(&self.pod, "kubernetes.pod")
+            kubernetes::brokers::pod_faults(&self.pod, "kubernetes.pod", &self.mounted())
                 .into_iter()
                 .map(|fault| format!("{}: {}", fault.path, fault.message)),
         )
@@ -342,6 +342,12 @@ impl Cluster {
             let faults = templates.faults().into_iter();
             faults.map(|fault| format!("kubernetes.templates.{fault}"))
         }))
+    }
+
+    /// What of its configuration a broker has mounted: the name of the volume, and where.
+    fn mounted(&self) -> Vec<(&'static str, &'static str)> {
+        let config = self.config_map.as_ref().map(|_| ("config", "/config"));
+        config.into_iter().chain(self.secret.as_ref().map(|_| ("secret", "/secret"))).collect()
     }
 
     /// Images and objects that cannot be called so: nothing would say it but a Job that is refused, or a pod that waits.

@@ -12,6 +12,7 @@
 //! It exits with 0 if the broker did its work, with 1 if not, and with 2 if there is no report; `wrap` as its
 //! command did; `gather` with 0, or with 2 if there is no report.
 
+mod beside;
 mod broker;
 mod deliver;
 mod gather;

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::told::told;
 use crate::watch::{Watched, watch};
-use crate::{deliver, hide_memory};
+use crate::{beside, deliver, hide_memory};
 
 /// How much of a log is looked at for a report, in bytes.
 const REPORT_LOG_BYTES: usize = 8 * 1024;
@@ -69,6 +69,7 @@ fn ran(order: &Order, directory: &Path, signals: &mut Signals) -> Result<Report,
     let configuration = Configuration::read(order)?;
     let mut secrets = given.secrets();
     configuration.secret.values.iter().for_each(|value| secrets.add(value));
+    secrets.extend(beside::secrets(order));
     // There only where the operator has asked for it.
     std::fs::read(TOKEN).into_iter().for_each(|token| secrets.add(&token));
     let mut log = Log::new(order.log_limit, live(order, &secrets));

@@ -15,6 +15,14 @@ fn with(more: &Value) -> Value {
     all
 }
 
+fn volume(name: &str) -> Value {
+    json!({"name": name, "emptyDir": {}})
+}
+
+fn mount(name: &str, path: &str) -> Value {
+    json!({"name": name, "mountPath": path})
+}
+
 #[test]
 fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
     for (more, path, words) in [
@@ -105,6 +113,50 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
             "spec.plans[0].pod.env",
             "as in a pod",
         ),
+        (
+            json!({"pod": {"volumes": [{"name": "manciple", "emptyDir": {}}]}}),
+            "spec.pod.volumes[0].name",
+            "manciple is for Manciple itself; choose another name",
+        ),
+        (
+            json!({"configMap": "c", "pod": {"volumes": [{"name": "config", "emptyDir": {}}]}}),
+            "spec.pod.volumes[0].name",
+            "choose another name",
+        ),
+        (
+            json!({"pod": {"volumes": [volume("a"), volume("b"), volume("a")]}}),
+            "spec.pod.volumes[2].name",
+            "more than once",
+        ),
+        (
+            json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("b", "/b")]}}),
+            "spec.pod.volumeMounts[0].name",
+            "\"b\" is not among volumes; add it there",
+        ),
+        (
+            json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a"), mount("a", "/a/")]}}),
+            "spec.pod.volumeMounts[1].mountPath",
+            "/a is there more than once",
+        ),
+        (
+            json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/manciple-agent")]}}),
+            "spec.pod.volumeMounts[0].mountPath",
+            "choose another path",
+        ),
+        (
+            json!({"secret": "s", "pod": {"volumes": [volume("a")]}, "plans": [
+                {"planID": "o"}, {"planID": "p", "pod": {"volumeMounts": [mount("a", "/secret/")]}},
+            ]}),
+            "spec.plans[1].pod.volumeMounts[0].mountPath",
+            "/secret is for Manciple itself",
+        ),
+        (
+            json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a")]}, "plans": [
+                {"planID": "p", "pod": {"volumes": [volume("b")]}},
+            ]}),
+            "spec.plans[0].pod.volumeMounts[0].name",
+            "not among volumes",
+        ),
     ] {
         let faults = spec(&with(&more)).expect_err(&more.to_string());
         assert!(faults.iter().all(|it| it.path.starts_with("spec.")), "{more}: {faults:?}");
@@ -113,6 +165,13 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
     }
     assert_eq!(spec(&Value::Null).unwrap_err()[0].path, "spec.image");
     assert!(spec(&with(&json!({"startTimeout": "1s"}))).is_ok());
+    for more in [
+        json!({"pod": {"volumes": [volume("config")], "volumeMounts": [mount("config", "/config")]}}),
+        json!({"configMap": "c", "pod": {"volumeMounts": [mount("config", "/etc/broker")]}}),
+        json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a"), mount("a", "/b")]}}),
+    ] {
+        assert!(spec(&with(&more)).is_ok(), "{more}");
+    }
     let many = json!({"grace": "x", "pod": {"x": 1}, "plans": [{"grace": "x"}]});
     assert_eq!(spec(&many).unwrap_err().len(), 5, "all at once");
 }

@@ -65,7 +65,7 @@ async fn runs(client: &Client, clock: &Arc<Set>) -> Shared {
     let settings = JobSettings::new("n", "b", "image", "agent");
     let (client, time) = ServerTime::by(Arc::clone(clock) as _, client, "n");
     Shared {
-        keys: Keys::open(client.clone(), "n", "b").await.unwrap(),
+        keys: Keys::open(client.clone(), Arc::clone(&time), "n", "b").await.unwrap(),
         client,
         time,
         label: "b".to_owned(),

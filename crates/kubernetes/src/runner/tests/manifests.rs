@@ -92,3 +92,36 @@ fn a_run_whose_report_could_not_be_opened_any_more_is_not_begun() {
         }
     }
 }
+
+#[test]
+fn the_agent_is_told_of_each_secret_that_its_pod_holds_and_of_nothing_else() {
+    let volumes = json!([
+        {"name": "whole", "secret": {"secretName": "s"}},
+        {"name": "part", "projected": {"sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}},
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        {"name": "vault", "csi": {"driver": "secrets-store.csi.k8s.io"}},
+        {"name": "open", "configMap": {"name": "c"}},
+        {"name": "disk", "csi": {"driver": "disks.example.com"}},
+    ]);
+    let mounts = ["whole", "part", "token", "vault", "open", "disk"];
+    let mounts = mounts.map(|name| json!({"name": name, "mountPath": format!("/mnt/{name}")}));
+    let by = |source: &str| json!({source: {"name": "s", "key": "k"}});
+    let mut settings = JobSettings::new("n", "b", "image", "agent");
+    settings.pod.env = vec![
+        json!({"name": "PASSWORD", "valueFrom": by("secretKeyRef")}),
+        json!({"name": "PLACE", "valueFrom": by("configMapKeyRef")}),
+        json!({"name": "PLAIN", "value": "x"}),
+    ];
+    settings.pod.volumes = volumes.as_array().unwrap().clone();
+    settings.pod.volume_mounts = mounts.to_vec();
+    let key = agent::KeyPair::generate().public().clone();
+    let made = of_catalog(&settings, &key, "run").unwrap();
+    let container = &made.job["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().unwrap();
+    let order = variables.iter().find(|it| it["name"] == agent::ORDER_VARIABLE).unwrap();
+    let order: agent::Order = serde_json::from_str(order["value"].as_str().unwrap()).unwrap();
+    assert_eq!(order.secret_variables, ["PASSWORD"]);
+    let paths =
+        ["/mnt/whole", "/mnt/part", "/mnt/token", "/mnt/vault"].map(std::path::PathBuf::from);
+    assert_eq!(order.secret_paths, paths);
+}
