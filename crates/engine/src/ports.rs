@@ -28,7 +28,7 @@ pub struct Stored {
     pub version: Version,
 }
 
-/// Which records.
+/// What records are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Service instances.
@@ -37,7 +37,7 @@ pub enum Kind {
     Bindings,
 }
 
-/// Which of them.
+/// Which records of a kind a query is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Filter {
     /// All, tombstones included.
@@ -49,6 +49,18 @@ pub enum Filter {
     Busy,
     /// Tombstones last written before this.
     DeletedBefore(Timestamp),
+}
+
+impl Filter {
+    /// Whether a query with this filter has such a record.
+    pub fn has(self, record: &Record) -> bool {
+        match self {
+            Self::All => true,
+            Self::Live => record.is_live(),
+            Self::Busy => record.is_busy(),
+            Self::DeletedBefore(when) => !record.is_live() && record.updated_at < when,
+        }
+    }
 }
 
 /// A page of records, in the order of their keys.
@@ -142,7 +154,10 @@ impl Stored {
 /// before they began, and never wait for a writer.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Reads a record.
+    /// Reads a record; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreadable`] if it cannot be read, [`StoreError::Unavailable`] if the store cannot be.
     async fn read(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
 
     /// What is known of a record without asking anybody: never behind what this process wrote or read,
@@ -180,10 +195,17 @@ pub trait Store: Send + Sync + 'static {
         expected: Option<&Version>,
     ) -> Result<Version, StoreError>;
 
-    /// Removes a record if it is still of the `expected` version.
+    /// Removes a record if it is still of the `expected` version. Survives a crash as a write does.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if it is not, or there is none; nothing is removed then.
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError>;
 
-    /// A page of records, each whole or why it cannot be read.
+    /// A page of records, each whole or why it cannot be read. Fewer than the query's limit only where no more follow,
+    /// whatever is removed meanwhile; each [passes](Filter::has) as it was read.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if the store cannot be read.
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError>;
 
     /// A page of records.

@@ -56,6 +56,12 @@ pub(crate) enum CallError {
     /// No answer.
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
+    /// Nothing that it said: what is in the way, in words.
+    #[error("{0}")]
+    Hindered(String),
+    /// The same, of what was deleted and stays.
+    #[error("{0}")]
+    Stays(String),
 }
 
 impl CallError {

@@ -15,12 +15,13 @@ use std::time::Duration;
 use engine::Engine;
 use engine::record::Key;
 use tokio::sync::Semaphore;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::events::tell_why_it_stays;
 use crate::lease::Lead;
 use crate::store::{Change, KubernetesStore};
+use crate::tasks::Tasks;
 
 /// How often everything that asks for something is looked at again: what was asked for and did not succeed.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -66,7 +67,7 @@ async fn follow(engine: Engine, store: Arc<KubernetesStore>, lead: Arc<Lead>) {
                 Err(_) => return,
             },
             Some(change) = changes.recv() => controller.hear(&change),
-            Some(ended) = controller.removals.join_next() => controller.ended(ended),
+            Some((key, ended)) = controller.removals.next() => controller.ended(&key, ended),
             _ = again.tick() => controller.look(),
         }
     }
@@ -79,14 +80,14 @@ struct Controller {
     tried: HashMap<Key, (Instant, Duration)>,
     /// Whose resources are being removed, or what they stand for, and what was heard of them meanwhile.
     going: HashMap<Key, Option<Change>>,
-    removals: JoinSet<Key>,
+    removals: Tasks<Key, ()>,
     turns: Arc<Semaphore>,
 }
 
 impl Controller {
     fn new(engine: Engine, store: Arc<KubernetesStore>) -> Self {
         let turns = Arc::new(Semaphore::new(AT_A_TIME));
-        let (tried, going, removals) = (HashMap::new(), HashMap::new(), JoinSet::new());
+        let (tried, going, removals) = (HashMap::new(), HashMap::new(), Tasks::default());
         Self { engine, store, tried, going, removals, turns }
     }
 
@@ -143,12 +144,11 @@ impl Controller {
         self.going.insert(key.clone(), None);
         let (engine, store) = (self.engine.clone(), Arc::clone(&self.store));
         let (turns, gone) = (Arc::clone(&self.turns), change.gone);
-        self.removals.spawn(async move {
+        self.removals.begin(key.clone(), async move {
             let _turn = turns.acquire_owned().await;
             if engine.drives() {
                 if gone { bury(&store, &key).await } else { remove(&engine, &store, &key).await }
             }
-            key
         });
     }
 
@@ -163,15 +163,13 @@ impl Controller {
         is_due
     }
 
-    fn ended(&mut self, ended: Result<Key, JoinError>) {
-        if let Ok(key) = ended
-            && let Some(heard) = self.going.remove(&key).flatten()
-        {
-            self.hear(&heard);
+    fn ended(&mut self, key: &Key, ended: Result<(), JoinError>) {
+        if let Err(error) = ended {
+            // It is tried again at the next look.
+            tracing::error!(record = %key, %error, "the removal of a resource broke off");
         }
-        // One that was ended by a defect has not said which it was.
-        if self.removals.is_empty() {
-            self.going.clear();
+        if let Some(heard) = self.going.remove(key).flatten() {
+            self.hear(&heard);
         }
     }
 }

@@ -35,6 +35,7 @@ mod server_time;
 mod split;
 mod store;
 pub mod syntax;
+mod tasks;
 pub mod templates;
 mod text;
 mod versions;

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use osb::{PlanId, ServiceId};
 use serde_json::Value;
 
-use crate::ports::{Filter, Kind, Query, Scanned, Store, StoreError, Stored, Version};
-use crate::record::{Key, Lifecycle, Record};
+use crate::ports::{Kind, Query, Scanned, Store, StoreError, Stored, Version};
+use crate::record::{Key, Record};
 
 /// Keeps records as long as it lives.
 #[derive(Default)]
@@ -68,17 +68,6 @@ impl Inner {
 
 fn stored(version: u64, record: &Arc<Record>) -> Stored {
     Stored { record: Arc::clone(record), version: Version(version.to_string()) }
-}
-
-fn keeps(filter: Filter, record: &Record) -> bool {
-    match filter {
-        Filter::All => true,
-        Filter::Live => record.is_live(),
-        Filter::Busy => record.is_busy(),
-        Filter::DeletedBefore(when) => {
-            record.lifecycle == Lifecycle::Deleted && record.updated_at < when
-        }
-    }
 }
 
 fn through_json(record: &Record) -> Result<Record, StoreError> {
@@ -138,7 +127,7 @@ impl Store for MemoryStore {
             .filter(|(key, _)| (query.kind == Kind::Bindings) == key.binding().is_some())
             .filter(|(key, _)| query.instance.as_ref().is_none_or(|id| id == key.instance()))
             .filter(|(key, _)| query.after.as_ref().is_none_or(|after| *key > after))
-            .filter(|(_, (_, record))| keeps(query.filter, record))
+            .filter(|(_, (_, record))| query.filter.has(record))
             .take(query.limit)
             .map(|(_, (version, record))| Ok(stored(*version, record)))
             .collect();

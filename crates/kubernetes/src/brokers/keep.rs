@@ -11,7 +11,7 @@ use engine::{CatalogError, Engine};
 use kube::api::{Patch, PatchParams};
 use osb::Failure;
 use serde_json::{Value, json};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::registry::{Registry, Resources};
@@ -20,6 +20,7 @@ use super::table::Brokers;
 use crate::calls::{CallError, call};
 use crate::resources::time;
 use crate::runner::JobRunner;
+use crate::tasks::Tasks;
 
 /// How often it is looked who is to be asked.
 const TICK: Duration = Duration::from_millis(500);
@@ -89,44 +90,14 @@ impl Turn {
     }
 }
 
-/// Questions that go on.
-#[derive(Default)]
-struct Asks {
-    /// Say whether there was a good answer.
-    tasks: JoinSet<bool>,
-    /// Whom each of them asks: one that panicked cannot say so.
-    of: HashMap<Id, (String, Edition)>,
-}
-
 /// A question that has ended: whom it asked, and whether there was a good answer.
-type Asked = (String, Edition, Result<bool, JoinError>);
-
-impl Asks {
-    fn begin(
-        &mut self,
-        name: String,
-        edition: Edition,
-        ask: impl Future<Output = bool> + Send + 'static,
-    ) {
-        let id = self.tasks.spawn(ask).id();
-        self.of.insert(id, (name, edition));
-    }
-
-    /// The next that ends; `None` while none goes on.
-    async fn next(&mut self) -> Option<Asked> {
-        let (id, answers) = match self.tasks.join_next_with_id().await? {
-            Ok((id, answers)) => (id, Ok(answers)),
-            Err(error) => (error.id(), Err(error)),
-        };
-        let (name, edition) = self.of.remove(&id)?;
-        Some((name, edition, answers))
-    }
-}
+type Asked = ((String, Edition), Result<bool, JoinError>);
 
 /// What a loop remembers.
 struct State {
     turns: HashMap<String, Turn>,
-    asks: Asks,
+    /// Questions that go on.
+    asks: Tasks<(String, Edition), bool>,
     /// Statuses as they were last written, by uid: the watch is behind.
     written: HashMap<String, Value>,
     leads: bool,
@@ -151,7 +122,7 @@ impl Keeper {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut state = State {
             turns: HashMap::new(),
-            asks: Asks::default(),
+            asks: Tasks::default(),
             written: HashMap::new(),
             leads: false,
             behind: true,
@@ -275,7 +246,7 @@ impl Keeper {
             turn.asking = true;
             let (runner, brokers) = (self.runner.clone(), Arc::clone(&self.brokers));
             let (of, asked) = (name.clone(), edition.clone());
-            state.asks.begin(name, edition, async move {
+            state.asks.begin((name, edition), async move {
                 let waits = |what: Option<&str>| brokers.waits(&of, &asked, what);
                 let answer = runner.ask(&settings, waits).await;
                 if let Err(failure) = &answer {
@@ -289,7 +260,7 @@ impl Keeper {
         }
     }
 
-    fn asked(&self, state: &mut State, (name, edition, answers): Asked) {
+    fn asked(&self, state: &mut State, ((name, edition), answers): Asked) {
         let answers = answers.unwrap_or_else(|error| {
             tracing::error!(broker = name, %error, "the question for its catalog broke off");
             let why = "the question for its catalog broke off, by a defect of Manciple: the log says where";
@@ -397,23 +368,5 @@ mod tests {
             let turn = Turn { edition: edition(1), due, failures: 0, asking };
             assert_eq!(turn.is_due(&edition(generation), now), is_due, "{name}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_question_that_panicked_has_ended_like_others_and_it_is_known_whom_it_asked() {
-        let edition = |generation| Edition { uid: "u".to_owned(), generation };
-        let mut asks = Asks::default();
-        asks.begin("answers".to_owned(), edition(1), async { true });
-        asks.begin("panics".to_owned(), edition(2), async { panic!("planted") });
-        asks.begin("refuses".to_owned(), edition(3), async { false });
-        let mut ended = Vec::new();
-        while let Some((name, edition, answers)) = asks.next().await {
-            ended.push((name, edition.generation, answers.ok()));
-        }
-        ended.sort();
-        let expected: [(&str, i64, Option<bool>); 3] =
-            [("answers", 1, Some(true)), ("panics", 2, None), ("refuses", 3, Some(false))];
-        assert_eq!(ended, expected.map(|(name, of, answers)| (name.to_owned(), of, answers)));
-        assert!(asks.of.is_empty(), "none is remembered");
     }
 }

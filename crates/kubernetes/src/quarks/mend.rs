@@ -29,11 +29,11 @@ impl Controller {
                     );
                     let applied = install(self.client.clone()).await;
                     *mended = Some(Instant::now());
-                    applied.map_err(|error| CallError::Refused(error.to_string()))?;
+                    applied.map_err(|error| CallError::Hindered(error.to_string()))?;
                 }
-                Err(CallError::Refused("its definition was another's".to_owned()))
+                Err(CallError::Hindered("its definition was another's".to_owned()))
             }
-            false => Err(CallError::Refused(format!(
+            false => Err(CallError::Hindered(format!(
                 "the definition of {} in this cluster is not Manciple's: what a status says of runs is not \
                  kept; apply it, `manciple crds`, or start with --apply-crd",
                 key.dialect.kind()

@@ -160,6 +160,12 @@ pub enum QuarksError {
     /// The keys of reports cannot be had.
     #[error("the keys of reports: {0}")]
     Keys(String),
+    /// The key that digests are told with cannot be had.
+    #[error("the key of digests: {0}")]
+    DigestKey(String),
+    /// The ConfigMap that brings the agent cannot be made of it.
+    #[error("the agent's ConfigMap: {0}")]
+    Agent(String),
     /// The API server does not say which version it is, or what it knows.
     #[error("the API server does not answer: {0}")]
     Version(String),
@@ -233,12 +239,12 @@ impl Controller {
             return Err(QuarksError::NotInstalled);
         }
         let key = own::digest_key(client.clone(), &settings.namespace, &settings.name).await;
-        let key = key.map_err(|error| QuarksError::Keys(error.to_string()))?;
+        let key = key.map_err(|error| QuarksError::DigestKey(error.to_string()))?;
         let mut table = Table::new(dialects.len(), &key);
         table.verbatim_prefixes = settings.verbatim_prefixes;
         let table = Mutex::new(table);
         let agent = settings.delivery.config_map().map(agents::config_map).transpose();
-        let agent = agent.map_err(|error| QuarksError::Keys(error.to_string()))?;
+        let agent = agent.map_err(|error| QuarksError::Agent(error.to_string()))?;
         let agent = agent.as_ref().map(held::content);
         let queue = Arc::default();
         Ok(Arc::new(Self {

@@ -245,12 +245,15 @@ impl Controller {
         let (namespace, name) = (&*key.namespace, &*key.name);
         self.counters.calls_failed.add();
         tracing::warn!(namespace, name, %error, "it cannot go on now");
-        if let CallError::Refused(why)
-        | CallError::Forbidden(why)
-        | CallError::Denied(why)
-        | CallError::Invalid(why) = &error
-        {
-            let words = format!("the API server refuses: {why}");
+        let words = match &error {
+            CallError::Refused(why)
+            | CallError::Forbidden(why)
+            | CallError::Denied(why)
+            | CallError::Invalid(why) => Some(format!("the API server refuses: {why}")),
+            CallError::Hindered(why) | CallError::Stays(why) => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(words) = words {
             let told = resource.status.waits.as_deref().map(gist);
             // It is tried again, and said then if it is not now. To say it anew for a number in it would be news, for
             // which it is tried at once.
@@ -314,7 +317,9 @@ impl Controller {
         let kept = self.keep(resource, &job).await;
         match &kept {
             Ok(outcome) => self.table().kept(resource, run, outcome.clone()),
-            Err(Undone::Failed(CallError::Forbidden(_) | CallError::Denied(_))) => {
+            Err(Undone::Failed(
+                CallError::Forbidden(_) | CallError::Denied(_) | CallError::Stays(_),
+            )) => {
                 self.table().not_let_in(resource, run, Instant::now());
             }
             Err(Undone::Failed(_)) => self.table().may_be_let_in(resource, run),

@@ -44,11 +44,7 @@ impl Controller {
                 }
                 Step::Take(_) if takes => {
                     let why = "is deleted, and does not go: has it finalizers?";
-                    // As where it is not let in: that may last.
-                    return Err(CallError::Forbidden(format!(
-                        "{}/{name} {why}",
-                        wanted.kind.word()
-                    )));
+                    return Err(CallError::Stays(format!("{}/{name} {why}", wanted.kind.word())));
                 }
                 Step::Take(left) => {
                     // Our resource may itself be the deleted one. Then the object is its successor's.

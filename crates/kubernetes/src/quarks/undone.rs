@@ -39,11 +39,11 @@ pub(super) fn is_of_a_runtime_that_is_away(why: &str) -> bool {
         .any(|words| why.contains(words))
 }
 
-/// Why the log of a container is not there. That it does not come is the node's doing, mostly, and is told as what the API
-/// server refuses is: where it is away nobody hears that.
+/// Why the log of a container is not there. That it does not come is the node's doing, mostly, and is told: where the API
+/// server is away nobody hears that.
 pub(super) fn of_log(pod: &str, container: &str, error: CallError) -> CallError {
     match error {
-        CallError::NoAnswer(why) => CallError::Refused(format!(
+        CallError::NoAnswer(why) => CallError::Hindered(format!(
             "the log of the container {container} of the pod {pod} does not come: {why}"
         )),
         error => error,
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_log_that_does_not_come_is_told_of() {
         let told = |error| match of_log("p", "c", error) {
-            CallError::Refused(why) => Some(why),
+            CallError::Refused(why) | CallError::Hindered(why) => Some(why),
             _ => None,
         };
         let silent = CallError::NoAnswer("waited for 20 s".to_owned());

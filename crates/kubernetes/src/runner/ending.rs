@@ -295,7 +295,7 @@ impl Shared {
             }
             Ok(())
         };
-        let late = |_| CallError::Refused(format!("the run {name} does not end"));
+        let late = |_| CallError::Hindered(format!("the run {name} does not end"));
         tokio::time::timeout(patience, over).await.map_err(late)?
     }
 

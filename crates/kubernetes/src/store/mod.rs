@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use engine::ports::{Query, Scanned, Store, StoreError, Stored, Unreadable, Version};
+use engine::ports::{Filter, Query, Scanned, Store, StoreError, Stored, Unreadable, Version};
 use engine::record::{Key, Record};
 use engine::vital;
+use futures_util::{StreamExt, TryStreamExt, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
@@ -38,6 +39,12 @@ use self::secrets::Secrets;
 use crate::calls::call;
 use crate::names;
 use crate::resources::Kind;
+
+/// So many records of a page are read at a time.
+const AT_ONCE: usize = 8;
+/// So often what an instance has is asked for anew because some of it went while it was read: of a tombstone a watch has to
+/// tell that, and may be late.
+const AGAIN: u32 = 3;
 
 /// Where a store keeps its records.
 #[derive(Debug, Clone)]
@@ -205,6 +212,25 @@ impl KubernetesStore {
         }
     }
 
+    /// These with all that is confidential of them, without those that are gone, or not as the filter has them any more.
+    async fn whole(
+        &self,
+        page: Vec<Arc<Entry>>,
+        filter: Filter,
+    ) -> Result<Vec<Scanned>, StoreError> {
+        let read = |entry: Arc<Entry>| async move {
+            match self.place.whole(&entry).await {
+                Ok(whole) => Ok(whole.filter(|it| filter.has(&it.record)).map(Ok)),
+                Err(StoreError::Unreadable { why, .. }) => {
+                    Ok(Some(Err(Unreadable { key: entry.key.clone(), why })))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        let read = stream::iter(page.into_iter().map(read)).buffered(AT_ONCE);
+        read.try_filter_map(|found| future::ok(found)).try_collect().await
+    }
+
     fn has_catalog<T>(&self, kept: &Kept<T>) {
         self.has_secret_catalog.store(kept.has_secret, Ordering::Relaxed);
         self.known.has_catalog(kept.version);
@@ -257,22 +283,31 @@ impl Store for KubernetesStore {
     }
 
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
-        let page = match &query.instance {
-            // What an instance has decides what becomes of it: asked anew.
-            Some(instance) => self.of_instance(instance, query).await?,
-            None => self.page(query),
-        };
-        let mut records = Vec::new();
-        for entry in page {
-            match self.place.whole(&entry).await {
-                Ok(whole) => records.extend(whole.map(Ok)),
-                Err(StoreError::Unreadable { why, .. }) => {
-                    records.push(Err(Unreadable { key: entry.key.clone(), why }));
+        let mut rest = query.clone();
+        let (mut records, mut again) = (Vec::new(), 0);
+        loop {
+            let page = match &query.instance {
+                // What an instance has decides what becomes of it: asked anew.
+                Some(instance) => self.of_instance(instance, &rest).await?,
+                None => self.page(&rest),
+            };
+            let (are_all, last) = (page.len() < rest.limit, page.last().map(|it| it.key.clone()));
+            let found = self.whole(page, query.filter).await?;
+            rest.limit -= found.len();
+            records.extend(found);
+            if are_all || rest.limit == 0 || again == AGAIN {
+                return Ok(records);
+            }
+            // Some went meanwhile: others may have their place.
+            match query.instance {
+                // Of these the order is any.
+                Some(_) => {
+                    again += 1;
+                    (records, rest.limit) = (Vec::new(), query.limit);
                 }
-                Err(error) => return Err(error),
+                None => rest.after = last,
             }
         }
-        Ok(records)
     }
 
     async fn discard(&self, key: &Key) -> Result<(), StoreError> {

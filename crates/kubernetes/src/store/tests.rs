@@ -148,6 +148,79 @@ async fn of_what_an_instance_has_no_more_pages_are_read_than_are_asked_for() {
     }
 }
 
+/// Of four records the second is removed, or buried, while they are read.
+#[tokio::test]
+async fn a_page_is_short_only_where_no_more_follow_whatever_goes_meanwhile() {
+    let bindings: Vec<Record> = ["a", "b", "c", "d"].map(|id| sample_binding("i", id)).into();
+    let places = Places { order: Some("order-1".to_owned()), rest: None };
+    let objects: Vec<Value> = bindings.iter().map(|it| resource(it, places.clone())).collect();
+    let name = |at: usize| objects[at]["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut buried = bindings[1].clone();
+    buried.lifecycle = Lifecycle::Deleted;
+    buried.operation.phase = Phase::Succeeded;
+    let mut buried = resource(&buried, Places::default());
+    buried["metadata"]["resourceVersion"] = json!("9");
+    let everywhere = Query {
+        kind: Records::Bindings,
+        instance: None,
+        filter: Filter::Live,
+        after: None,
+        limit: 2,
+    };
+    let of_one = Query { instance: Some(bindings[0].key.instance().clone()), ..everywhere.clone() };
+    for (case, now, query) in [
+        ("removed", None, &everywhere),
+        ("buried", Some(&buried), &everywhere),
+        ("removed of an instance", None, &of_one),
+    ] {
+        let order = split::split(&bindings[0]).unwrap().order;
+        let secret = json!({
+            "metadata": {"name": "s", "uid": "s", "resourceVersion": "7"},
+            "data": {"order-1": data_encoding::BASE64.encode(json!(order).to_string().as_bytes())},
+        });
+        let (known, now, second) = (objects.clone(), now.cloned(), name(1));
+        let objects = known.clone();
+        let goes = Arc::new(AtomicBool::new(false));
+        let gone = Arc::clone(&goes);
+        let names: Vec<String> = (0..4).map(name).collect();
+        let store = answered(move |request| {
+            let path = request.uri().path();
+            let (_, asked) = path.rsplit_once('/').unwrap();
+            let is_gone = gone.load(Ordering::Relaxed);
+            match names.iter().position(|name| name == asked) {
+                Some(1) if is_gone && path.contains("/secrets/") => missing(&second),
+                Some(1) if is_gone => now.clone().map_or_else(|| missing(&second), |it| (200, it)),
+                Some(_) if path.contains("/secrets/") => (200, secret.clone()),
+                Some(at) => (200, objects[at].clone()),
+                None if asked == "servicebindings" => {
+                    // It goes once it was listed.
+                    let there = |at: &usize| *at != 1 || !is_gone;
+                    let items: Vec<_> = (0..4).filter(there).map(|at| &objects[at]).collect();
+                    let list = json!({"metadata": {"resourceVersion": "8"}, "items": items});
+                    gone.store(true, Ordering::Relaxed);
+                    (200, list)
+                }
+                None => missing(asked),
+            }
+        });
+        if query.instance.is_none() {
+            for (binding, object) in bindings.iter().zip(&known) {
+                let object = serde_json::from_value(object.clone()).unwrap();
+                let entry = Place::entry_of(&binding.key, &object).unwrap();
+                store.known.hear(Arc::new(entry), Source::Event);
+            }
+            goes.store(true, Ordering::Relaxed);
+        }
+        let found = store.scan(query).await.unwrap();
+        let found: Vec<&Key> = found.iter().map(Stored::key_of).collect();
+        assert_eq!(found, [&bindings[0].key, &bindings[2].key], "{case}");
+        let rest =
+            store.scan(&Query { after: Some(found[1].clone()), ..query.clone() }).await.unwrap();
+        let rest: Vec<&Key> = rest.iter().map(Stored::key_of).collect();
+        assert_eq!(rest, [&bindings[3].key], "{case}");
+    }
+}
+
 #[tokio::test]
 async fn what_others_hold_is_followed_by_nothing_and_it_is_said_by_whom() {
     let mut gone = sample_binding("i", "b");

@@ -54,9 +54,11 @@ impl From<CallError> for Trouble {
             CallError::Conflict | CallError::Unserved => return Self::Passing(error.to_string()),
             CallError::Exists => return Self::Final(error.to_string()),
             CallError::Refused(said) if is_too_large(&said) => return Self::Final(said),
-            CallError::Overloaded(said) | CallError::Refused(said) | CallError::NoAnswer(said) => {
-                return Self::Passing(said);
-            }
+            CallError::Overloaded(said)
+            | CallError::Refused(said)
+            | CallError::NoAnswer(said)
+            | CallError::Hindered(said)
+            | CallError::Stays(said) => return Self::Passing(said),
             CallError::Invalid(said) => return Self::Final(said),
             CallError::Forbidden(said) | CallError::Denied(said) => said,
         };

@@ -209,6 +209,8 @@ fn failed(what: &str, error: CallError) -> Failure {
         | CallError::Unserved
         | CallError::Overloaded(_)
         | CallError::Refused(_)
-        | CallError::NoAnswer(_) => transient(words),
+        | CallError::NoAnswer(_)
+        | CallError::Hindered(_)
+        | CallError::Stays(_) => transient(words),
     }
 }
