@@ -38,11 +38,11 @@ pub(crate) struct Shared {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: Tasks,
     pub(crate) permits: Arc<Permits>,
-    /// In the place of `permits` where the broker of a service is one of several.
+    /// Where a service has a broker of its own, among several, its operations have permits of their own, instead of `permits`.
     pub(crate) apart: Apart,
     /// Whether this process carries operations out.
     drives: AtomicBool,
-    /// That has changed: for whoever keeps the catalog.
+    /// Whether this process drives has changed: told to whoever keeps the catalog.
     pub(crate) turned: Notify,
     pub(crate) offer: RwLock<Option<Offering>>,
     /// Tombstones that were written before this were looked through for what their runs left, in milliseconds since 1970.

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p manciple --bench cluster`, with a cluster (`KUBECONFIG`, or `cargo xtask cluster up`) that
 //! nobody else uses, and `cargo xtask images dev`. `CLUSTER_SETTLED` (10,000) instances, `CLUSTER_IDLE` (60)
-//! seconds without work, `CLUSTER_ORDERS` (20) orders. `SERVE_BINARY` is measured instead of the one built.
+//! seconds without work, `CLUSTER_ORDERS` (20) orders, one after the other, each beside a bare Job. `SERVE_BINARY` is measured instead of the one built.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, reason = "a bench")]
 
 #[path = "cluster/town.rs"]
@@ -11,8 +11,11 @@ mod town;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-use town::{Server, Town, calls, fill};
+use serde_json::{Value, json};
+use town::{Server, Town, bare, calls, fill};
+
+/// Between one and the next: what is left of a pod is taken away by then.
+const APART: Duration = Duration::from_secs(2);
 
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -81,6 +84,31 @@ fn orders(count: usize) {
         println!("  {each:>6.2}  {call}");
     }
     println!("  {all:>6.2}  in all (the Lease is renewed each 5 s)");
+    beside_bare(&town, &server, &body, count);
+}
+
+/// From a PUT to `succeeded`, as a platform sees it, in turns with a bare Job that runs the same command.
+fn beside_bare(town: &Town, server: &Server, body: &Value, turns: usize) {
+    bare(&town.namespace, "bare-warm");
+    let (mut jobs, mut orders) = (Vec::new(), Vec::new());
+    for n in 0..turns {
+        jobs.push(bare(&town.namespace, &format!("bare-{n}")));
+        std::thread::sleep(APART);
+        let begun = Instant::now();
+        server.order(&format!("turn-{n}"), body);
+        orders.push(begun.elapsed());
+        std::thread::sleep(APART);
+    }
+    let [job, order] = [jobs, orders].map(|mut times| {
+        times.sort();
+        times[times.len() / 2]
+    });
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!(
+        "{turns} in turns, medians: a bare Job {job:.2?}, PUT to succeeded {order:.2?}, ratio {:.2}; load {}",
+        order.as_secs_f64() / job.as_secs_f64(),
+        load.split_whitespace().next().unwrap_or_default(),
+    );
 }
 
 fn difference(

@@ -42,14 +42,14 @@ impl Table {
     }
 
     /// What a run has left was not let in now.
-    pub(super) fn not_let_in(&mut self, of: &Resource, run: u64, now: Instant) {
+    pub(super) fn note_refusal(&mut self, of: &Resource, run: u64, now: Instant) {
         self.change_own(of, |entry| {
             entry.unkept.entry(run).or_insert(now);
         });
     }
 
     /// What a run has left may be let in: what failed is another thing, and may go better at once.
-    pub(super) fn may_be_let_in(&mut self, of: &Resource, run: u64) {
+    pub(super) fn clear_refusal(&mut self, of: &Resource, run: u64) {
         self.change_own(of, |entry| {
             entry.unkept.remove(&run);
         });
@@ -177,10 +177,10 @@ mod tests {
             table.learn(resource("u", 1, &json!([])));
             table.learn_job(job);
             for at in refused.into_iter().chain(refused.map(|_| Instant::now())) {
-                table.not_let_in(&first, 1, at);
+                table.note_refusal(&first, 1, at);
             }
             if fails_else {
-                table.may_be_let_in(&first, 1);
+                table.clear_refusal(&first, 1);
             }
             let look = table.look(&first.key(), Duration::ZERO, now).unwrap();
             assert_eq!(look.state.runs[&1], expected, "{name}");

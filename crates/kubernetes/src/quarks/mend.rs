@@ -15,7 +15,11 @@ const MENDED: Duration = Duration::from_secs(10);
 impl Controller {
     /// Under somebody else's definition an API server drops what it does not know: the run would never be over. With ours
     /// it is written again.
-    pub(super) async fn was_kept(&self, key: &Key, run: &Run) -> Result<(), CallError> {
+    pub(super) async fn reinstall_unless_kept(
+        &self,
+        key: &Key,
+        run: &Run,
+    ) -> Result<(), CallError> {
         let known = self.table().get(key).and_then(|entry| entry.resource.clone());
         match known.is_none_or(|it| it.ended(run.id).is_some()) {
             true => Ok(()),

@@ -320,9 +320,9 @@ impl Controller {
             Err(Undone::Failed(
                 CallError::Forbidden(_) | CallError::Denied(_) | CallError::Stays(_),
             )) => {
-                self.table().not_let_in(resource, run, Instant::now());
+                self.table().note_refusal(resource, run, Instant::now());
             }
-            Err(Undone::Failed(_)) => self.table().may_be_let_in(resource, run),
+            Err(Undone::Failed(_)) => self.table().clear_refusal(resource, run),
             Err(Undone::Later(_)) => {}
         }
         kept.map(drop)
@@ -417,7 +417,7 @@ impl Controller {
         let job = job.unwrap_or_else(|| naming::of_run(&resource.name, &resource.uid, run));
         let status = status::settled(resource, run, &job, outcome, self.now());
         self.patch_status(key, resource, status).await?;
-        self.was_kept(key, run).await?;
+        self.reinstall_unless_kept(key, run).await?;
         self.tell_of_end(resource, run, outcome);
         match outcome.succeeded {
             true => self.counters.succeeded.add(),

@@ -124,7 +124,11 @@ impl Shared {
         let mut left = 0;
         for namespace in &self.namespaces {
             left += match self.tidy_agents_of(namespace, old).await {
-                Err(CallError::Forbidden(why)) if self.is_lost(namespace, Right::Agents, &why) => 0,
+                Err(CallError::Forbidden(why))
+                    if self.note_forbidden(namespace, Right::Agents, &why) =>
+                {
+                    0
+                }
                 tidied => tidied?,
             };
         }

@@ -336,10 +336,12 @@ impl Shared {
         let removed = call(secrets.delete(run.as_str(), &DeleteParams::default())).await;
         match removed.map_err(CallError::of_a_secret) {
             Ok(_) | Err(CallError::NotFound) => {
-                self.places.is_there(namespace, Right::Secrets);
+                self.places.note_allowed(namespace, Right::Secrets);
                 Ok(())
             }
-            Err(CallError::Forbidden(why)) if self.is_lost(namespace, Right::Secrets, &why) => {
+            Err(CallError::Forbidden(why))
+                if self.note_forbidden(namespace, Right::Secrets, &why) =>
+            {
                 Ok(())
             }
             Err(error) => Err(error),

@@ -59,7 +59,8 @@ impl Shared {
     /// along: after a while in which that was forbidden nothing is waited for there.
     pub(super) async fn find_job(&self, name: &RunName) -> Result<Option<SeenJob>, CallError> {
         self.find_job_where(name, |namespace, why| {
-            self.places.was_refused(name, namespace) || self.is_lost(namespace, Right::Jobs, why)
+            self.places.was_refused(name, namespace)
+                || self.note_forbidden(namespace, Right::Jobs, why)
         })
         .await
     }
@@ -75,7 +76,7 @@ impl Shared {
                 Err(CallError::Forbidden(why)) if lost(namespace, &why) => None,
                 Err(error) => return Err(error),
                 Ok(found) => {
-                    self.places.is_there(namespace, Right::Jobs);
+                    self.places.note_allowed(namespace, Right::Jobs);
                     found
                 }
             };
@@ -87,8 +88,8 @@ impl Shared {
     }
 
     /// Whether a namespace that may not be looked into is a further one, and was forbidden for long.
-    pub(super) fn is_lost(&self, namespace: &str, right: Right, why: &str) -> bool {
-        self.namespaces[0] != namespace && self.places.is_lost(namespace, right, why)
+    pub(super) fn note_forbidden(&self, namespace: &str, right: Right, why: &str) -> bool {
+        self.namespaces[0] != namespace && self.places.note_forbidden(namespace, right, why)
     }
 
     /// The API server's time, in seconds since 1970.

@@ -65,14 +65,14 @@ impl Shared {
         match made {
             Ok(made) => {
                 SeenJob::of(&made).into_iter().for_each(|job| self.known.learn(job));
-                self.is_made(name, namespace, gave);
+                self.note_made(name, namespace, gave);
             }
             Err(CallError::Exists) => {
                 let found = find(self.texts::<Job>(namespace).get(name.as_str()))
                     .await
                     .map_err(|error| refused("the Job", error))?;
                 self.taken(found.as_ref().and_then(SeenJob::of_text)).await?;
-                self.is_made(name, namespace, gave);
+                self.note_made(name, namespace, gave);
             }
             Err(error) => return Err(refused("the Job", noted(error))),
         }
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// A run has its Job, which says whether it was given something.
-    fn is_made(&self, run: &RunName, namespace: &str, gave: bool) {
+    fn note_made(&self, run: &RunName, namespace: &str, gave: bool) {
         if gave {
             self.places.settle(run, namespace);
         }

@@ -188,7 +188,7 @@ impl JobRunner {
             return Err(failed(format!("Jobs and pods cannot be listed in {missing}")));
         }
         shared.known.refused().iter().for_each(|namespace| {
-            shared.places.is_lost(namespace, Right::Jobs, "Jobs and pods cannot be listed");
+            shared.places.note_forbidden(namespace, Right::Jobs, "Jobs and pods cannot be listed");
         });
         // What happened while nobody watched.
         for job in shared.known.jobs() {
@@ -417,7 +417,7 @@ impl Shared {
             let (shared, place) = (Arc::downgrade(self), namespace.clone());
             let refused = move |why: &str| {
                 if let Some(shared) = shared.upgrade() {
-                    shared.is_lost(&place, Right::Jobs, why);
+                    shared.note_forbidden(&place, Right::Jobs, why);
                 }
             };
             let also = refused.clone();

@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Places {
     /// It is forbidden. Says whether that is so for longer than a moment; `why` is told once of a namespace, for when it
     /// is gone all rights in it are.
-    pub(super) fn is_lost(&self, namespace: &str, right: Right, why: &str) -> bool {
+    pub(super) fn note_forbidden(&self, namespace: &str, right: Right, why: &str) -> bool {
         let mut forbidden = lock(&self.forbidden);
         forbidden.retain(|_, known| known.last.elapsed() < ANOTHER_TIME);
         let is_told =
@@ -79,7 +79,7 @@ impl Places {
     }
 
     /// It is not, any more.
-    pub(super) fn is_there(&self, namespace: &str, right: Right) {
+    pub(super) fn note_allowed(&self, namespace: &str, right: Right) {
         let mut forbidden = lock(&self.forbidden);
         if !forbidden.is_empty() {
             forbidden.remove(&(namespace.to_owned(), right));
@@ -143,44 +143,47 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_is_lost_when_it_was_forbidden_for_a_while_without_a_break() {
         let places = Places::default();
-        let is_lost = || places.is_lost("jobs", Right::Jobs, "no");
+        let forbidden = || places.note_forbidden("jobs", Right::Jobs, "no");
         let wait = tokio::time::advance;
         // As watches ask.
         let asks = async || {
             for _ in 0..12 {
-                is_lost();
+                forbidden();
                 wait(MOMENT / 12).await;
             }
         };
-        assert!(!is_lost(), "it may be a moment");
-        places.is_there("jobs", Right::Secrets);
+        assert!(!forbidden(), "it may be a moment");
+        places.note_allowed("jobs", Right::Secrets);
         wait(MOMENT / 12).await;
-        assert!(!is_lost() && !places.is_known_to_be_lost("jobs"));
+        assert!(!forbidden() && !places.is_known_to_be_lost("jobs"));
         asks().await;
-        assert!(is_lost() && places.is_known_to_be_lost("jobs"));
-        assert!(!places.is_lost("others", Right::Jobs, "no"), "it is another");
-        assert!(places.is_lost("jobs", Right::Secrets, "no"), "it goes with the right to look");
-        places.is_there("jobs", Right::Jobs);
-        assert!(!is_lost(), "it was there");
+        assert!(forbidden() && places.is_known_to_be_lost("jobs"));
+        assert!(!places.note_forbidden("others", Right::Jobs, "no"), "it is another");
+        assert!(
+            places.note_forbidden("jobs", Right::Secrets, "no"),
+            "it goes with the right to look"
+        );
+        places.note_allowed("jobs", Right::Jobs);
+        assert!(!forbidden(), "it was there");
         asks().await;
         wait(MOMENT / 2).await;
         assert!(!places.is_known_to_be_lost("jobs"), "nobody has said so for a while");
-        assert!(!is_lost(), "this is another time");
+        assert!(!forbidden(), "this is another time");
         wait(MOMENT * 60).await;
-        assert!(!is_lost(), "what was an hour ago is not now");
+        assert!(!forbidden(), "what was an hour ago is not now");
     }
 
     #[test]
     fn what_is_forbidden_is_told_once_of_a_namespace_and_what_is_left_when_the_rest_is_allowed() {
         let places = Places::default();
         let told = |place: &str, right| {
-            places.is_lost(place, right, "no");
+            places.note_forbidden(place, right, "no");
             lock(&places.forbidden)[&(place.to_owned(), right)].is_told
         };
         assert!(told("jobs", Right::Jobs));
         assert!(!told("jobs", Right::Agents), "it is the same namespace");
         assert!(told("others", Right::Agents), "it is another");
-        places.is_there("jobs", Right::Jobs);
+        places.note_allowed("jobs", Right::Jobs);
         assert!(told("jobs", Right::Agents), "this is why now");
     }
 

@@ -45,7 +45,7 @@ pub(super) struct SeenJob {
     /// Its pod ended well.
     pub(super) complete: bool,
     pub(super) going: bool,
-    /// It is not there any more, and nobody released it.
+    /// It is not there any more: somebody else deleted it, or, where it is `released` too, we did.
     pub(super) deleted: bool,
     /// A list was without it, which may have been an old one.
     pub(super) unsure: bool,

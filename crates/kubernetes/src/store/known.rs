@@ -53,7 +53,10 @@ impl Default for Known {
 /// What is known, by what is watched: a resource and its tombstone may both be there for a while. Beside it the uids
 /// of what was removed of late.
 #[derive(Default)]
-struct Table([Kinds; 3], VecDeque<Removed>);
+struct Table {
+    kinds: [Kinds; 3],
+    removed: VecDeque<Removed>,
+}
 
 struct Removed {
     uid: String,
@@ -66,7 +69,7 @@ struct Removed {
 impl Table {
     /// Removes what is known of an entry, if it is that, and remembers that it is gone, until a version.
     fn remove(&mut self, entry: &Entry, until: u64, is_it: impl Fn(&Entry) -> bool) {
-        let Self(kinds, removed) = self;
+        let Self { kinds, removed } = self;
         let Kinds { entries, lists } = &mut kinds[Watched::of(entry) as usize];
         removed.push_back(Removed { uid: entry.uid.clone(), list: *lists, until });
         if removed.len() > REMOVED {
@@ -124,7 +127,7 @@ impl Known {
 
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
         let table = self.lock();
-        let of = |watched: Watched| table.0[watched as usize].entries.get(key);
+        let of = |watched: Watched| table.kinds[watched as usize].entries.get(key);
         let held = of(Watched::resource(key)).or_else(|| of(Watched::Tombstones));
         held.map(|held| Arc::clone(&held.entry))
     }
@@ -165,7 +168,7 @@ impl Known {
     /// What is known, as the watch would bring it.
     pub(super) fn changes(&self) -> Vec<Change> {
         let table = self.lock();
-        let all = table.0.iter().flat_map(|kind| kind.entries.values());
+        let all = table.kinds.iter().flat_map(|kind| kind.entries.values());
         all.map(|held| Change::of(&held.entry)).collect()
     }
 
@@ -176,7 +179,7 @@ impl Known {
 
     fn take(&self, entry: Arc<Entry>, source: Source) -> bool {
         let mut table = self.lock();
-        let Table(kinds, removed) = &mut *table;
+        let Table { kinds, removed } = &mut *table;
         let kind = &mut kinds[Watched::of(&entry) as usize];
         let list = kind.lists;
         // What a list has that began after something later was known, or after it was removed, is so all the same:
@@ -212,7 +215,7 @@ impl Known {
     /// The resource of this uid was removed: which record it had cannot be read.
     pub(super) fn forget_uid(&self, watched: Watched, uid: &str) {
         let mut table = self.lock();
-        let mut all = table.0[watched as usize].entries.values().map(|held| &held.entry);
+        let mut all = table.kinds[watched as usize].entries.values().map(|held| &held.entry);
         if let Some(entry) = all.find(|entry| entry.uid == uid).cloned() {
             table.remove(&entry, u64::MAX, |_| true);
         }
@@ -221,7 +224,8 @@ impl Known {
     /// The same of one that is known by its key: it was removed, in this version or an earlier one.
     pub(super) fn forget_version(&self, watched: Watched, key: &Key, version: u64) {
         let mut table = self.lock();
-        let held = table.0[watched as usize].entries.get(key).map(|held| Arc::clone(&held.entry));
+        let held =
+            table.kinds[watched as usize].entries.get(key).map(|held| Arc::clone(&held.entry));
         if let Some(entry) = held.filter(|entry| entry.version <= version) {
             table.remove(&entry, u64::MAX, |_| true);
         }
@@ -245,7 +249,8 @@ impl Known {
             Records::Bindings => Watched::Bindings,
         };
         let mut table = self.lock();
-        let of_instance = within(&table.0[watched as usize].entries, kind, Some(instance), None);
+        let of_instance =
+            within(&table.kinds[watched as usize].entries, kind, Some(instance), None);
         let is_gone =
             |entry: &&Arc<Entry>| !listed.contains(&entry.key) && entry.version <= version;
         let gone: Vec<_> =
@@ -261,7 +266,7 @@ impl Known {
     }
 
     /// A catalog was read or saved here, in this version.
-    pub(super) fn has_catalog(&self, version: u64) {
+    pub(super) fn note_catalog(&self, version: u64) {
         self.catalog_told.fetch_max(version, Ordering::Relaxed);
     }
 
@@ -270,19 +275,19 @@ impl Known {
         let mut heard = self.catalog.subscribe();
         let newer = |version: &u64| *version > self.catalog_told.load(Ordering::Relaxed);
         match heard.wait_for(newer).await.map(|version| *version) {
-            Ok(version) => self.has_catalog(version),
+            Ok(version) => self.note_catalog(version),
             Err(_) => std::future::pending().await,
         }
     }
 
     pub(super) fn begin(&self, watched: Watched) {
-        self.lock().0[watched as usize].lists += 1;
+        self.lock().kinds[watched as usize].lists += 1;
     }
 
     /// What the list did not have is gone.
     pub(super) fn finish(&self, watched: Watched) {
         let mut table = self.lock();
-        let Kinds { entries, lists } = &mut table.0[watched as usize];
+        let Kinds { entries, lists } = &mut table.kinds[watched as usize];
         entries.retain(|_, held| held.list >= *lists);
         drop(table);
         self.listed.send_modify(|listed| *listed |= 1 << watched as u8);
@@ -294,8 +299,8 @@ impl Known {
             Records::Instances => Watched::Instances,
             Records::Bindings => Watched::Bindings,
         };
-        let resources = &table.0[kind as usize].entries;
-        let tombstones = &table.0[Watched::Tombstones as usize].entries;
+        let resources = &table.kinds[kind as usize].entries;
+        let tombstones = &table.kinds[Watched::Tombstones as usize].entries;
         let fits = |held: &Held| {
             Watched::resource(&held.entry.key) == kind && held.entry.passes(query.filter)
         };
@@ -315,14 +320,14 @@ impl Known {
     /// The keys of all resources with an operation in progress.
     pub(super) fn busy(&self) -> Vec<Key> {
         let table = self.lock();
-        let all = table.0.iter().flat_map(|kind| kind.entries.values());
+        let all = table.kinds.iter().flat_map(|kind| kind.entries.values());
         all.filter(|held| held.entry.busy).map(|held| held.entry.key.clone()).collect()
     }
 
     /// Every plan that a live record has, once.
     pub(super) fn plans(&self) -> Vec<(ServiceId, PlanId)> {
         let table = self.lock();
-        let all = table.0.iter().flat_map(|kind| kind.entries.values()).map(|held| &held.entry);
+        let all = table.kinds.iter().flat_map(|kind| kind.entries.values()).map(|held| &held.entry);
         let live = all.filter(|entry| entry.is_live());
         let plans: BTreeSet<_> = live.filter_map(|entry| entry.plan.clone()).collect();
         plans.into_iter().collect()

@@ -231,9 +231,9 @@ impl KubernetesStore {
         read.try_filter_map(|found| future::ok(found)).try_collect().await
     }
 
-    fn has_catalog<T>(&self, kept: &Kept<T>) {
+    fn note_catalog<T>(&self, kept: &Kept<T>) {
         self.has_secret_catalog.store(kept.has_secret, Ordering::Relaxed);
-        self.known.has_catalog(kept.version);
+        self.known.note_catalog(kept.version);
     }
 }
 
@@ -342,14 +342,14 @@ impl Store for KubernetesStore {
 
     async fn catalog(&self) -> Result<Option<Value>, StoreError> {
         let Some(kept) = self.place.read_catalog().await? else { return Ok(None) };
-        self.has_catalog(&kept);
+        self.note_catalog(&kept);
         Ok(Some(kept.catalog))
     }
 
     async fn save_catalog(&self, catalog: &Value) -> Result<(), StoreError> {
         let had_secret = self.has_secret_catalog.load(Ordering::Relaxed);
         let kept = self.place.write_catalog(catalog, had_secret).await?;
-        self.has_catalog(&kept);
+        self.note_catalog(&kept);
         Ok(())
     }
 

@@ -94,7 +94,7 @@ impl Controller {
                 every
             }
         };
-        self.table().is_due(key, now + next);
+        self.table().look_again_at(key, now + next);
         Ok(Some(next))
     }
 

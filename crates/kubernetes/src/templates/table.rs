@@ -137,7 +137,7 @@ impl Table {
     }
 
     /// It is looked at then.
-    pub(super) fn is_due(&mut self, key: &Key, at: Instant) {
+    pub(super) fn look_again_at(&mut self, key: &Key, at: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.due = Some(at);
         }

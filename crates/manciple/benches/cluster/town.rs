@@ -11,7 +11,11 @@ use std::time::{Duration, Instant};
 use engine::ports::Store;
 use engine::testing::store_contract::sample;
 use futures_util::{StreamExt, stream};
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
 use kubernetes::resources::Kind;
 use kubernetes::{Client, KubernetesStore, Settings};
 use osb::Sensitive;
@@ -25,6 +29,9 @@ catalog) echo '{"services":[{"id":"s","name":"db","description":"d","bindable":t
 *) echo '{}' ;;
 esac
 "#;
+
+/// How often it is asked whether an order is carried out, which costs the API server nothing.
+const POLL: Duration = Duration::from_millis(5);
 
 /// How many writes are under way at once.
 const WRITERS: usize = 32;
@@ -111,12 +118,49 @@ fn let_go(namespace: &str) {
     });
 }
 
-fn with_client(work: impl AsyncFnOnce(Client)) {
+/// How long a Job takes that runs the broker's script as it is, from its creation until it is complete.
+pub(crate) fn bare(namespace: &str, name: &str) -> Duration {
+    let job: Job = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"backoffLimit": 0, "template": {"spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "broker",
+                "image": testkit::cluster::SHELL_IMAGE,
+                "command": ["/bin/broker", "provision"],
+                "volumeMounts": [{"name": "script", "mountPath": "/bin/broker", "subPath": "broker"}],
+            }],
+            "volumes": [{"name": "script", "configMap": {"name": "script", "defaultMode": 0o555}}],
+        }}},
+    }))
+    .unwrap();
+    with_client(async |client| {
+        let jobs: Api<Job> = Api::namespaced(client, namespace);
+        let begun = Instant::now();
+        let made = jobs.create(&PostParams::default(), &job).await.unwrap();
+        let of = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let version = made.metadata.resource_version.unwrap();
+        let mut events = jobs.watch(&of, &version).await.unwrap().boxed();
+        while let Some(event) = events.next().await {
+            let WatchEvent::Modified(job) = event.unwrap() else { continue };
+            let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
+            if conditions.iter().any(|it| it.type_ == "Complete" && it.status == "True") {
+                break;
+            }
+        }
+        let took = begun.elapsed();
+        jobs.delete(name, &DeleteParams::background()).await.unwrap();
+        took
+    })
+}
+
+fn with_client<T>(work: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let kubeconfig = testkit::cluster::kubeconfig().unwrap_or_else(|why| panic!("{why}"));
-        work(kubernetes::client(Some(&kubeconfig)).await.unwrap()).await;
-    });
+        work(kubernetes::client(Some(&kubeconfig)).await.unwrap()).await
+    })
 }
 
 /// A server process.
@@ -168,7 +212,7 @@ impl Server {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !self.ask("GET", &last, "").contains("succeeded") {
             assert!(Instant::now() < deadline, "{instance} was not made");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(POLL);
         }
     }
 

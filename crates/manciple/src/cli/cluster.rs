@@ -165,7 +165,7 @@ pub(crate) struct Away(Option<Instant>);
 
 impl Away {
     /// It answers.
-    pub(crate) fn is_back(&mut self) {
+    pub(crate) fn answered_again(&mut self) {
         self.0 = None;
     }
 

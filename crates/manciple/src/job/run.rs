@@ -158,7 +158,7 @@ impl<'c> Waiter<'c> {
         loop {
             match self.cluster.view(&self.before.name).await {
                 Ok(view) => {
-                    self.away.is_back();
+                    self.away.answered_again();
                     if let Some(ended) = self.look(&view).await? {
                         return Ok(ended);
                     }

@@ -93,7 +93,7 @@ impl<'c> Waiter<'c> {
         loop {
             match self.cluster.instance().await {
                 Ok(instance) => {
-                    self.away.is_back();
+                    self.away.answered_again();
                     if self.look(&instance)? {
                         return Ok(instance);
                     }
