@@ -22,6 +22,10 @@ case $5 in
 slow) sleep 600 ;;
 fills) head -c 20000000 /dev/zero >/scratch/file; sleep 600 ;;
 fails) echo 'no disk left' >&2; exit 3 ;;
+large) head -c 11534336 /dev/zero | tr '\0' x ;;
+floods) yes 'of no use' | head -c 8000000 >&2; echo 'no disk left' >&2; exit 3 ;;
+text) echo 'all is well' ;;
+bytes) printf '{"dashboard_url": "\377\376"}'; exit ;;
 esac
 echo '{}'
 "#;
@@ -51,7 +55,7 @@ impl Place {
 
     fn of(mut town: Town, more: &Value) -> Self {
         town.config_map("script", &json!({"broker": BROKER}));
-        let plans = ["p", "slow", "fails", "fills"]
+        let plans = ["p", "slow", "fails", "fills", "large", "floods", "text", "bytes"]
             .map(|plan| json!({"id": plan, "name": plan, "description": "d"}));
         let catalog = json!({"services": [{
             "id": "s", "name": "db", "description": "d", "bindable": true, "plans": plans,
@@ -328,6 +332,56 @@ fn a_broker_that_fails() {
     place.says("no disk left", "pods", heard::ended);
     place.fails("no disk left");
     place.describes("Failed", &["ExitStatus", "the broker exited with status 3: no disk left"]);
+}
+
+/// The most that is told of a failure, in bytes: a sentence, and of the end of stderr no more than 1,000.
+const TOLD: usize = 1200;
+
+/// Each replica tells it in a few words, of which none stood on stdout, and goes on.
+#[test]
+fn a_broker_that_prints_what_nobody_can_use() {
+    let place = Place::with(&json!({}));
+    let cases = [
+        ("large", "OutputTooLarge", "printed more than 1048576 bytes on stdout and was ended"),
+        ("floods", "ExitStatus", "of no use\nno disk left"),
+        ("text", "NotJson", "printed something on stdout that is not JSON (line 1, column 1)"),
+        ("bytes", "NotJson", "printed something on stdout that is not JSON (line 1, column "),
+    ];
+    for (plan, ..) in cases {
+        let answer = order::provision(&place.other, plan, &order::body(plan));
+        assert_eq!(answer.status, 202, "{plan}: {answer:?}");
+    }
+    for (plan, _, words) in cases {
+        let path = format!("{}/last_operation", order::path(plan));
+        for server in place.replicas() {
+            let ended = || {
+                let answer = http::get(&server.address, &path)?;
+                assert_eq!(answer.status, 200, "{plan}: {answer:?}");
+                (answer.body["state"] != "in progress").then_some(answer.body)
+            };
+            let last = within(90, ended);
+            let last = last.unwrap_or_else(|| panic!("{plan} never ends:\n{}", server.log()));
+            let said = last["description"].as_str().unwrap_or_default();
+            assert!(last["state"] == "failed" && said.contains(words), "{plan}: {last}");
+            assert!(said.len() < TOLD, "{plan}: {} bytes: {said}", said.len());
+            for printed in ["all is well", "xxx", "dashboard_url"] {
+                assert!(!said.contains(printed), "{plan}: stdout is told: {said}");
+            }
+        }
+    }
+    let instances = place.town.get("serviceinstances")["items"].as_array().unwrap().clone();
+    for (plan, reason, _) in cases {
+        let instance = instances.iter().find(|it| it["spec"]["instanceID"] == plan).unwrap();
+        let conditions = instance["status"]["conditions"].as_array().unwrap();
+        let failed = conditions.iter().find(|it| it["type"] == "Failed").unwrap();
+        assert!(failed["status"] == "True" && failed["reason"] == reason, "{plan}: {failed}");
+    }
+    place.order("p");
+    place.succeeds();
+    for server in place.replicas() {
+        let ready = http::get(&server.address, "/readyz").unwrap();
+        assert_eq!(ready.status, 200, "{ready:?}\n{}", server.log());
+    }
 }
 
 #[test]
