@@ -4,6 +4,7 @@ mod support;
 
 use std::time::Duration;
 
+use engine::names::RunName;
 use osb::client::{Client, ClientSettings, Polling};
 use osb::conformance::{Level, Options, Verdict};
 use serde_json::{Value, json};
@@ -159,6 +160,149 @@ fn an_order_becomes_resources_and_jobs_and_goes_again() {
         (!secrets["items"].as_array().unwrap().iter().any(|it| ours(&it))).then_some(())
     };
     assert!(within(30, left).is_some(), "{}", town.kubectl(&["get", "secrets"]));
+}
+
+/// Writes down which ids it was given, as they are: no id has a control character.
+const WRITES_DOWN: &str = r#"#!/bin/sh
+case $1 in
+catalog)
+    echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,
+        "instances_retrievable":true,"bindings_retrievable":true,"plans":[
+        {"id":"p","name":"small","description":"d"}]}]}'
+    exit ;;
+bind) echo '{"credentials":{"password":"of-the-binding"}}' ;;
+*) echo '{}' ;;
+esac
+printf '%s\t%s\t%s\n' "$1" "$7" "$9" >>/ledger/given
+"#;
+
+/// As it stands in a URL. Of a dot nobody is to think that it leads out of a folder.
+fn encoded(id: &str) -> String {
+    let byte = |byte: u8| match byte.is_ascii_alphanumeric() {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    id.bytes().map(byte).collect()
+}
+
+/// What a Job was made for, as [`WRITES_DOWN`] has it; `None`: for the catalog.
+fn made_for(job: &Value) -> Option<String> {
+    let annotations = &job["metadata"]["annotations"];
+    let instance = annotations["manciple.dev/instance-id"].as_str()?;
+    let binding = annotations["manciple.dev/binding-id"].as_str().unwrap_or_default();
+    let (action, _) = job["metadata"]["name"].as_str()?.split_once('-')?;
+    Some(format!("{action}\t{instance}\t{binding}"))
+}
+
+fn is_valid_name(object: &Value) -> bool {
+    object["metadata"]["name"].as_str().and_then(RunName::parse).is_some()
+}
+
+/// Waits for the end of what goes on at each of these paths.
+fn succeed(server: &Served, paths: &[String]) {
+    for path in paths {
+        let ended = || {
+            let last = http::get(&server.address, &format!("{path}/last_operation"))?.body;
+            (last["state"] != "in progress").then_some(last)
+        };
+        let last = within(90, ended);
+        let last = last.unwrap_or_else(|| panic!("{path} never ends:\n{}", server.log()));
+        assert_eq!(last["state"], "succeeded", "{path}: {last}\n{}", server.log());
+    }
+}
+
+#[test]
+fn any_id_of_a_url_reaches_the_broker_as_it_is_and_nothing_of_it_stays() {
+    let mut town = town();
+    town.config_map("script", &json!({"broker": WRITES_DOWN}));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    // Each Job is to be seen in the end.
+    settings["kubernetes"]["keep_succeeded"] = json!("1h");
+    town.site.settings = settings.to_string();
+    let server = town.serve();
+    let long = "\u{1F980}".repeat(255);
+    let ids = [
+        long.as_str(),
+        "../../etc/passwd",
+        "a%2Fb",
+        " $(id) `id` $HOME %s \\n \"' ",
+        "\u{202E}\u{1F980} \u{e4}?#&",
+        "$(POD_IP) $$(HOME)",
+        "--plan-id",
+    ];
+    // Each binding is called as another's instance.
+    let others = ids.into_iter().cycle().skip(1);
+    let pairs: Vec<(&str, &str)> = ids.into_iter().zip(others).collect();
+    let instances: Vec<String> = ids.iter().map(|id| order::path(&encoded(id))).collect();
+    let binding = |(instance, (_, id)): (&String, &(&str, &str))| {
+        format!("{instance}/service_bindings/{}", encoded(id))
+    };
+    let bindings: Vec<String> = instances.iter().zip(&pairs).map(binding).collect();
+
+    let put = |paths: &[String], body: &Value| {
+        for path in paths {
+            let asked = format!("{path}?accepts_incomplete=true");
+            let answer = http::send(&server.address, "PUT", &asked, Some(body)).unwrap();
+            assert_eq!(answer.status, 202, "{path}: {answer:?}");
+        }
+        succeed(&server, paths);
+    };
+    put(&instances, &order::body("p"));
+    for path in &instances {
+        let found = http::get(&server.address, path).unwrap();
+        assert_eq!(found.body["plan_id"], "p", "{path}: {found:?}");
+    }
+    put(&bindings, &json!({"service_id": "s", "plan_id": "p"}));
+    for path in &bindings {
+        let found = http::get(&server.address, path).unwrap();
+        assert_eq!(found.body["credentials"]["password"], "of-the-binding", "{path}: {found:?}");
+    }
+    let mut sorted = ids;
+    sorted.sort_unstable();
+    for (kind, id) in [("serviceinstances", "instanceID"), ("servicebindings", "bindingID")] {
+        let all = town.get(kind)["items"].as_array().unwrap().clone();
+        assert!(all.iter().all(is_valid_name), "{kind}: {all:?}");
+        let mut found: Vec<&str> = all.iter().map(|it| it["spec"][id].as_str().unwrap()).collect();
+        found.sort_unstable();
+        assert_eq!(found, sorted, "{kind}");
+    }
+
+    for (kind, paths) in [("servicebindings", &bindings), ("serviceinstances", &instances)] {
+        for path in paths {
+            let answer = delete(&server, path);
+            assert_eq!(answer.status, 202, "{path}: {answer:?}");
+        }
+        succeed(&server, paths);
+        let gone = || (town.count(kind) == 0).then_some(());
+        assert!(within(30, gone).is_some(), "{kind} stay:\n{}", server.log());
+        for path in paths {
+            assert_eq!(delete(&server, path).status, 410, "{path}");
+        }
+    }
+    let secrets = || {
+        let names = town.kubectl(&["get", "secrets", "-o", "name"]);
+        let of = ["instance", "binding", "provision", "bind", "unbind", "deprovision"];
+        let is_of = |name: &str| of.iter().any(|of| name.starts_with(&format!("secret/{of}-")));
+        names.lines().filter(|name| is_of(name)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let gone = || secrets().is_empty().then_some(());
+    assert!(within(60, gone).is_some(), "{:?}", secrets());
+
+    let runs = |&(instance, binding): &(&str, &str)| {
+        [("provision", ""), ("bind", binding), ("unbind", binding), ("deprovision", "")]
+            .map(|(action, binding)| format!("{action}\t{instance}\t{binding}"))
+    };
+    let mut expected: Vec<String> = pairs.iter().flat_map(runs).collect();
+    expected.sort_unstable();
+    let given = std::fs::read_to_string(town.ledger.join("given")).unwrap();
+    let mut given: Vec<&str> = given.lines().collect();
+    given.sort_unstable();
+    assert_eq!(given, expected);
+    let jobs = town.get("jobs")["items"].as_array().unwrap().clone();
+    assert!(jobs.iter().all(is_valid_name), "{jobs:?}");
+    let mut made: Vec<String> = jobs.iter().filter_map(made_for).collect();
+    made.sort_unstable();
+    assert_eq!(made, expected);
 }
 
 #[test]
