@@ -24,6 +24,23 @@ fn pod_of(town: &Town, instance: &str) -> Value {
     pods.iter().find(of).unwrap_or_else(|| panic!("no pod of {instance}")).clone()
 }
 
+/// The Job of an instance's provision.
+fn job_of(town: &Town, instance: &str) -> Value {
+    let jobs = town.get("jobs")["items"].as_array().unwrap().clone();
+    let of = |job: &&Value| job["metadata"]["annotations"]["manciple.dev/instance-id"] == instance;
+    jobs.iter().find(of).unwrap_or_else(|| panic!("no Job of {instance}")).clone()
+}
+
+/// The instances that have one of these.
+fn of_instances(town: &Town, what: &str) -> Vec<String> {
+    let all = town.get(what)["items"].as_array().unwrap().clone();
+    let of = |it: &Value| it["metadata"]["annotations"]["manciple.dev/instance-id"].clone();
+    let mut of: Vec<String> =
+        all.iter().filter_map(|it| of(it).as_str().map(str::to_owned)).collect();
+    of.sort();
+    of
+}
+
 #[test]
 fn pods_are_restricted_without_a_token_and_as_the_policy_of_their_broker_says() {
     let town = Town::brokers("together");
@@ -88,9 +105,7 @@ fn pods_are_restricted_without_a_token_and_as_the_policy_of_their_broker_says() 
         assert!(!text.contains("token") && !text.contains("serviceAccount"), "{volume}");
     }
 
-    let jobs = town.get("jobs")["items"].as_array().unwrap().clone();
-    let of = |job: &&Value| job["metadata"]["annotations"]["manciple.dev/instance-id"] == "i";
-    let job = &jobs.iter().find(of).expect("its Job is kept")["spec"];
+    let job = &job_of(&town, "i")["spec"];
     assert_eq!(job["backoffLimit"], 0, "an attempt is one pod");
     // The start, the deadline, the grace, and half a minute around them.
     assert_eq!(job["activeDeadlineSeconds"], 4 * 60 + 7 * 60 + 2 + 30);
@@ -148,30 +163,84 @@ fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
     town.make(&broker);
     let server = town.serve();
     sells(&server, "", &["s-name"]);
-    let of_instances = |what: &str| {
-        let all = town.get(what)["items"].as_array().unwrap().clone();
-        let of = |it: &Value| it["metadata"]["annotations"]["manciple.dev/instance-id"].clone();
-        let mut of: Vec<String> =
-            all.iter().filter_map(|it| of(it).as_str().map(str::to_owned)).collect();
-        of.sort();
-        of
-    };
     for (instance, plan, state) in [("a", "small", "succeeded"), ("b", "fails", "failed")] {
         let ended = order::provisioned(&server, instance, &order_of("s", plan));
         assert_eq!(ended["state"], state, "{ended}\n{}", server.log());
-        assert!(of_instances("jobs").contains(&instance.to_owned()), "{instance}: gone at once");
+        let left = of_instances(&town, "jobs");
+        assert!(left.contains(&instance.to_owned()), "{instance}: gone at once");
     }
     let run = pod_of(&town, "b")["metadata"]["labels"]["manciple.dev/run"].clone();
     let logs = town.site.client(&server.url(), &["logs", run.as_str().unwrap()]).output().unwrap();
     assert!(String::from_utf8_lossy(&logs.stdout).contains("no luck"), "{logs:?}");
     std::thread::sleep(Duration::from_secs(110));
     for what in ["jobs", "pods"] {
-        assert_eq!(of_instances(what), ["a", "b"], "{what}: gone before their time");
+        assert_eq!(of_instances(&town, what), ["a", "b"], "{what}: gone before their time");
     }
     for what in ["jobs", "pods"] {
-        let gone = || of_instances(what).is_empty().then_some(());
-        assert!(within(150, gone).is_some(), "{what} stay: {:?}", of_instances(what));
+        let gone = || of_instances(&town, what).is_empty().then_some(());
+        assert!(within(150, gone).is_some(), "{what} stay: {:?}", of_instances(&town, what));
     }
+}
+
+#[test]
+fn a_plan_has_pods_and_jobs_as_it_says_and_another_as_its_broker_does() {
+    let town = Town::brokers("together");
+    let does = "case $7 in bad-*) echo 'no luck' >&2; exit 3 ;; esac";
+    town.script("one", &script("s", &["small", "large"], does));
+    town.account("runner", "");
+    town.secret("registry", &json!({".dockerconfigjson": "{}"}));
+    let mut broker = town.broker("one");
+    broker["spec"]["plans"] = json!([{
+        "planID": "s-large",
+        "keepSucceeded": "1h",
+        "keepFailed": "0s",
+        "pod": {
+            "serviceAccountName": "runner",
+            "imagePullSecrets": ["registry"],
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+        },
+    }]);
+    town.make(&broker);
+    let server = town.serve();
+    sells(&server, "", &["s-name"]);
+    // Of its pod the API server has filled in what the Job leaves open.
+    let said = |job: &Value| {
+        let pod = &job["spec"]["template"]["spec"];
+        let kept = job["metadata"]["annotations"]["manciple.dev/kept"].as_str().unwrap();
+        let kept: Value = serde_json::from_str(kept).unwrap();
+        json!({
+            "serviceAccountName": pod["serviceAccountName"],
+            "imagePullSecrets": pod["imagePullSecrets"],
+            "kubernetes.io/os": pod["nodeSelector"]["kubernetes.io/os"],
+            "keepSucceeded": kept["succeeded"],
+            "keepFailed": kept["failed"],
+        })
+    };
+    let large = json!({
+        "serviceAccountName": "runner",
+        "imagePullSecrets": [{"name": "registry"}],
+        "kubernetes.io/os": "linux",
+        "keepSucceeded": 3600,
+        "keepFailed": 0,
+    });
+    let small = json!({
+        "serviceAccountName": null,
+        "imagePullSecrets": null,
+        "kubernetes.io/os": null,
+        "keepSucceeded": 0,
+        "keepFailed": 3600,
+    });
+    for (plan, expected) in [("large", large), ("small", small)] {
+        for (kind, state) in [("good", "succeeded"), ("bad", "failed")] {
+            let instance = format!("{kind}-{plan}");
+            let ended = order::provisioned(&server, &instance, &order_of("s", plan));
+            assert_eq!(ended["state"], state, "{instance}: {ended}\n{}", server.log());
+            assert_eq!(said(&job_of(&town, &instance)), expected, "{instance}");
+        }
+    }
+    // The names of the others are taken for a minute, and somebody looks each half of one.
+    let are_left = || (of_instances(&town, "jobs") == ["bad-small", "good-large"]).then_some(());
+    assert!(within(120, are_left).is_some(), "{:?}", of_instances(&town, "jobs"));
 }
 
 /// Answers what stands in its ledger, or fails; says each time that it was asked.
