@@ -15,8 +15,20 @@ const IDENTITY: &str = "planted-identity";
 const STATE: &str = "planted-state";
 const CREDENTIAL: &str = "planted-credential";
 const DASHBOARD: &str = "planted-dashboard";
-const PLANTED: [&str; 7] =
-    [BROKER_SECRET, PARAMETER, CONTEXT, IDENTITY, STATE, CREDENTIAL, DASHBOARD];
+/// Of Secrets that the pod policy names.
+const IN_A_VARIABLE: &str = "planted-in-a-variable";
+const IN_A_VOLUME: &str = "planted-in-a-volume";
+const PLANTED: [&str; 9] = [
+    BROKER_SECRET,
+    PARAMETER,
+    CONTEXT,
+    IDENTITY,
+    STATE,
+    CREDENTIAL,
+    DASHBOARD,
+    IN_A_VARIABLE,
+    IN_A_VOLUME,
+];
 
 /// Says aloud whatever it knows: on stderr, as progress, in errors. Its own words are broken by quotes that the shell
 /// takes away, for the ConfigMap that it is in is looked through, too.
@@ -205,6 +217,54 @@ fn what_a_broker_of_version_2_is_given_and_makes_is_in_secrets_alone() {
     nothing_is_shown(&town, &server);
     drop(server);
     assert_eq!(sold(&town.serve()), DASHBOARD, "as it was saved");
+}
+
+/// Says aloud what its pod holds beside its configuration.
+const BESIDE: &str = r#"#!/bin/sh
+if [ "$1" = catalog ]; then
+    echo '{"services":[{"id":"s","name":"db","description":"d","bindable":true,"plans":[
+        {"id":"p","name":"small","description":"d"}]}]}'
+    exit
+fi
+echo "the variable has $BESIDE, the volume $(cat /beside/password)" >&2
+exit 1
+"#;
+
+#[test]
+fn what_the_pod_policy_gives_of_secrets_is_masked_wherever_its_broker_tells_it() {
+    let mut town = town();
+    town.config_map("script", &json!({"broker": BESIDE}));
+    town.secret("variable", &json!({"password": IN_A_VARIABLE}));
+    town.secret("volume", &json!({"password": IN_A_VOLUME}));
+    let mut settings: Value = serde_json::from_str(&town.site.settings).unwrap();
+    let pod = &mut settings["kubernetes"]["pod"];
+    let key = json!({"secretKeyRef": {"name": "variable", "key": "password"}});
+    pod["env"] = json!([{"name": "BESIDE", "valueFrom": key}]);
+    for (member, beside) in [
+        ("volumes", json!({"name": "beside", "secret": {"secretName": "volume"}})),
+        ("volumeMounts", json!({"name": "beside", "mountPath": "/beside"})),
+    ] {
+        pod[member].as_array_mut().unwrap().push(beside);
+    }
+    town.site.settings = settings.to_string();
+    let server = town.serve();
+    ordered(&server, "i", "tell");
+    let last = order::settled(&server, "i");
+    assert_eq!(last["state"], "failed", "{last}");
+    // It has both: nothing at all would be masked as nothing.
+    let masked = "the variable has [redacted], the volume [redacted]";
+    let said = last["description"].as_str().unwrap();
+    assert!(said.ends_with(masked), "{said}");
+    for kind in ["serviceinstances", "events"] {
+        let is_told = || town.get(kind).to_string().contains(masked).then_some(());
+        assert!(within(20, is_told).is_some(), "{kind}: {}", town.get(kind));
+    }
+    let pods = town.get("pods")["items"].as_array().unwrap().clone();
+    let of = |pod: &&Value| pod["metadata"]["annotations"]["manciple.dev/instance-id"] == "i";
+    let pod = pods.iter().find(of).unwrap()["metadata"]["name"].as_str().unwrap();
+    let log = town.kubectl(&["logs", pod]);
+    assert!(log.contains(masked), "{log}");
+    nothing_is_shown(&town, &server);
 }
 
 /// What dashboards are told to say who they are.
