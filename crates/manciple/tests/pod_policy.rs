@@ -5,6 +5,7 @@ mod support;
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::brokers::{Brokers, order_of, script, sells};
 use support::town::Town;
@@ -317,6 +318,27 @@ fn the_catalog_is_asked_for_again_the_last_good_one_is_kept_and_a_plan_in_use_st
     assert_eq!(http::send(&server.address, "DELETE", path, None).unwrap().status, 202);
     assert_eq!(order::settled(&server, "i")["state"], "succeeded", "{}", server.log());
     become_plans(&server, &["tiny"]);
+}
+
+#[test]
+fn the_last_good_catalog_outlives_its_server_whatever_its_broker_answers_then() {
+    let (town, mut server) = asked("1s");
+    become_plans(&server, &["small", "large"]);
+    for (bad, ends) in
+        [("no catalog", Signal::TERM), (r#"{"services":[{"id":"s"}]}"#, Signal::KILL)]
+    {
+        std::fs::write(town.ledger.join("catalog"), bad).unwrap();
+        server.signal(ends);
+        assert!(server.wait().is_some(), "it does not end");
+        server = town.serve();
+        assert_eq!(plans(&server), ["small", "large"], "{bad}: at first");
+        server.says("the catalog was not refreshed");
+        assert_eq!(plans(&server), ["small", "large"], "{bad}");
+        let ready = http::get(&server.address, "/readyz").unwrap();
+        assert_eq!(ready.status, 200, "{bad}: {ready:?}");
+    }
+    let made = order::provisioned(&server, "i", &order::body("small"));
+    assert_eq!(made["state"], "succeeded", "{made}\n{}", server.log());
 }
 
 #[test]
