@@ -7,6 +7,7 @@
 
 mod apart;
 mod ha;
+mod killed;
 mod minimal;
 mod monitoring;
 mod place;

@@ -1,10 +1,10 @@
 //! The overlay `ha` as it is deployed: two replicas become ready, a budget lets one of them be taken away, what one
-//! has accepted the other answers for, and an upgrade loses nothing of what goes on.
+//! has accepted the other answers for, and neither a replica that is killed nor an upgrade loses anything of what goes on.
 
 use anyhow::ensure;
 
 use super::place::{Place, TIMEOUT, manciple};
-use super::roll;
+use super::{killed, roll};
 
 /// All of it.
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
@@ -24,5 +24,6 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     let said = manciple(&second.url, &["status", "shop", "-o", "json"])?;
     ensure!(said.contains("ready"), "{other} does not answer for what {one} made: {said}");
     manciple(&second.url, &["deprovision", "shop"])?;
+    killed::test(place)?;
     roll::test(place)
 }

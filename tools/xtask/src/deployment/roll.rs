@@ -211,7 +211,7 @@ fn operation(forward: &Forward, name: &str) -> anyhow::Result<Value> {
 }
 
 /// By its first attempt.
-fn ends_well(place: &Place<'_>, forward: &Forward, name: &str) -> anyhow::Result<()> {
+pub(super) fn ends_well(place: &Place<'_>, forward: &Forward, name: &str) -> anyhow::Result<()> {
     place.until(&format!("{name} is ready"), |_| {
         let operation = operation(forward, name)?;
         let first = operation["attempt"] == 1 && operation["state"] != "failed";
@@ -221,7 +221,7 @@ fn ends_well(place: &Place<'_>, forward: &Forward, name: &str) -> anyhow::Result
 }
 
 /// The Jobs of provisions, by name.
-fn jobs(place: &Place<'_>) -> anyhow::Result<BTreeMap<String, Value>> {
+pub(super) fn jobs(place: &Place<'_>) -> anyhow::Result<BTreeMap<String, Value>> {
     let jobs = place.get("jobs")?;
     let jobs = jobs["items"].as_array().into_iter().flatten();
     let named = jobs.filter_map(|job| Some((job["metadata"]["name"].as_str()?, job)));
