@@ -183,6 +183,9 @@ fn jobs_are_kept_for_as_long_as_is_said_and_go_with_their_pods() {
     }
 }
 
+/// The label of a node by its name.
+const HOST: &str = "kubernetes.io/hostname";
+
 #[test]
 fn a_plan_has_pods_and_jobs_as_it_says_and_another_as_its_broker_does() {
     let town = Town::brokers("together");
@@ -190,6 +193,8 @@ fn a_plan_has_pods_and_jobs_as_it_says_and_another_as_its_broker_does() {
     town.script("one", &script("s", &["small", "large"], does));
     town.account("runner", "");
     town.secret("registry", &json!({".dockerconfigjson": "{}"}));
+    // The agent of a ConfigMap chooses nodes by their kind, whatever is said here.
+    let host = town.get("nodes")["items"][0]["metadata"]["labels"][HOST].clone();
     let mut broker = town.broker("one");
     broker["spec"]["plans"] = json!([{
         "planID": "s-large",
@@ -198,7 +203,7 @@ fn a_plan_has_pods_and_jobs_as_it_says_and_another_as_its_broker_does() {
         "pod": {
             "serviceAccountName": "runner",
             "imagePullSecrets": ["registry"],
-            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "nodeSelector": {HOST: host},
         },
     }]);
     town.make(&broker);
@@ -212,7 +217,7 @@ fn a_plan_has_pods_and_jobs_as_it_says_and_another_as_its_broker_does() {
         json!({
             "serviceAccountName": pod["serviceAccountName"],
             "imagePullSecrets": pod["imagePullSecrets"],
-            "kubernetes.io/os": pod["nodeSelector"]["kubernetes.io/os"],
+            HOST: pod["nodeSelector"][HOST],
             "keepSucceeded": kept["succeeded"],
             "keepFailed": kept["failed"],
         })
@@ -220,14 +225,14 @@ fn a_plan_has_pods_and_jobs_as_it_says_and_another_as_its_broker_does() {
     let large = json!({
         "serviceAccountName": "runner",
         "imagePullSecrets": [{"name": "registry"}],
-        "kubernetes.io/os": "linux",
+        HOST: host,
         "keepSucceeded": 3600,
         "keepFailed": 0,
     });
     let small = json!({
         "serviceAccountName": null,
         "imagePullSecrets": null,
-        "kubernetes.io/os": null,
+        HOST: null,
         "keepSucceeded": 0,
         "keepFailed": 3600,
     });
