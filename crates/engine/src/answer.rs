@@ -196,8 +196,7 @@ fn refusal(action: Action, failure: &OperationFailure, may_be_made: bool) -> Err
     if action == Action::Update {
         error.update_repeatable = failure.update_repeatable;
     }
-    if kind == ErrorKind::ConcurrencyError {
-        error.retry_after = Some(Duration::from_secs(5));
-    }
+    let soon = (kind == ErrorKind::ConcurrencyError).then_some(Duration::from_secs(5));
+    error.retry_after = failure.retry_after.map(Duration::from_secs).or(soon);
     error
 }

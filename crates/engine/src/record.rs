@@ -310,13 +310,23 @@ pub struct OperationFailure {
     /// After an update: whether it may be repeated as it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_repeatable: Option<bool>,
+    /// Of a broker that is busy, or of a fault that may pass: seconds to wait before it is asked for again, as many as are
+    /// granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
 }
 
 impl OperationFailure {
     /// One of which nothing is known but why.
     pub fn new(reason: Reason, description: impl Into<String>) -> Self {
         let description = description.into();
-        Self { reason, description, instance_usable: None, update_repeatable: None }
+        Self {
+            reason,
+            description,
+            instance_usable: None,
+            update_repeatable: None,
+            retry_after: None,
+        }
     }
 }
 

@@ -390,11 +390,14 @@ pub(crate) fn operation_failure(failed: &RunFailure) -> (OperationFailure, bool)
         FailureKind::Conflict => (Reason::Conflict, true),
         FailureKind::Busy => (Reason::Busy, true),
     };
+    let passes = matches!(failed.failure.kind, FailureKind::Transient | FailureKind::Busy);
+    let asked = failed.failure.retry_after.filter(|_| passes);
     let failure = OperationFailure {
         reason,
         description: failed.failure.description.clone(),
         instance_usable: failed.failure.instance_usable,
         update_repeatable: failed.failure.update_repeatable,
+        retry_after: asked.map(|seconds| seconds.min(MAX_ASKED_PAUSE.as_secs())),
     };
     (failure, nothing_made)
 }

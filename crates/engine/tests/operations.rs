@@ -91,6 +91,31 @@ async fn a_transient_failure_is_tried_again_after_the_pause_it_asks_for_and_not_
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waited_for_a_failure_is_told_when_to_come_again() {
+    use ErrorKind::{ConcurrencyError, Internal};
+    for (case, kind, asked, error, told) in [
+        ("busy for as long", FailureKind::Busy, Some(100), ConcurrencyError, Some(100)),
+        ("busy for ever", FailureKind::Busy, Some(u64::MAX), ConcurrencyError, Some(3600)),
+        ("busy", FailureKind::Busy, None, ConcurrencyError, Some(5)),
+        ("it may pass, and did not", FailureKind::Transient, Some(7), Internal, Some(7)),
+        ("it may pass at any time", FailureKind::Transient, None, Internal, None),
+        ("it does not pass", FailureKind::Failed, Some(7), Internal, None),
+    ] {
+        let world = World::default();
+        let platform = platform(&world).await;
+        platform.provisioned().await;
+        world.runner.script(move |_| {
+            let failure = Failure { retry_after: asked, ..Failure::new(kind, "not now") };
+            Act::End(Duration::ZERO, Err(RunFailure::new(Reason::Reported, failure)))
+        });
+        let (call, i, b) = (Call::default(), id("i"), binding_id("b"));
+        let refused = platform.0.bind(&call, &i, &b, bind(json!({}))).await.unwrap_err();
+        let told = told.map(Duration::from_secs);
+        assert_eq!((refused.kind, refused.retry_after), (error, told), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn external_work_is_asked_after_with_growing_pauses_until_it_ends() {
     let world = World::default();
     let platform = platform(&world).await;

@@ -122,11 +122,13 @@ async fn a_pause_that_a_broker_asks_for_is_granted_up_to_an_hour() {
         },
         ..creating.clone()
     };
+    let last = Record {
+        operation: Operation { attempt: policy.attempts, ..creating.operation.clone() },
+        ..creating.clone()
+    };
     for (asked, granted) in [(100, 100), (hour, hour), (hour + 1, hour), (u64::MAX, hour)] {
         let until = Some(NOW.plus(Duration::from_secs(granted)));
-        let failure =
-            Failure { retry_after: Some(asked), ..Failure::new(FailureKind::Transient, "later") };
-        let failed = RunState::Finished(Err(RunFailure::new(Reason::Reported, failure)));
+        let failed = ended_asking(FailureKind::Transient, Some(asked));
         let again = written(decide(&policy, &seen(&creating, failed.clone()), NOW));
         assert_eq!(again.operation.phase, Phase::Pending { not_before: until });
 
@@ -139,6 +141,12 @@ async fn a_pause_that_a_broker_asks_for_is_granted_up_to_an_hour() {
             let next = written(decide(&policy, &seen(record, run), NOW));
             let Phase::External { next, .. } = next.operation.phase else { panic!("{next:?}") };
             assert_eq!(Some(next), until);
+        }
+        for kind in [FailureKind::Transient, FailureKind::Busy] {
+            let run = ended_asking(kind, Some(asked));
+            let next = written(decide(&policy, &seen(&last, run), NOW));
+            let Phase::Failed(failure) = &next.operation.phase else { panic!("{next:?}") };
+            assert_eq!(failure.retry_after, Some(granted), "{kind:?}");
         }
     }
 }

@@ -65,7 +65,12 @@ fn running() -> RunState {
 }
 
 fn ended(kind: FailureKind) -> RunState {
-    let failure = Failure::new(kind, "words");
+    ended_asking(kind, None)
+}
+
+/// As [`ended`], and asks for so long a pause.
+fn ended_asking(kind: FailureKind, retry_after: Option<u64>) -> RunState {
+    let failure = Failure { retry_after, ..Failure::new(kind, "words") };
     RunState::Finished(Err(RunFailure::new(Reason::ExitStatus, failure)))
 }
 
@@ -175,17 +180,19 @@ async fn every_kind_of_failure_ends_a_creation_in_its_own_way() {
     let policy = Policy { attempts: 1, ..Policy::default() };
     let record = started(creating().await);
     let cases = [
-        (FailureKind::Failed, Reason::ExitStatus, Lifecycle::Broken),
-        (FailureKind::Transient, Reason::ExitStatus, Lifecycle::Broken),
-        (FailureKind::Gone, Reason::ExitStatus, Lifecycle::Broken),
-        (FailureKind::Unsupported, Reason::Unsupported, Lifecycle::Deleted),
-        (FailureKind::Invalid, Reason::Invalid, Lifecycle::Deleted),
-        (FailureKind::Conflict, Reason::Conflict, Lifecycle::Deleted),
-        (FailureKind::Busy, Reason::Busy, Lifecycle::Deleted),
+        (FailureKind::Failed, Reason::ExitStatus, Lifecycle::Broken, None),
+        (FailureKind::Transient, Reason::ExitStatus, Lifecycle::Broken, Some(7)),
+        (FailureKind::Gone, Reason::ExitStatus, Lifecycle::Broken, None),
+        (FailureKind::Unsupported, Reason::Unsupported, Lifecycle::Deleted, None),
+        (FailureKind::Invalid, Reason::Invalid, Lifecycle::Deleted, None),
+        (FailureKind::Conflict, Reason::Conflict, Lifecycle::Deleted, None),
+        (FailureKind::Busy, Reason::Busy, Lifecycle::Deleted, Some(7)),
     ];
-    for (kind, expected, lifecycle) in cases {
-        let next = written(decide(&policy, &seen(&record, ended(kind)), NOW));
+    for (kind, expected, lifecycle, again) in cases {
+        let next = written(decide(&policy, &seen(&record, ended_asking(kind, Some(7))), NOW));
         assert_eq!((reason(&next), next.lifecycle), (Some(expected), lifecycle), "{kind:?}");
+        let Phase::Failed(failure) = &next.operation.phase else { panic!("{next:?}") };
+        assert_eq!(failure.retry_after, again, "{kind:?}");
     }
 }
 

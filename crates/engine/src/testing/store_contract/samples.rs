@@ -113,6 +113,7 @@ pub(super) fn full() -> Record {
         description: "said no".to_owned(),
         instance_usable: Some(true),
         update_repeatable: Some(false),
+        retry_after: Some(9),
     };
     let past = PastOperation {
         id: "update-y".to_owned(),
