@@ -352,8 +352,6 @@ pub enum Reason {
     Lost,
     /// Halted by a delete, or by an operator.
     Halted,
-    /// A held request did not end in time; it is being undone.
-    HoldExceeded,
     /// The broker said so itself, in a structured error.
     Reported,
     /// The broker does not do this.
@@ -381,7 +379,6 @@ impl Reason {
             Self::NotStarted => "not-started",
             Self::Lost => "lost",
             Self::Halted => "halted",
-            Self::HoldExceeded => "hold-exceeded",
             Self::Reported => "reported",
             Self::Unsupported => "unsupported",
             Self::Invalid => "invalid",
