@@ -139,10 +139,41 @@ mod tests {
         Key::Binding(InstanceId::new(instance).unwrap(), BindingId::new(id).unwrap())
     }
 
+    /// By other names what is in progress would be begun again, beside the runs that it has.
     #[test]
-    fn operation_ids_are_the_same_for_the_same_question() {
-        let id = operation_id("b", &instance("i"), Action::Provision, 1);
-        assert_eq!(id, operation_id("b", &instance("i"), Action::Provision, 1));
+    fn names_are_those_under_which_there_is_something() {
+        let provision = operation_id("b", &instance("i"), Action::Provision, 1);
+        let attempt = RunName::attempt(&provision, 2).to_string();
+        let poll = RunName::poll(&provision, 2, 3).to_string();
+        for (name, expected) in [
+            (provision, "provision-2ggc62ajfdm7vm4bbpfr2lhsw2"),
+            (attempt, "provision-2ggc62ajfdm7vm4bbpfr2lhsw2-2"),
+            (poll, "provision-2ggc62ajfdm7vm4bbpfr2lhsw2-2-p3"),
+            (
+                operation_id("b", &binding("i", "x"), Action::Bind, 2),
+                "bind-vsokrzqyxyey3tmdtk2d5gotu3",
+            ),
+            (
+                operation_id("b", &instance("\u{FC}"), Action::Deprovision, u64::MAX),
+                "deprovision-biywpaouufblw7wcfgkpajaov3",
+            ),
+        ] {
+            assert_eq!(name, expected);
+        }
+    }
+
+    #[test]
+    fn request_hashes_are_those_that_are_recorded() {
+        let every = serde_json::json!({
+            "size": 1, "tags": ["x", "\u{FC}"], "large": u64::MAX, "ratio": 0.5, "on": true,
+            "none": null,
+        });
+        for (request, expected) in [
+            (Value::Null, "dcd4759b76699ac4134a045973cf853914157da8da057048aff16f62167b0ad8"),
+            (every, "f99feda2edd2692f01e8cf426c019abc15d83292e0f8c779f42c00e56a3f304d"),
+        ] {
+            assert_eq!(request_hash(&request), expected, "{request}");
+        }
     }
 
     #[test]
