@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::policy::OnLost;
@@ -119,10 +120,12 @@ async fn who_waited_for_a_failure_is_told_when_to_come_again() {
 async fn external_work_is_asked_after_with_growing_pauses_until_it_ends() {
     let world = World::default();
     let platform = platform(&world).await;
-    world.runner.script(|work: &Work| {
+    let questions = AtomicUsize::new(0);
+    world.runner.script(move |work: &Work| {
+        let question = questions.fetch_add(1, Ordering::Relaxed);
         let goes_on = Output {
             external_operation: Some("task-7".into()),
-            description: Some(format!("at question {}", work.operation_id.len())),
+            description: Some(format!("at question {question}")),
             ..Output::default()
         };
         let asked = work.external_operation.as_deref();
@@ -133,12 +136,18 @@ async fn external_work_is_asked_after_with_growing_pauses_until_it_ends() {
         }
     });
     let operation = operation(platform.provision(json!({})).await.unwrap());
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    let answer = platform.poll(&operation).await.unwrap();
-    assert_eq!(answer.state, OperationState::InProgress);
-    assert!(answer.description.unwrap().starts_with("at question"));
+    let mut told = Vec::new();
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let answer = platform.poll(&operation).await.unwrap();
+        assert_eq!(answer.state, OperationState::InProgress);
+        told.extend(answer.description);
+    }
+    told.dedup();
     let asked = world.runner.works().len();
     assert!((7..=14).contains(&asked), "{asked} questions in 300 s");
+    let each: Vec<_> = (0..asked).map(|question| format!("at question {question}")).collect();
+    assert_eq!(told, each);
     let dashboard = "https://d.example";
     world.runner.script(move |_| {
         let output = Output { dashboard_url: Some(dashboard.into()), ..Output::default() };
