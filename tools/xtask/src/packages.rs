@@ -20,9 +20,7 @@ pub(crate) fn install_for_tests() -> anyhow::Result<()> {
 
 /// Installs the packages of programs that are missing, and says so.
 pub(crate) fn install(who: &str, needed: &[(&str, &str)]) -> anyhow::Result<()> {
-    let missing = needed.iter().filter(|(program, _)| !on_path(program));
-    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    missing.dedup();
+    let missing = missing(needed, on_path);
     if missing.is_empty() {
         return Ok(());
     }
@@ -47,6 +45,15 @@ pub(crate) fn install(who: &str, needed: &[(&str, &str)]) -> anyhow::Result<()> 
     let mut install = vec!["install", "-y", "-q", "--no-install-recommends"];
     install.extend(&missing);
     apt(&install)
+}
+
+/// The packages of programs that are not there, each once.
+fn missing<'p>(needed: &[(&str, &'p str)], is_there: impl Fn(&str) -> bool) -> Vec<&'p str> {
+    let missing = needed.iter().filter(|(program, _)| !is_there(program));
+    let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
 }
 
 fn plural(who: &str) -> &'static str {
@@ -85,4 +92,19 @@ fn postgres_server() -> bool {
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+
+    #[test]
+    fn a_package_that_has_several_of_the_missing_programs_is_named_once() {
+        let needed = [("psql", "postgresql"), ("curl", "curl"), ("initdb", "postgresql")];
+        let of = |there: &[&str]| missing(&needed, |program| there.contains(&program));
+        assert_eq!(of(&[]), ["curl", "postgresql"]);
+        assert_eq!(of(&["psql"]), ["curl", "postgresql"]);
+        assert_eq!(of(&["psql", "initdb"]), ["curl"]);
+        assert_eq!(of(&["psql", "curl", "initdb"]), [""; 0]);
+    }
 }
