@@ -196,7 +196,9 @@ fn refusal(action: Action, failure: &OperationFailure, may_be_made: bool) -> Err
     if action == Action::Update {
         error.update_repeatable = failure.update_repeatable;
     }
-    let soon = (kind == ErrorKind::ConcurrencyError).then_some(Duration::from_secs(5));
-    error.retry_after = failure.retry_after.map(Duration::from_secs).or(soon);
+    // What is a fault has orphans looked after, which is not to wait.
+    if kind == ErrorKind::ConcurrencyError {
+        error.retry_after = Some(Duration::from_secs(failure.retry_after.unwrap_or(5)));
+    }
     error
 }

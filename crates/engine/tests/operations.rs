@@ -98,8 +98,7 @@ async fn who_waited_for_a_failure_is_told_when_to_come_again() {
         ("busy for as long", FailureKind::Busy, Some(100), ConcurrencyError, Some(100)),
         ("busy for ever", FailureKind::Busy, Some(u64::MAX), ConcurrencyError, Some(3600)),
         ("busy", FailureKind::Busy, None, ConcurrencyError, Some(5)),
-        ("it may pass, and did not", FailureKind::Transient, Some(7), Internal, Some(7)),
-        ("it may pass at any time", FailureKind::Transient, None, Internal, None),
+        ("it may pass, and did not", FailureKind::Transient, Some(7), Internal, None),
         ("it does not pass", FailureKind::Failed, Some(7), Internal, None),
     ] {
         let world = World::default();
