@@ -58,16 +58,17 @@ pub(crate) async fn save(connection: Connection, args: BackupArgs) -> Result<(),
         BackupError::Io { source, .. } => unwritten(&source),
         other => Failure::usage(other.to_string()),
     })?;
-    if connection.out.is_json() {
+    let out = connection.out;
+    let told = if out.is_json() {
         let file = target.to_string_lossy();
-        return connection.out.json(&json!({ "file": file, "bytes": bytes, "records": records }));
-    }
-    if connection.out.quiet {
-        return Ok(());
-    }
-    let saved = format!("saved {records} records, {bytes} bytes, to {}", target.display());
-    connection.out.line(&saved)?;
-    connection.out.hint("it can be read only with the server's encryption key: keep that, too");
+        out.json(&json!({ "file": file, "bytes": bytes, "records": records }))
+    } else if out.quiet {
+        Ok(())
+    } else {
+        out.line(&format!("saved {records} records, {bytes} bytes, to {}", target.display()))
+    };
+    told.map_err(|failure| failure.hint(format!("the backup is in {}", target.display())))?;
+    out.hint("it can be read only with the server's encryption key: keep that, too");
     Ok(())
 }
 

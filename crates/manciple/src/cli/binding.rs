@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::follow::Following;
 use super::input;
 use super::orders::{self, OrderResult};
+use super::output::arguments;
 
 pub(crate) async fn bind(connection: Connection, args: BindArgs) -> Result<(), Failure> {
     let parameters = input::object("--parameters", args.parameters.as_deref()).await?;
@@ -96,18 +97,34 @@ async fn order(
         connection.client.bind(&subject.instance, binding, request).await;
     let settled = connection.settle(following, answer, no_wait).await?;
     let (state, operation) = (settled.state(), settled.operation.clone());
+    let again = again(subject, request);
     let body = if settled.ended && settled.asynchronous {
-        fetch(connection, subject).await?
+        fetch(connection, subject, &again).await?
     } else {
         settled.body
     };
+    // Its credentials stand nowhere else, and neither does an id that was made up.
     print(connection, following, state, operation.as_deref(), &body)
+        .map_err(|failure| failure.hint(format!("the same order prints it again: {again}")))
+}
+
+/// The same order, for a person to give again: what is there already is its answer.
+fn again(subject: &Subject, request: &BindRequest) -> String {
+    match &request.predecessor_binding_id {
+        None => format!("manciple bind {}, with the same options", subject.words()),
+        Some(predecessor) => {
+            let binding = subject.binding.as_ref().map(BindingId::as_str);
+            let ids = [Some(subject.instance.as_str()), Some(predecessor.as_str()), binding];
+            format!("manciple rotate {}", arguments(ids))
+        }
+    }
 }
 
 /// The credentials of a binding that was accepted first come by `GET` only.
-pub(crate) async fn fetch(
+async fn fetch(
     connection: &Connection,
     subject: &Subject,
+    again: &str,
 ) -> Result<BindingBody, Failure> {
     let binding = binding_of(subject)?;
     let answer = connection.patiently(|| connection.client.binding(&subject.instance, binding));
@@ -116,15 +133,11 @@ pub(crate) async fn fetch(
         Err(error) => error,
     };
     let failure = connection.refused(&format!("fetch the {subject}, which was made,"), &error);
-    let words = subject.words();
     Err(match error.status() {
-        None => failure.hint(format!(
-            "once the server answers again, the same order fetches it: manciple bind {words}, with the same \
-             options"
-        )),
-        Some(_) => {
-            failure.or_hint(format!("remove it, and order another: manciple unbind {words}"))
-        }
+        None => failure
+            .hint(format!("once the server answers again, the same order fetches it: {again}")),
+        Some(_) => failure
+            .or_hint(format!("remove it, and order another: manciple unbind {}", subject.words())),
     })
 }
 

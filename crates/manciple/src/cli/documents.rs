@@ -58,7 +58,7 @@ pub(crate) fn crds(args: &CrdsArgs) -> Result<(), Failure> {
     for definition in definitions {
         let definition = serde_saphyr::to_string(&definition);
         text.push_str("---\n");
-        text.push_str(&definition.map_err(|error| Failure::usage(error.to_string()))?);
+        text.push_str(&definition.map_err(|error| Failure::not_printed(&error))?);
     }
     print(text.as_bytes())
 }

@@ -24,10 +24,12 @@ pub(crate) enum Exit {
     Unauthorized,
     /// Nobody waits any more.
     Unfinished,
+    /// It is done, and cannot be shown.
+    NotPrinted,
 }
 
 /// Every way to end, with its word in JSON and its meaning in the help and the man page.
-const TABLE: [(Exit, u8, &str, &str); 9] = [
+const TABLE: [(Exit, u8, &str, &str); 10] = [
     (Exit::Done, 0, "ok", "Done"),
     (Exit::OperationFailed, 1, "operation-failed", "The operation was accepted and then failed"),
     (
@@ -61,6 +63,12 @@ const TABLE: [(Exit, u8, &str, &str); 9] = [
         8,
         "unfinished",
         "Waiting was interrupted or took too long; the operation goes on",
+    ),
+    (
+        Exit::NotPrinted,
+        9,
+        "not-printed",
+        "What was asked for is done, and its result cannot be written to standard output",
     ),
 ];
 
@@ -127,6 +135,7 @@ mod tests {
             (Exit::Missing, 6),
             (Exit::Unauthorized, 7),
             (Exit::Unfinished, 8),
+            (Exit::NotPrinted, 9),
         ];
         for (exit, code) in expected {
             assert_eq!(exit.code(), code, "{exit:?}");

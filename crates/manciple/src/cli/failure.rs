@@ -50,6 +50,12 @@ impl Failure {
         Self { silent: true, ..Self::new(Exit::Done, "") }
     }
 
+    /// What was asked for is done, and its result cannot be shown.
+    pub(crate) fn not_printed(why: &dyn fmt::Display) -> Self {
+        let message = format!("cannot print the result: {why}; what was asked for is done");
+        Self::new(Exit::NotPrinted, message)
+    }
+
     /// A request that brought no success. `what` completes "cannot …".
     pub(crate) fn request(what: &str, url: &str, error: &ClientError) -> Self {
         let at = format!("cannot {what} at {url}");

@@ -49,7 +49,7 @@ use connection::{Connection, REQUEST_TIMEOUT};
 pub(crate) use connection::{Ongoing, format};
 use exit::Exit;
 use failure::Failure;
-use output::Output;
+use output::{Output, written};
 
 /// Does what the command line says.
 pub(crate) fn main() -> ExitCode {
@@ -209,11 +209,13 @@ fn end(remote: &RemoteArgs, result: Result<(), Failure>) -> ExitCode {
 
 /// What clap has to say: help and versions are results, everything else is a failure of usage.
 fn unparsed(error: &clap::Error) -> ExitCode {
-    let shown = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if shown || !wants_json(std::env::args_os()) {
-        // Nobody is left to tell that the output is gone.
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return end(&RemoteArgs::default(), written(error.print()));
+    }
+    if !wants_json(std::env::args_os()) {
+        // Nobody is left to tell that stderr is gone.
         let _ = error.print();
-        return if shown { Exit::Done.into() } else { Exit::Usage.into() };
+        return Exit::Usage.into();
     }
     let message = error.render().to_string();
     let message = message.trim_start_matches("error: ");

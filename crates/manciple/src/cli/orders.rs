@@ -141,6 +141,18 @@ pub(crate) fn print(
     operation: Option<&str>,
     made: &ProvisionedBody,
 ) -> Result<(), Failure> {
+    // Given again, an order without an id would make another.
+    let look = format!("look at it: manciple status {}", following.subject.words());
+    tell(connection, following, state, operation, made).map_err(|failure| failure.hint(look))
+}
+
+fn tell(
+    connection: &Connection,
+    following: &Following<'_>,
+    state: &'static str,
+    operation: Option<&str>,
+    made: &ProvisionedBody,
+) -> Result<(), Failure> {
     let out = connection.out;
     let Following { action, subject, ids, catalog } = following;
     let instance = subject.instance.as_str();

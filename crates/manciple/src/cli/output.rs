@@ -8,6 +8,7 @@ use comfy_table::{Cell, Row, Table, presets};
 use serde::Serialize;
 
 use super::args::Format;
+use super::exit::Exit;
 use super::failure::Failure;
 
 /// Where and how to print.
@@ -32,8 +33,8 @@ impl Output {
 
     /// A JSON document.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(value)
-            .map_err(|error| Failure::usage(format!("cannot print the result: {error}")))?;
+        let text =
+            serde_json::to_string_pretty(value).map_err(|error| Failure::not_printed(&error))?;
         self.line(&text)
     }
 
@@ -99,12 +100,25 @@ impl Output {
     }
 }
 
-/// Whether a command that prints to a pipe may go on.
+/// Whether a command that prints to a pipe may go on. One that must not be given again says instead what shows
+/// its result.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::output_closed()),
-        Err(error) => Err(Failure::usage(format!("cannot write the output: {error}"))),
+        Err(error) => Err(Failure::not_printed(&format!("standard output: {error}"))
+            .hint("the same command prints it again, once there is room")),
+    }
+}
+
+/// How a command ends that has shown how something ended: that this failed is more than that it cannot be printed.
+pub(crate) fn shown(
+    printed: Result<(), Failure>,
+    ended: Result<(), Failure>,
+) -> Result<(), Failure> {
+    match (printed, ended) {
+        (Err(unprinted), Err(failed)) if unprinted.exit == Exit::NotPrinted => Err(failed),
+        (printed, ended) => printed.and(ended),
     }
 }
 

@@ -6,6 +6,7 @@ use super::args::{PurgeArgs, RetryArgs};
 use super::connection::{Connection, Subject};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::Output;
 use super::{input, status};
 
 pub(crate) async fn retry(connection: Connection, args: RetryArgs) -> Result<(), Failure> {
@@ -51,16 +52,22 @@ pub(crate) async fn purge(connection: Connection, args: PurgeArgs) -> Result<(),
             _ => failure,
         }
     })?;
-    if connection.out.is_json() {
+    // There is nothing left that could be purged again.
+    let left = "manciple instances --state all lists what is recorded";
+    tell(connection.out, &subject).map_err(|failure| failure.hint(left))
+}
+
+fn tell(out: Output, subject: &Subject) -> Result<(), Failure> {
+    if out.is_json() {
         let binding = subject.binding.as_ref();
-        return connection.out.json(&json!({
+        return out.json(&json!({
             "instance_id": subject.instance,
             "binding_id": binding,
             "purged": true,
         }));
     }
-    if connection.out.quiet {
+    if out.quiet {
         return Ok(());
     }
-    connection.out.line(&format!("purged {subject}"))
+    out.line(&format!("purged {subject}"))
 }

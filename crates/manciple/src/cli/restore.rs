@@ -15,7 +15,9 @@ use crate::serve::RestoreArgs;
 pub(crate) fn restore(args: &RestoreArgs, remote: &RemoteArgs) -> Result<(), Failure> {
     let out = Output { format: format(remote)?, quiet: remote.printing.quiet };
     let restored = crate::serve::restore(args).map_err(|error| refused(args, &error))?;
+    // Given again, the command would be refused, or move aside what it has restored.
     tell(out, &restored)
+        .map_err(|failure| failure.hint("nothing is left to do but to start the server"))
 }
 
 fn tell(out: Output, restored: &Restored) -> Result<(), Failure> {

@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::args::StatusArgs;
 use super::connection::{Connection, Subject};
+use super::exit::Exit;
 use super::failure::Failure;
 use super::follow::Following;
-use super::output::Output;
+use super::output::{Output, shown};
 use super::{lookup, times};
 use crate::admin::model::{OperationView, RecordView};
 
@@ -45,7 +46,7 @@ pub(crate) async fn show(connection: Connection, args: StatusArgs) -> Result<(),
     if args.watch && record.operation.is_busy() {
         outcome = watch(&connection, &subject, &record).await;
         if let Err(failure) = &outcome
-            && failure.exit != super::exit::Exit::OperationFailed
+            && failure.exit != Exit::OperationFailed
         {
             return outcome;
         }
@@ -53,12 +54,11 @@ pub(crate) async fn show(connection: Connection, args: StatusArgs) -> Result<(),
         // failed is more than why it cannot be shown.
         match read().await {
             Ok(now) => record = now,
-            Err(failure) if failure.exit == super::exit::Exit::Missing => return outcome,
+            Err(failure) if failure.exit == Exit::Missing => return outcome,
             Err(failure) => return outcome.and(Err(failure)),
         }
     }
-    print(&connection, &subject, &record).await?;
-    outcome
+    shown(print(&connection, &subject, &record).await, outcome)
 }
 
 /// Waits for the operation that a record has in progress.
@@ -69,7 +69,10 @@ pub(crate) async fn watch(
 ) -> Result<(), Failure> {
     let action = Action::ALL.into_iter().find(|action| action.as_str() == record.operation.action);
     let action = action.ok_or_else(|| {
-        Failure::usage(format!("{:?} is an operation of a newer server", record.operation.action))
+        // No fault of usage, after which nothing would be ordered: a retry may have ordered it.
+        let message = format!("{:?} is an operation of a newer server", record.operation.action);
+        Failure::new(Exit::BrokerFailed, message)
+            .hint("to wait for it, take a manciple as new as the server: manciple --version")
     })?;
     let following = Following { action, subject, ids: None, catalog: None };
     connection.follow(&following, Some(record.operation.id.clone())).await.map(|_| ())
@@ -77,6 +80,16 @@ pub(crate) async fn watch(
 
 /// Prints a record.
 pub(crate) async fn print(
+    connection: &Connection,
+    subject: &Subject,
+    record: &RecordView,
+) -> Result<(), Failure> {
+    // Given again, a retry would be another.
+    let look = format!("look at it: manciple status {}", subject.words());
+    tell(connection, subject, record).await.map_err(|failure| failure.hint(look))
+}
+
+async fn tell(
     connection: &Connection,
     subject: &Subject,
     record: &RecordView,

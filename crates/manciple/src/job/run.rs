@@ -14,7 +14,7 @@ use super::{document, took};
 use crate::cli::cluster::{Away, pause};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
-use crate::cli::output::one_line;
+use crate::cli::output::{Output, one_line, shown};
 use crate::cli::progress::Progress;
 use crate::cli::times;
 
@@ -25,12 +25,17 @@ const UNTAKEN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(cluster: &Cluster, args: &RunArgs) -> Result<(), Failure> {
     let before = trigger(cluster, args).await?;
+    let look = format!("see what comes of it: {}", cluster.command("history", &args.name));
+    // Given again, the command would begin another run.
+    let unprinted = |failure: Failure| failure.hint(&look);
     if !args.waits() {
-        return triggered(cluster, &args.name);
+        triggered(cluster, &args.name).map_err(unprinted)?;
+        cluster.out.hint(&look);
+        return Ok(());
     }
     let run = Waiter::new(cluster, &before).wait().await?;
     cluster.ongoing.clear();
-    print(cluster, &args.name, &run)
+    shown(print(cluster.out, &run).map_err(unprinted), ended(cluster, &args.name, &run))
 }
 
 /// Says `now`. How it was before: the run is the first after those.
@@ -115,7 +120,7 @@ pub(super) fn waits_for(view: &View) -> Option<String> {
     }
 }
 
-/// Nobody waits: says how to.
+/// Nobody waits.
 fn triggered(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     let out = cluster.out;
     if out.is_json() {
@@ -127,9 +132,7 @@ fn triggered(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     if out.quiet {
         return out.line(name);
     }
-    out.line(&format!("{} is triggered", cluster.subject(name)))?;
-    out.hint(&format!("see what comes of it: {}", cluster.command("history", name)));
-    Ok(())
+    out.line(&format!("{} is triggered", cluster.subject(name)))
 }
 
 /// Waits for the end of a run, and says how far it is.
@@ -288,24 +291,27 @@ impl<'c> Waiter<'c> {
     }
 }
 
-/// Prints how a run has ended; a failure if it has failed.
-fn print(cluster: &Cluster, name: &str, run: &RunView) -> Result<(), Failure> {
-    let out = cluster.out;
+/// Prints how a run has ended.
+fn print(out: Output, run: &RunView) -> Result<(), Failure> {
     if out.is_json() {
-        out.json(&document(run))?;
-    } else if out.quiet {
-        out.line(&run.id.to_string())?;
-    } else {
-        let outcome = run.end.as_ref().map(|end| &end.outcome);
-        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        out.fields(vec![
-            ("Run", Some(run.id.to_string())),
-            ("Outcome", outcome.and_then(|it| text(&it.reason))),
-            ("Took", text(&took(run, Timestamp::now()))),
-            ("Made", outcome.and_then(|it| text(&it.made.join(", ")))),
-            ("Message", outcome.and_then(|it| text(&it.message))),
-        ])?;
+        return out.json(&document(run));
     }
+    if out.quiet {
+        return out.line(&run.id.to_string());
+    }
+    let outcome = run.end.as_ref().map(|end| &end.outcome);
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    out.fields(vec![
+        ("Run", Some(run.id.to_string())),
+        ("Outcome", outcome.and_then(|it| text(&it.reason))),
+        ("Took", text(&took(run, Timestamp::now()))),
+        ("Made", outcome.and_then(|it| text(&it.made.join(", ")))),
+        ("Message", outcome.and_then(|it| text(&it.message))),
+    ])
+}
+
+/// A failure, if a run has failed.
+fn ended(cluster: &Cluster, name: &str, run: &RunView) -> Result<(), Failure> {
     match &run.end {
         Some(RunEnd { outcome, .. }) if !outcome.succeeded => {
             let why = one_line(&format!("{}: {}", outcome.reason, outcome.message));

@@ -80,25 +80,21 @@ impl Printer {
     }
 }
 
-fn unprintable(error: &dyn std::fmt::Display) -> Failure {
-    Failure::usage(format!("cannot print the result: {error}"))
-}
-
 fn value(list: &List<'_>) -> Result<Value, Failure> {
-    serde_json::to_value(list).map_err(|error| unprintable(&error))
+    serde_json::to_value(list).map_err(|error| Failure::not_printed(&error))
 }
 
 fn json(of: &impl Serialize) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let mut to = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
-    of.serialize(&mut to).map_err(|error| unprintable(&error))?;
-    String::from_utf8(bytes).map_err(|error| unprintable(&error))
+    of.serialize(&mut to).map_err(|error| Failure::not_printed(&error))?;
+    String::from_utf8(bytes).map_err(|error| Failure::not_printed(&error))
 }
 
 fn yaml(of: &Value) -> Result<String, Failure> {
     // The indentation of a block is told from its first line: one that begins with a tab has none.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: !has_tabs(of) };
-    serde_saphyr::to_string_with_options(of, options).map_err(|error| unprintable(&error))
+    serde_saphyr::to_string_with_options(of, options).map_err(|error| Failure::not_printed(&error))
 }
 
 /// Whether a text of several lines has one that begins with a tab, or a key has.

@@ -3,7 +3,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::stub::{Run, Stub, answer, raw};
+use crate::stub::{Run, Stub, answer, operation, raw, record};
 
 #[test]
 fn refusals_end_with_a_number_each() {
@@ -136,6 +136,88 @@ fn the_help_has_the_numbers() {
     let run = Stub::at_once().run(&["--help"]);
     assert_eq!(run.code, 0);
     assert!(run.stdout.contains("8  Waiting was interrupted"), "{run:?}");
+    assert!(run.stdout.contains("9  What was asked for is done"), "{run:?}");
+}
+
+/// Runs with a standard output that takes nothing, as a disk that is full.
+fn with_full_output(stub: &Stub, arguments: &[&str]) -> Run {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    Run::from(stub.command(arguments).stdout(full).output().unwrap())
+}
+
+#[test]
+fn what_is_done_and_cannot_be_printed_says_how_to_see_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("backup");
+    let to = to.to_str().unwrap();
+    let cases: [(&[&str], &str); 13] = [
+        (&["--version"], "the same command prints it again"),
+        (&["--help"], "the same command prints it again"),
+        (&["man"], "the same command prints it again"),
+        (&["catalog"], "the same command prints it again"),
+        (&["logs", "r-1"], "the same command prints it again"),
+        (&["provision", "db", "small", "i"], "manciple status i"),
+        (&["bind", "i", "b"], "the same order prints it again: manciple bind i b"),
+        (&["rotate", "i", "old", "new"], "manciple rotate i old new"),
+        (&["unbind", "i", "b"], "manciple status i b"),
+        (&["deprovision", "i", "--quiet"], "manciple status i"),
+        (&["retry", "i"], "manciple status i"),
+        (&["purge", "i", "--yes"], "manciple instances --state all"),
+        (&["backup", "--to", to], to),
+    ];
+    let stub = Stub::at_once();
+    for (arguments, remedy) in cases {
+        let run = with_full_output(&stub, arguments);
+        assert_eq!(run.code, 9, "{arguments:?}: {run:?}");
+        let said = "cannot print the result: standard output: ";
+        assert!(run.stderr.contains(said), "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains("what was asked for is done"), "{arguments:?}: {run:?}");
+        let hint = run.stderr.split_once("hint: ").map_or("", |(_, hint)| hint);
+        assert!(hint.contains(remedy), "{arguments:?}: {run:?}");
+    }
+    stub.request("PUT /v2/service_instances/i/service_bindings/b");
+    stub.request("POST /admin/v1/purge");
+    assert!(std::fs::exists(to).unwrap());
+}
+
+#[test]
+fn a_binding_whose_id_was_made_up_and_not_printed_can_be_asked_for() {
+    let stub = Stub::at_once();
+    let run = with_full_output(&stub, &["bind", "i", "-o", "json"]);
+    assert_eq!(run.code, 9, "{run:?}");
+    let sent = stub.requests().into_iter().find(|request| request.method == "PUT").unwrap();
+    let id = sent.path.rsplit('/').next().unwrap();
+    let error: Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "not-printed");
+    let hint = error["error"]["hint"].as_str().unwrap();
+    assert!(hint.contains(&format!("manciple bind i {id}")), "{hint}");
+}
+
+#[test]
+fn that_an_operation_failed_is_more_than_that_it_cannot_be_printed() {
+    let stub = Stub::new(|request| {
+        if request.path.ends_with("/last_operation") {
+            return Some(answer(200, &json!({"state": "failed", "description": "no disk left"})));
+        }
+        let busy = record("i", None, "creating", &operation("provision", "running"));
+        (request.path == "/admin/v1/record").then(|| answer(200, &busy))
+    });
+    let run = with_full_output(&stub, &["status", "i", "--watch"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("no disk left"), "{run:?}");
+}
+
+#[test]
+fn an_operation_that_is_not_known_is_an_answer_that_is_not_understood() {
+    for command in [["status", "i", "--watch"], ["retry", "i", "--quiet"]] {
+        let stub = Stub::new(|request| {
+            let unknown = record("i", None, "ready", &operation("migrate", "running"));
+            request.path.starts_with("/admin/v1/").then(|| answer(200, &unknown))
+        });
+        let run = stub.run(&command);
+        assert_eq!(run.code, 5, "{run:?}");
+        assert!(run.stderr.contains("an operation of a newer server"), "{run:?}");
+    }
 }
 
 #[test]

@@ -162,6 +162,14 @@ impl<'c> Waiter<'c> {
 
 /// Prints what an instance is now.
 pub(super) fn print(cluster: &Cluster, instance: &DynamicObject) -> Result<(), Failure> {
+    let look = format!("what has become of it: {}", cluster.command("history"));
+    // Given again, the command would change it again.
+    tell(cluster, instance).map_err(|failure| failure.hint(&look))?;
+    cluster.out.hint(&look);
+    Ok(())
+}
+
+fn tell(cluster: &Cluster, instance: &DynamicObject) -> Result<(), Failure> {
     let (out, status) = (cluster.out, &instance.data["status"]);
     // One that was never changed does not say which it is.
     let revision = status["revision"].as_u64().unwrap_or(1);
@@ -179,9 +187,7 @@ pub(super) fn print(cluster: &Cluster, instance: &DynamicObject) -> Result<(), F
         ("Instance", Some(cluster.name.clone())),
         ("Revision", Some(revision.to_string())),
         ("Objects", Some(objects.to_string())),
-    ])?;
-    out.hint(&format!("what has become of it: {}", cluster.command("history")));
-    Ok(())
+    ])
 }
 
 #[cfg(test)]
