@@ -1,7 +1,5 @@
 //! Lists of what is recorded: instances, bindings, operations.
 
-use std::cmp::Reverse;
-
 use jiff::Timestamp;
 use osb::Catalog;
 use serde_json::json;
@@ -67,9 +65,7 @@ pub(crate) async fn operations(
         (_, true) => "busy",
         (false, false) => "all",
     };
-    let mut all = connection.operations(args.instance.as_deref(), which).await?;
-    all.sort_by_cached_key(|done| Reverse(done.operation.created_at.parse::<Timestamp>().ok()));
-    all.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
+    let all = connection.operations(args.instance.as_deref(), which, args.limit).await?;
     let out = connection.out;
     if out.is_json() {
         return out.json(&json!({ "items": all }));

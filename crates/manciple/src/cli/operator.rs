@@ -1,6 +1,9 @@
 //! Asks the operator's API, whose bodies are in [`crate::admin::model`].
 
+use std::cmp::Reverse;
+
 use http::Method;
+use jiff::Timestamp;
 use osb::client::{ClientError, Download};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -65,32 +68,35 @@ impl Connection {
         }
     }
 
-    /// Every operation that is `which`: `all`, `busy` or `failed`.
+    /// The operations that are `which` (`all`, `busy` or `failed`), the newest first, at most so many. The server
+    /// has them in another order: every page is read, and no more is held than may be wanted.
     pub(crate) async fn operations(
         &self,
         instance: Option<&str>,
         which: &str,
+        limit: Option<u32>,
     ) -> Result<Vec<Done>, Failure> {
         let what = match instance {
             Some(instance) => format!("list the operations of {}", Subject::new(instance, None)?),
             None => "list operations".to_owned(),
         };
-        let (mut all, mut after) = (Vec::new(), None::<String>);
-        let limit = PAGE.to_string();
+        let most = limit.map_or(usize::MAX, |limit| limit as usize);
+        let (mut newest, mut after) = (Newest { most, found: Vec::new() }, None::<String>);
+        let number = PAGE.to_string();
         loop {
             let query = [
                 ("instance", instance),
                 ("state", Some(which)),
                 ("after", after.as_deref()),
-                ("limit", Some(limit.as_str())),
+                ("limit", Some(number.as_str())),
             ];
             let page = self.get::<OperationsPage>("/admin/v1/operations", &query).await;
             let page = page.map_err(|error| self.refused(&what, &error))?;
-            all.extend(page.items);
+            newest.add(page.items);
             // A page may be empty and not the last: the server looks at so much at a time.
             after = page.next;
             if after.is_none() {
-                return Ok(all);
+                return Ok(newest.list());
             }
         }
     }
@@ -144,6 +150,34 @@ impl Connection {
     }
 }
 
+/// The newest of the operations that are added: of a long history no more than a page and twice as many as are wanted.
+struct Newest {
+    most: usize,
+    found: Vec<Done>,
+}
+
+impl Newest {
+    fn add(&mut self, page: Vec<Done>) {
+        self.found.extend(page);
+        // Not for every page: what stays would be sorted as often.
+        if self.found.len() / 2 >= self.most {
+            self.cut();
+        }
+    }
+
+    /// The newest first; of the same time in the order in which they were added.
+    fn list(mut self) -> Vec<Done> {
+        self.cut();
+        self.found
+    }
+
+    fn cut(&mut self) {
+        let begun = |done: &Done| done.operation.created_at.parse::<Timestamp>().ok();
+        self.found.sort_by_cached_key(|done| Reverse(begun(done)));
+        self.found.truncate(self.most);
+    }
+}
+
 impl StateFilter {
     fn as_str(self) -> &'static str {
         match self {
@@ -160,6 +194,46 @@ impl From<&Subject> for Target {
         Self {
             instance_id: subject.instance.to_string(),
             binding_id: subject.binding.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// One that began in this second, if that is a number.
+    fn done(id: &str, second: &str) -> Done {
+        serde_json::from_value(json!({
+            "instance_id": id, "service_id": "s", "plan_id": "p", "id": "o", "action": "bind",
+            "state": "succeeded", "attempt": 1, "run": "o-1",
+            "created_at": format!("2026-05-04T12:00:0{second}Z"),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_newest_are_the_same_on_one_page_and_on_many() {
+        let found = [("a", "3"), ("b", "1"), ("c", "3"), ("d", "?"), ("e", "4"), ("f", "1")];
+        for (case, most, expected) in [
+            ("all of them", usize::MAX, "eacbfd"),
+            ("as many as there are", 6, "eacbfd"),
+            ("of the same time those that come first", 2, "ea"),
+            ("one", 1, "e"),
+            ("half", 3, "eac"),
+        ] {
+            for on_a_page in 1..=found.len() {
+                let mut newest = Newest { most, found: Vec::new() };
+                for page in found.chunks(on_a_page) {
+                    newest.add(page.iter().map(|(id, second)| done(id, second)).collect());
+                    let held = newest.found.len();
+                    assert!(held / 2 < most, "{case}: {held} are held");
+                }
+                let listed: String = newest.list().into_iter().map(|it| it.instance_id).collect();
+                assert_eq!(listed, expected, "{case}, by {on_a_page}");
+            }
         }
     }
 }
