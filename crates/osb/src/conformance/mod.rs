@@ -11,6 +11,22 @@
 //! what it should refuse, and deletes whatever it made.
 //!
 //! A report repeats what a broker says in its errors, and no parameter, credential or body.
+//!
+//! ```no_run
+//! use osb::client::{Auth, Client, ClientSettings};
+//! use osb::conformance::{self, Level, Options};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let password = std::env::var("PASSWORD")?.into();
+//!     let auth = Auth::Basic { user: "admin".to_owned(), password };
+//!     let settings = ClientSettings { auth, ..ClientSettings::new("http://127.0.0.1:8080") };
+//!     let options = Options { allow_mutation: true, ..Options::default() };
+//!     let report = conformance::run(&Client::new(settings)?, options).await;
+//!     println!("{report}");
+//!     if report.conforms(Level::Must) { Ok(()) } else { Err("it does not conform".into()) }
+//! }
+//! ```
 
 mod basics;
 mod binding;

@@ -252,3 +252,15 @@ left behind: i: stuck
     assert!(report.conforms(Level::Must), "a SHOULD is no MUST");
     assert!(!report.conforms(Level::Should));
 }
+
+/// Only what stands in the documentation of the module is compiled.
+#[test]
+fn the_program_that_authors_are_shown_is_the_one_that_is_compiled() {
+    let page = include_str!("../../../../docs/sdk.md");
+    let compiled = include_str!("mod.rs").lines().skip_while(|line| *line != "//! ```no_run");
+    let compiled = compiled.skip(1).take_while(|line| *line != "//! ```");
+    let compiled = compiled.map(|line| line.strip_prefix("//! ").unwrap_or_default());
+    let compiled = compiled.collect::<Vec<_>>().join("\n");
+    assert!(compiled.contains("conformance::run("), "{compiled}");
+    assert!(page.contains(&format!("```rust\n{compiled}\n```\n")), "not in the page:\n{compiled}");
+}
