@@ -8,12 +8,17 @@ use anyhow::{Context, ensure};
 const PAGE: &str = "docs/conformance.md";
 const ITEMS: usize = 52;
 
-/// Pages of rules, and the letter that their numbers begin with.
-const RULES: [(&str, char); 3] = [
-    ("docs/conformance-templates.md", 'T'),
-    ("docs/conformance-quarks-jobs.md", 'Q'),
-    ("docs/conformance-jobs-mode.md", 'J'),
+/// Pages of rules, the letter that their numbers begin with, and how many defects each has to have: D1 and so on.
+const RULES: [(&str, char, usize); 3] = [
+    ("docs/conformance-templates.md", 'T', 0),
+    ("docs/conformance-quarks-jobs.md", 'Q', DEFECTS),
+    ("docs/conformance-jobs-mode.md", 'J', 0),
 ];
+/// Those of the original that runs QuarksJobs.
+const DEFECTS: usize = 18;
+/// Where the cases of a contract are, and the macro that makes a test of each that it names.
+const CASES: &str = "engine/src/testing/runner_contract/cases.rs";
+const MAKES_TESTS: &str = "engine/src/testing/runner_contract/mod.rs";
 const CRATES: &str = "crates";
 /// Where the files are that tests of rules are named by; in `tools` is what looks at programs as they are built.
 const FOLDERS: [&str; 2] = [CRATES, "tools"];
@@ -21,8 +26,8 @@ const FOLDERS: [&str; 2] = [CRATES, "tools"];
 /// Compares the pages with the tests of the workspace.
 pub(crate) fn check() -> anyhow::Result<()> {
     items()?;
-    for (path, letter) in RULES {
-        let faults = faults(&read(path)?, letter, |file| source(Path::new("."), file));
+    for (path, letter, defects) in RULES {
+        let faults = faults(&read(path)?, letter, defects, |file| source(Path::new("."), file));
         ensure!(faults.is_empty(), "{path}:\n{}", faults.join("\n"));
     }
     Ok(())
@@ -71,21 +76,29 @@ fn collect(folder: &Path, names_found: &mut BTreeSet<String>) -> anyhow::Result<
         if path.is_dir() {
             collect(&path, names_found)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            names_found.extend(names(&std::fs::read_to_string(&path)?, "fn "));
+            let source = std::fs::read_to_string(&path)?;
+            names_found.extend(names(&source, "fn ").into_iter().filter(|it| is_test(&source, it)));
         }
     }
     Ok(())
 }
 
 /// What is wrong with a page of rules: rows of a number (`T1.2`, where `T` is the page's letter), a rule, what we do,
-/// and `FILE::NAME` of each test, or why there is none. Numbers follow each other; a test is there if its file, as `source` has it, has it.
-fn faults(page: &str, letter: char, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
+/// and `FILE::NAME` of each test, or why there is none. Numbers follow each other; a test is there if its file, as `source`
+/// has it, has it. Each of so many `defects` is the rule of a row that has one.
+fn faults(
+    page: &str,
+    letter: char,
+    defects: usize,
+    source: impl Fn(&str) -> Option<String>,
+) -> Vec<String> {
     let mut faults = Vec::new();
+    let mut held = BTreeSet::new();
     let (mut section, mut last) = (0, 0);
     let row_start = format!("| {letter}");
     for row in page.lines().filter(|line| line.starts_with(&row_start)) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [number, _, _, tests] = cells.as_slice() else {
+        let [number, rule, _, tests] = cells.as_slice() else {
             faults.push(format!("no four cells: {row}"));
             continue;
         };
@@ -105,9 +118,14 @@ fn faults(page: &str, letter: char, source: impl Fn(&str) -> Option<String>) -> 
         if named.is_empty() && !tests.starts_with("none: ") {
             faults.push(format!("{number} has no test, and does not say why"));
         }
+        if !named.is_empty() {
+            held.extend(defect(rule));
+        }
         for (file, name) in named {
-            let is_there =
-                source(file).is_some_and(|source| source.contains(&format!("fn {name}(")));
+            let is_there = match file {
+                CASES => source(MAKES_TESTS).is_some_and(|it| names_case(&it, name)),
+                _ => source(file).is_some_and(|it| is_test(&it, name)),
+            };
             if !is_there {
                 faults.push(format!("{number}: {file} has no test {name}"));
             }
@@ -116,25 +134,67 @@ fn faults(page: &str, letter: char, source: impl Fn(&str) -> Option<String>) -> 
     if last == 0 {
         faults.push("there are no rules".to_owned());
     }
+    let unheld = (1..=defects).filter(|number| !held.contains(number));
+    faults.extend(unheld.map(|number| format!("defect D{number} has no row with a test")));
     faults
+}
+
+/// The number of the defect that a rule tells of: `Defect D1: …`.
+fn defect(rule: &str) -> Option<usize> {
+    rule.strip_prefix("Defect D")?.split_once(':')?.0.parse().ok()
+}
+
+/// Whether a macro makes a test of this case: it stands there in a line of its own.
+fn names_case(source: &str, name: &str) -> bool {
+    source.lines().any(|line| line.trim() == name)
+}
+
+/// Whether a file has a test of this name that is run: a helper holds us to nothing, nor does what is ignored.
+fn is_test(source: &str, name: &str) -> bool {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let is_named = |line: &str| {
+        let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+        function.and_then(|it| it.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
+    };
+    let is_run = |at: usize| {
+        let above = lines[..at].iter().rev();
+        let above = above.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        let (mut is_one, mut is_ignored) = (false, false);
+        for line in above {
+            is_one |= *line == "#[test]" || line.starts_with("#[tokio::test");
+            is_ignored |= line.starts_with("#[ignore");
+        }
+        is_one && !is_ignored
+    };
+    lines.iter().enumerate().any(|(at, line)| is_named(line) && is_run(at))
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{RULES, faults, source};
+    use super::{CASES, MAKES_TESTS, RULES, faults, is_test, source};
 
+    /// What is wrong with a page that is to have one defect.
     fn of(page: &str) -> Vec<String> {
-        faults(page, 'T', |file| (file == "a/src/b.rs").then(|| "fn is_there() {}".to_owned()))
+        faults(page, 'T', 1, |file| match file {
+            "a/src/b.rs" => Some("#[test]\nfn is_there() {}\nfn helps() {}".to_owned()),
+            CASES => Some("pub async fn a_case() {}\npub async fn no_case() {}".to_owned()),
+            MAKES_TESTS => Some("of! {\n    a_case\n}\n".to_owned()),
+            _ => None,
+        })
     }
+
+    /// A row with the defect.
+    const HELD: &str = "| T9.1 | Defect D1: it hangs | it ends | `a/src/b.rs::is_there` |\n";
 
     #[test]
     fn the_pages_of_rules_name_tests_that_are_there() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        for (path, letter) in RULES {
+        for (path, letter, defects) in RULES {
             let page = std::fs::read_to_string(root.join(path)).unwrap();
-            assert_eq!(faults(&page, letter, |file| source(root, file)), [""; 0], "{path}");
+            let faults = faults(&page, letter, defects, |file| source(root, file));
+            assert_eq!(faults, [""; 0], "{path}");
         }
     }
 
@@ -143,8 +203,8 @@ mod tests {
         let page = "# A page\n| | rule | here | tests |\n\
                     | T1.1 | a rule | same | `a/src/b.rs::is_there`<br>`a/src/b.rs::is_there` |\n\
                     | T1.2 | another | not | none: for a reason |\n\
-                    | T3.1 | a third | same | `a/src/b.rs::is_there` |\n";
-        assert_eq!(of(page), [""; 0]);
+                    | T3.1 | c | same | `engine/src/testing/runner_contract/cases.rs::a_case` |\n";
+        assert_eq!(of(&format!("{page}{HELD}")), [""; 0]);
     }
 
     #[test]
@@ -158,6 +218,16 @@ mod tests {
                 "T1.1: a/src/b.rs has no test is_gone",
             ),
             ("| T1.1 | a rule | same | `a/b.rs::is_there` |", "T1.1: a/b.rs has no test is_there"),
+            ("| T1.1 | a | same | `a/src/b.rs::helps` |", "T1.1: a/src/b.rs has no test helps"),
+            (
+                "| T1.1 | a | same | `engine/src/testing/runner_contract/cases.rs::no_case` |",
+                "T1.1: engine/src/testing/runner_contract/cases.rs has no test no_case",
+            ),
+            (
+                "| T1.1 | Defect D2: it hangs | it ends | `a/src/b.rs::is_there` |",
+                "defect D1 has no row with a test",
+            ),
+            ("| T1.1 | Defect D1: it | not | none: why |", "defect D1 has no row with a test"),
             ("| T1.2 | a rule | not | none: why |", "T1.2 does not follow T0.0"),
             (
                 "| T1.1 | a | not | none: why |\n| T1.3 | b | not | none: why |",
@@ -165,6 +235,33 @@ mod tests {
             ),
         ] {
             assert_eq!(of(page).first().map(String::as_str), Some(expected), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_test_is_what_is_run_as_one() {
+        for (name, file, expected) in [
+            ("one", "#[test]\nfn it() {}", true),
+            ("one of many", "#[test]\nfn other() {}\n\n    #[test]\n    fn it() {}", true),
+            ("one that waits", "#[tokio::test(start_paused = true)]\nasync fn it() {}", true),
+            (
+                "one that is told of, and has more attributes",
+                "/// So.\n#[test]\n// Why.\n#[cfg(target_arch = \"x86_64\")]\nfn it() {}",
+                true,
+            ),
+            ("one of drawn values", "proptest! {\n    #[test]\n    fn it(n in 0..9) {}\n}", true),
+            ("a helper", "fn it() {}", false),
+            ("a helper behind a test", "#[test]\nfn other() {}\n\nfn it() {}", false),
+            ("a helper that others call", "pub(crate) fn it() {}", false),
+            ("one that is ignored", "#[test]\n#[ignore]\nfn it() {}", false),
+            ("one that is, and says why", "#[ignore = \"slow\"]\n#[test]\nfn it() {}", false),
+            ("one that is no more", "// #[test]\n// fn it() {}", false),
+            ("one that begins so", "#[test]\nfn it_is() {}", false),
+            ("one that ends so", "#[test]\nfn is_it() {}", false),
+            ("a word of it", "#[test]\nfn other() { \"fn it() {}\" }", false),
+            ("nothing", "", false),
+        ] {
+            assert_eq!(is_test(file, "it"), expected, "{name}");
         }
     }
 }
