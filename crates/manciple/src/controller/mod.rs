@@ -180,3 +180,120 @@ async fn install(args: &ControllerArgs, client: &Client) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ffi::OsStr;
+
+    use clap::{CommandFactory as _, Parser as _};
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ControllerArgs,
+    }
+
+    /// What no flag decides here: the cluster does, and where this runs.
+    const GIVEN: [&str; 3] = ["namespace", "name", "delivery"];
+
+    /// Each member of the settings by its name, where this is said and nothing else.
+    fn members(word: Option<&str>) -> [(&'static str, String); 12] {
+        let line = Line::try_parse_from(["controller"].into_iter().chain(word)).unwrap();
+        let image = "registry/manciple:1".to_owned();
+        let delivery =
+            Delivery::InitContainer { image, path: "/agent".to_owned(), resources: None };
+        // Whoever adds a member says here, and in the table, which flag it comes from.
+        let quarks::Settings {
+            namespace,
+            name,
+            monitored,
+            delivery,
+            agent_resources,
+            settle,
+            workers,
+            key_rotation,
+            wraps,
+            strict,
+            verbatim_prefixes,
+            mends_definitions,
+        } = quarks_settings(&line.args, "manciple", "quarks/default", delivery).unwrap();
+        [
+            ("namespace", namespace),
+            ("name", name),
+            ("monitored", format!("{monitored:?}")),
+            ("delivery", format!("{delivery:?}")),
+            ("agent_resources", format!("{agent_resources:?}")),
+            ("settle", format!("{settle:?}")),
+            ("workers", workers.to_string()),
+            ("key_rotation", format!("{key_rotation:?}")),
+            ("wraps", wraps.to_string()),
+            ("strict", strict.to_string()),
+            ("verbatim_prefixes", verbatim_prefixes.to_string()),
+            ("mends_definitions", mends_definitions.to_string()),
+        ]
+    }
+
+    #[test]
+    fn each_flag_changes_its_member_alone_and_has_its_variable() {
+        let plain = members(None);
+        let line = Line::command();
+        let resources = json!({"limits": {"memory": "32Mi"}});
+        let asks = format!("--agent-resources={resources}");
+        let asked = format!("{:?}", Some(&resources));
+        let mut decided = BTreeSet::from(GIVEN);
+        for (word, variable, member, expected) in [
+            ("--monitored-id=a", "MONITORED_ID", "monitored", "Labelled(\"a\")"),
+            ("--monitored=marked", "MANCIPLE_MONITORED", "monitored", "Marked(\"default\")"),
+            ("--monitored=all", "MANCIPLE_MONITORED", "monitored", "All"),
+            (asks.as_str(), "MANCIPLE_AGENT_RESOURCES", "agent_resources", asked.as_str()),
+            ("--settle=5s", "MANCIPLE_SETTLE", "settle", "5s"),
+            ("--max-workers=3", "MAX_WORKERS", "workers", "3"),
+            ("--key-rotation=2h", "MANCIPLE_KEY_ROTATION", "key_rotation", "7200s"),
+            ("--always-sidecar", "MANCIPLE_ALWAYS_SIDECAR", "wraps", "false"),
+            ("--strict", "MANCIPLE_STRICT", "strict", "true"),
+            (
+                "--verbatim-name-prefix",
+                "MANCIPLE_VERBATIM_NAME_PREFIX",
+                "verbatim_prefixes",
+                "true",
+            ),
+            ("--apply-crd", "APPLY_CRD", "mends_definitions", "true"),
+            ("--apply-crd=true", "APPLY_CRD", "mends_definitions", "true"),
+        ] {
+            let both = members(Some(word)).into_iter().zip(&plain);
+            let changed: Vec<_> =
+                both.filter(|(now, before)| now != *before).map(|(now, _)| now).collect();
+            assert_eq!(changed, [(member, expected.to_owned())], "{word}");
+            let flag = word.trim_start_matches("--").split('=').next();
+            let argument = line.get_arguments().find(|it| it.get_long() == flag);
+            let read = argument.and_then(clap::Arg::get_env);
+            assert_eq!(read, Some(OsStr::new(variable)), "{word}");
+            decided.insert(member);
+        }
+        let all: BTreeSet<&str> = plain.iter().map(|(name, _)| *name).collect();
+        assert_eq!(decided, all);
+    }
+
+    #[test]
+    fn what_nobody_says_has_its_default() {
+        let plain = members(None);
+        let of = |member: &str| plain.iter().find(|(name, _)| *name == member).map(|it| &*it.1);
+        for (member, expected) in [
+            ("monitored", "Labelled(\"default\")"),
+            ("agent_resources", "None"),
+            ("settle", "1s"),
+            ("workers", "20"),
+            ("key_rotation", "2592000s"),
+            ("wraps", "true"),
+            ("strict", "false"),
+            ("verbatim_prefixes", "false"),
+            ("mends_definitions", "false"),
+        ] {
+            assert_eq!(of(member), Some(expected), "{member}");
+        }
+    }
+}
