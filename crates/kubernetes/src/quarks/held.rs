@@ -526,6 +526,28 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_a_version_stands_for_the_newest_of_just_that_name_whichever_it_says() {
+        let mut objects = Objects::new(b"key");
+        for (version, name) in
+            ["link-v1", "link-v3", "my-link-v9", "link-more-v8", "link-v1-v7"].iter().enumerate()
+        {
+            objects.learn(secret(name, version as u64, "YQ==", true));
+        }
+        for (name, place, newest) in [
+            ("link-v1", "secret/link-v*", 3),
+            ("link-v2", "secret/link-v*", 3),
+            ("link-v4", "secret/link-v*", 3),
+            ("my-link-v1", "secret/my-link-v*", 9),
+            ("link-more-v1", "secret/link-more-v*", 8),
+            ("link-v1-v1", "secret/link-v1-v*", 7),
+        ] {
+            let (found, held, _) = objects.held("n", TO_SECRET, name, None);
+            let Held::Version(version) = held else { panic!("{name}: {held:?}") };
+            assert_eq!((found.as_str(), version.number), (place, newest), "{name}");
+        }
+    }
+
+    #[test]
     fn whoever_reads_a_record_cannot_try_what_a_secret_holds() {
         assert_eq!(told(b"one"), told(b"one"));
         assert_ne!(told(b"one"), told(b"other"), "it takes a key that is not in the record");
