@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::reference::{Reference, references};
 use crate::calls::valueless;
 
-/// How many bytes the inputs of a run may have as JSON: they stand in an annotation, of which all have 256 KiB.
+/// How many bytes the inputs of a run may have as JSON: they stand in an annotation, of which all have 256 KiB. Of
+/// three that go on at once each may have as many.
 const MOST: usize = 64 * 1024;
 
 /// What is wrong with `spec.trigger.inputs`, each with its path: a run that is told this cannot be.

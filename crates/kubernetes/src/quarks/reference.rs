@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::dialect::Dialect;
 
 /// So many ConfigMaps and Secrets the pod and the inputs of one refer to at most: each is looked up at each look at it, and
-/// leads from there to it.
+/// leads from there to it. Where they are followed there may be room for fewer: each takes some 65 bytes of the record, one
+/// with versions 110, and twice its name.
 pub(super) const MOST_OBJECTS: usize = 1000;
 /// For so many others one waits at most: each look follows who waits for whom.
 pub(super) const MOST_OTHERS: usize = 100;
