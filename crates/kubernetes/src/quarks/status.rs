@@ -299,6 +299,40 @@ mod tests {
     }
 
     #[test]
+    fn the_last_run_is_the_first_of_the_history_and_takes_no_time_that_is_not_known() {
+        let run = |at: &str| -> Run {
+            serde_json::from_value(json!({"id": 2, "trigger": "now", "at": at})).unwrap()
+        };
+        let (made, none) = (json!(["s-1", "s-2"]), Value::Null);
+        let names = vec!["s-1".to_owned(), "s-2".to_owned()];
+        let well = Outcome { made: names, ..Outcome::completed() };
+        let badly = Outcome::failed("F", "f");
+        let (before, mut newer) = (resource(false, "False"), resource(true, "True"));
+        newer.status.history[0].id = 3;
+        let ahead = "2026-01-03T00:00:00Z";
+        for (name, of, at, outcome, reason, seconds, names) in [
+            ("a day ago", &before, BEFORE, &well, "Completed", Some(86_400), &made),
+            ("a day ago, and it failed", &before, BEFORE, &badly, "F", Some(86_400), &none),
+            ("at once", &before, THEN, &well, "Completed", Some(0), &made),
+            ("nobody knows when", &before, "", &well, "Completed", None, &made),
+            ("at what is no time", &before, "soon", &badly, "F", None, &none),
+            ("by a clock that was ahead", &before, ahead, &well, "Completed", None, &made),
+            ("before one that has ended", &newer, BEFORE, &well, "R", None, &none),
+        ] {
+            let patch = settled(of, &run(at), "j", outcome, NOW);
+            let (last, first) = (&patch["lastRun"], &patch["history"][0]);
+            let (reason, took) = (json!(reason), json!(seconds));
+            for (member, expected) in [("reason", &reason), ("seconds", &took), ("made", names)] {
+                let both = (&last[member], &first[member]);
+                assert_eq!(both, (expected, expected), "it began {name}: {member}");
+            }
+            assert_eq!(first.get("seconds").is_some(), seconds.is_some(), "it began {name}");
+            // What the run before took is not left there.
+            assert!(last.get("seconds").is_some(), "it began {name}: the patch leaves it");
+        }
+    }
+
+    #[test]
     fn of_what_a_run_has_made_as_many_are_named_as_there_is_room_for() {
         let made = |count: usize| {
             let mut outcome = Outcome::completed();
