@@ -42,6 +42,7 @@ mod reference;
 mod report;
 mod resource;
 mod retention;
+mod room;
 mod schedule;
 mod seen;
 mod selecting;
