@@ -49,7 +49,7 @@ const TABLE: [(Exit, u8, &str, &str); 10] = [
         Exit::BrokerFailed,
         5,
         "broker-failed",
-        "The broker, or the cluster, failed (5xx), or its answer cannot be understood",
+        "The broker, or the cluster, failed (5xx), or its answer cannot be understood, or is not as the specification has it",
     ),
     (Exit::Missing, 6, "not-found", "It does not exist, or does no longer (404, 410)"),
     (

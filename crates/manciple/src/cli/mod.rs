@@ -15,6 +15,7 @@ mod backup;
 mod binding;
 mod catalog;
 pub(crate) mod cluster;
+mod conformance;
 mod connection;
 mod documents;
 pub(crate) mod exit;
@@ -91,6 +92,7 @@ fn run(cli: Cli) -> ExitCode {
             perform(&remote, unnamed, |ongoing| crate::template::perform(args, &remote, ongoing))
         }
         Command::Catalog(with) => ask(before, with, catalog::show),
+        Command::Conformance(with) => ask(before, with, conformance::check),
         Command::Provision(with) => ask(before, with, orders::provision),
         Command::Update(with) => ask(before, with, orders::update),
         Command::Deprovision(with) => ask(before, with, orders::deprovision),

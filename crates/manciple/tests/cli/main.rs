@@ -4,6 +4,7 @@
 
 #[path = "../support/clock.rs"]
 mod clock;
+mod conformance;
 mod documents;
 mod exits;
 mod hints;
