@@ -249,10 +249,10 @@ impl Follows<core::Event> for OfWarnings {
 /// A namespace and a name.
 type Place = (Arc<str>, Arc<str>);
 
-fn learn(table: &mut Table, object: Object) -> (Option<Place>, Vec<Key>) {
+fn learn(table: &mut Table, object: &Object) -> (Option<Place>, Vec<Key>) {
     let id = (Arc::clone(&object.namespace), Arc::clone(&object.name));
     let changed = table.objects.learn(object.clone());
-    (Some(id), if changed { table.referrers(&object) } else { Vec::new() })
+    (Some(id), if changed { table.referrers(object) } else { Vec::new() })
 }
 
 fn forget(table: &mut Table, object: &Object) -> Vec<Key> {
@@ -281,7 +281,7 @@ impl Follows<ConfigMap> for OfConfigMaps {
     }
 
     fn learn(self, table: &mut Table, (map, _): Self::Seen) -> (Option<Self::Id>, Vec<Key>) {
-        learn(table, map)
+        learn(table, &map)
     }
 
     fn forget(self, table: &mut Table, (map, is_ours): Self::Seen) -> Vec<Key> {
@@ -316,7 +316,7 @@ impl Follows<Secret> for OfSecrets {
     }
 
     fn learn(self, table: &mut Table, secret: Object) -> (Option<Self::Id>, Vec<Key>) {
-        learn(table, secret)
+        learn(table, &secret)
     }
 
     fn forget(self, table: &mut Table, secret: Object) -> Vec<Key> {

@@ -228,7 +228,7 @@ impl KubernetesStore {
             }
         };
         let read = stream::iter(page.into_iter().map(read)).buffered(AT_ONCE);
-        read.try_filter_map(|found| future::ok(found)).try_collect().await
+        read.try_filter_map(future::ok).try_collect().await
     }
 
     fn note_catalog<T>(&self, kept: &Kept<T>) {
