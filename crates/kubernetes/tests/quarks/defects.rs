@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -70,25 +70,39 @@ async fn d13_what_we_do_not_know_survives_each_write_of_ours() {
     }
 }
 
-/// A Job of somebody else that looks like one of ours, with these owners.
-async fn foreign(town: &Town, name: &str, owners: Value) {
-    let pod = json!({
-        "restartPolicy": "Never", "containers": [{
-            "name": "c", "image": testkit::cluster::SHELL_IMAGE, "command": ["true"],
-        }],
+/// The metadata of what somebody else has made, with these owners, that looks like one of ours: by the label of the
+/// original, or by all that ours are watched and told by.
+fn foreign(name: &str, owners: &Value, is_watched: bool) -> Value {
+    let mut metadata = json!({
+        "name": name, "ownerReferences": owners, "annotations": {},
+        "labels": {"quarks.cloudfoundry.org/qjob-name": "a"},
     });
-    let labels = json!({"quarks.cloudfoundry.org/qjob-name": "a"});
+    if is_watched {
+        metadata["labels"]["manciple.dev/triggered"] = json!("QuarksJob");
+        metadata["annotations"]["manciple.dev/run-id"] = json!("2");
+    }
+    metadata
+}
+
+/// Makes a Job of this metadata, and waits until it is complete.
+async fn completed(town: &Town, metadata: &Value) {
+    let jobs: Api<Job> = town.cluster.api();
+    let marks = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
     let job = json!({
-        "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
-        "spec": {"template": {"metadata": {"labels": labels}, "spec": pod}},
+        "metadata": metadata, "spec": {"template": {"metadata": marks, "spec": pod("true")}},
     });
     let job: Job = serde_json::from_value(job).unwrap();
-    town.cluster.api::<Job>().create(&PostParams::default(), &job).await.unwrap();
+    let name = metadata["name"].as_str().unwrap();
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    let is_complete = |job: Job| job.status.and_then(|it| it.succeeded) == Some(1);
+    while !is_complete(jobs.get(name).await.unwrap()) {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d14_a_job_whose_owner_is_no_controller_brings_nothing_down_and_is_left_alone() {
-    let town = Town::new("d14").await;
+    let mut town = Town::new("d14").await;
     town.create("a", makes(&pod(WELL))).await;
     assert_eq!(town.ended("a", 1).await["made"], json!(["made"]));
     town.no_jobs().await;
@@ -100,23 +114,46 @@ async fn d14_a_job_whose_owner_is_no_controller_brings_nothing_down_and_is_left_
         owner.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         owner
     };
-    foreign(&town, "no-owner", json!([])).await;
-    foreign(&town, "no-controller", json!([owner(json!({}))])).await;
-    foreign(&town, "not-controlled", json!([owner(json!({"controller": false}))])).await;
-    let jobs: Api<Job> = town.cluster.api();
-    for name in ["no-owner", "no-controller", "not-controlled"] {
-        let is_complete = |job: Job| job.status.and_then(|it| it.succeeded) == Some(1);
-        while !is_complete(jobs.get(name).await.unwrap()) {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    town.config_map("owner", "1").await;
+    let another = town.cluster.api::<ConfigMap>().get("owner").await.unwrap().metadata.uid;
+    let another = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": another, "controller": true,
+    });
+    let (jobs, pods): (Api<Job>, Api<Pod>) = (town.cluster.api(), town.cluster.api());
+    let (mut made, mut bare) = (Vec::new(), Vec::new());
+    for (name, owners) in [
+        ("no-owner", json!([])),
+        ("no-controller", json!([owner(json!({}))])),
+        ("not-controlled", json!([owner(json!({"controller": false}))])),
+        ("of-another-kind", json!([another])),
+    ] {
+        for (suffix, is_watched) in [("", false), ("-watched", true)] {
+            let name = format!("{name}{suffix}");
+            completed(&town, &foreign(&name, &owners, is_watched)).await;
+            made.push(name);
         }
+        let name = format!("{name}-pod");
+        let alone = json!({"metadata": foreign(&name, &owners, true), "spec": pod("true")});
+        let alone: Pod = serde_json::from_value(alone).unwrap();
+        pods.create(&PostParams::default(), &alone).await.unwrap();
+        bare.push(name);
     }
-    town.trigger("a", "now").await;
-    assert_eq!(town.ended("a", 2).await["succeeded"], true, "it goes on");
-    assert_eq!(town.runs("a").await, 2, "none of these was a run");
+    for run in 2..=3 {
+        town.trigger("a", "now").await;
+        assert_eq!(town.ended("a", run).await["succeeded"], true, "it goes on");
+        assert_eq!(town.runs("a").await, run, "none of these was a run");
+        town.until("a", "manual", |it| it["spec"]["trigger"]["strategy"] == "manual").await;
+        // The next controller finds all of them in its first list.
+        town.kill();
+        town.start().await;
+    }
     let left = jobs.list(&ListParams::default()).await.unwrap();
     let left: Vec<_> = left.into_iter().filter_map(|job| job.metadata.name).collect();
-    for name in ["no-owner", "no-controller", "not-controlled"] {
-        assert!(left.iter().any(|it| it == name), "{name} is not ours to delete: {left:?}");
+    for name in made {
+        assert!(left.contains(&name), "{name} is not ours to delete: {left:?}");
+    }
+    for name in bare {
+        assert!(pods.get_opt(&name).await.unwrap().is_some(), "{name} is not ours to delete");
     }
 }
 

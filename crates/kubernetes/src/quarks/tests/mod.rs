@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 mod bounds;
 mod captures;
 mod dependents;
+mod foreign;
 mod histories;
 mod lints;
 mod many;
