@@ -11,6 +11,7 @@ mod beside;
 mod beyond;
 mod budget;
 mod budget_of_triggers;
+mod completions;
 mod config;
 mod counts;
 mod defects;

@@ -19,7 +19,7 @@ pub(super) fn makes(script: &str, options: Value) -> Value {
 }
 
 /// One in which the agent is around commands, and one in which it is beside them.
-async fn both_ways(test: &str) -> [Town; 2] {
+pub(super) async fn both_ways(test: &str) -> [Town; 2] {
     let mut towns = [Town::either_way(test, true).await, Town::either_way(test, false).await];
     for town in &mut towns {
         town.start().await;
