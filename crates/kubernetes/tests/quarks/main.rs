@@ -23,6 +23,7 @@ mod extended;
 mod extended_config;
 mod flood;
 mod forged;
+mod halfway;
 mod harness;
 mod hostile;
 mod hundred;
