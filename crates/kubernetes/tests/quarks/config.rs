@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::beyond::events;
 use super::harness::{Town, pod, spec};
 
 /// Leaves what it sees of `config`.
@@ -292,4 +293,70 @@ async fn what_a_projected_volume_brings_is_waited_for_and_followed() {
     assert_eq!(town.ended("a", 4).await["trigger"], "config-change");
     sleep(Duration::from_secs(3)).await;
     assert_eq!(town.runs("a").await, 4);
+}
+
+/// One that is told never to run beside another, in its first run: that ends when it is let go, and `config`, which held
+/// `A`, holds `B` by now.
+async fn changed_in_mid_run(test: &str) -> Town {
+    let town = Town::new(test).await;
+    town.config_map("config", "A").await;
+    let waits = "until [ -e /tmp/go ]; do sleep 0.1; done";
+    let mut pod = pod(&format!(r#"[ "$key" != A ] || {waits}; {SEES}"#));
+    pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "config"}}]);
+    let mut spec = spec("once", &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    spec["concurrencyPolicy"] = json!("Forbid");
+    spec["output"] = json!({"outputMap": {"c": {"o.json": {"name": "seen"}}}});
+    town.create("a", spec).await;
+    // What it sees is read when its container begins.
+    town.one_runs("a").await;
+    town.config_map("config", "B").await;
+    town.until("a", "said to wait", waits_for_a_run).await;
+    town
+}
+
+fn waits_for_a_run(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut waiting = conditions.into_iter().flatten().filter(|it| it["type"] == "Waiting");
+    let words = "it waits for the end of run 1";
+    waiting.any(|it| it["status"] == "True" && it["message"].to_string().contains(words))
+}
+
+/// Lets its first run end.
+async fn let_go(town: &Town) {
+    let pod = town.pods().await.remove(0).metadata.name.unwrap();
+    let mut kubectl = testkit::cluster::kubectl();
+    let namespace = &*town.cluster.namespace;
+    kubectl.args(["-n", namespace, "exec", &pod, "-c", "c", "--", "touch", "/tmp/go"]);
+    assert!(kubectl.output().unwrap().status.success());
+}
+
+/// By now a further run would have begun.
+async fn runs_after_a_while(town: &Town) -> u64 {
+    town.no_jobs().await;
+    sleep(Duration::from_secs(3)).await;
+    town.runs("a").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_meets_a_run_under_forbid_waits_for_its_end_and_is_one_run() {
+    let town = changed_in_mid_run("forbid").await;
+    let_go(&town).await;
+    let run = town.ended("a", 2).await;
+    assert_eq!((&run["trigger"], &run["succeeded"]), (&json!("config-change"), &json!(true)));
+    assert_eq!(town.data("seen").await["key"], "B");
+    assert_eq!(runs_after_a_while(&town).await, 2);
+    let told = events(&town, "a").await;
+    assert!(told.iter().all(|(reason, _)| reason != "PassedOver"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_taken_back_before_the_run_that_it_met_has_ended_is_none() {
+    let town = changed_in_mid_run("taken-back").await;
+    town.config_map("config", "A").await;
+    town.until("a", "quiet", |object| !waits_for_a_run(object)).await;
+    let_go(&town).await;
+    assert_eq!(town.ended("a", 1).await["succeeded"], true);
+    assert_eq!(town.data("seen").await["key"], "A");
+    assert_eq!(runs_after_a_while(&town).await, 1);
 }
