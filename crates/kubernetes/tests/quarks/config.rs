@@ -360,3 +360,40 @@ async fn a_change_that_is_taken_back_before_the_run_that_it_met_has_ended_is_non
     assert_eq!(town.data("seen").await["key"], "A");
     assert_eq!(runs_after_a_while(&town).await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_a_container_of_the_beginning_refers_to_is_followed() {
+    let town = Town::new("first-refers").await;
+    for name in ["keyed", "whole"] {
+        town.config_map(name, "0").await;
+        town.make_secret(secret(name, "0")).await;
+    }
+    let mut pod = pod("true");
+    let mut first = pod["containers"][0].clone();
+    first["name"] = json!("first");
+    let keyed = json!({"name": "keyed", "key": "key"});
+    first["env"] = json!([
+        {"name": "OF_MAP", "valueFrom": {"configMapKeyRef": keyed}},
+        {"name": "OF_SECRET", "valueFrom": {"secretKeyRef": keyed}},
+    ]);
+    let whole = json!({"name": "whole"});
+    first["envFrom"] = json!([{"configMapRef": whole}, {"secretRef": whole}]);
+    pod["initContainers"] = json!([first]);
+    let mut spec = spec("once", &pod);
+    spec["updateOnConfigChange"] = json!(true);
+    town.create("a", spec).await;
+    town.ended("a", 1).await;
+    let mut run = 1;
+    for name in ["keyed", "whole"] {
+        for is_secret in [false, true] {
+            match is_secret {
+                true => town.make_secret(secret(name, "1")).await,
+                false => town.config_map(name, "1").await,
+            }
+            run += 1;
+            let ended = town.ended("a", run).await;
+            assert_eq!(ended["trigger"], "config-change", "{name}, a Secret: {is_secret}");
+            assert_eq!(runs_after_a_while(&town).await, run, "{name}, a Secret: {is_secret}");
+        }
+    }
+}
