@@ -81,10 +81,15 @@ fn reads(optional: bool) -> Value {
 impl Town {
     /// Somebody writes a version.
     async fn write(&self, version: u64, value: &str) {
+        self.write_of("link", version, value).await;
+    }
+
+    /// Somebody writes one under this name.
+    async fn write_of(&self, base: &str, version: u64, value: &str) {
         self.make_secret(json!({
             "apiVersion": "v1", "kind": "Secret", "immutable": true,
             "metadata": {
-                "name": format!("link-v{version}"),
+                "name": format!("{base}-v{version}"),
                 "labels": {"quarks.cloudfoundry.org/secret-kind": "versionedSecret"},
             },
             "stringData": {"k": value},
@@ -208,4 +213,48 @@ async fn old_versions_that_may_not_be_deleted_stay_and_that_is_said() {
         sleep(Duration::from_millis(100)).await;
     }
     assert!(town.secret("v-v1").await.is_some());
+}
+
+/// The original looked for the name within the name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_under_a_name_that_holds_the_one_that_is_read_is_no_news() {
+    let town = Town::new("holds").await;
+    town.write(1, "one").await;
+    town.create("a", reads(false)).await;
+    town.ended("a", 1).await;
+    for base in ["my-link", "link-more", "link-v1", "lin"] {
+        town.write_of(base, 3, "other").await;
+    }
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 1);
+    town.write(2, "two").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 2);
+}
+
+/// Either name stands for the newest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_names_another_version_refers_to_what_it_referred_to() {
+    let town = Town::new("renamed").await;
+    town.write(1, "one").await;
+    town.create("a", reads(false)).await;
+    town.ended("a", 1).await;
+    let name = async |version: u64| {
+        let mut spec = reads(false);
+        spec["trigger"]["strategy"] = json!("done");
+        let container = &mut spec["template"]["spec"]["template"]["spec"]["containers"][0];
+        container["envFrom"][0]["secretRef"]["name"] = json!(format!("link-v{version}"));
+        town.patch("a", json!({"spec": spec})).await;
+    };
+    for (version, what) in [(2, "there is none of it"), (1, "it is there"), (2, "once more")] {
+        name(version).await;
+        sleep(SOON).await;
+        assert_eq!(town.runs("a").await, 1, "v{version}: {what}");
+    }
+    town.write(2, "two").await;
+    assert_eq!(town.ended("a", 2).await["trigger"], "config-change");
+    name(1).await;
+    sleep(SOON).await;
+    assert_eq!(town.runs("a").await, 2, "it had the second");
 }
