@@ -44,6 +44,7 @@ mod rights;
 mod schema;
 mod shown;
 mod sizes;
+mod told;
 mod triggers;
 mod upgrade;
 mod versions;
