@@ -14,6 +14,7 @@ mod budget_of_triggers;
 mod completions;
 mod config;
 mod counts;
+mod deadline;
 mod defects;
 mod deleted;
 mod discovery;
