@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Event;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::harness::{LOOK, PATIENCE, Town, pod, spec};
