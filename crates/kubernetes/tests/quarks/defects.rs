@@ -342,8 +342,12 @@ async fn what_ends_well_because_its_pod_or_its_job_is_given_up_has_failed() {
         assert!(town.secret("made").await.is_none());
         if is_kept {
             let run = town.ended("kept", 1).await;
+            // A kubelet that is busy may take its pod away before it has looked how its container ended: then nobody knows.
+            let message = run["message"].as_str().unwrap_or_default();
+            let is_unknown = message.contains("exited with 137 (ContainerStatusUnknown)");
+            let made = if is_unknown { json!(null) } else { json!(["kept"]) };
             let told = (&run["reason"], &run["made"]);
-            assert_eq!(told, (&json!("DeadlineExceeded"), &json!(["kept"])), "{test}: {run}");
+            assert_eq!(told, (&json!("DeadlineExceeded"), &made), "{test}: {run}");
         }
     }
 }
