@@ -7,10 +7,10 @@ use super::output::{WELL, both_ways, makes};
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_what_dies_halfway_fails_and_what_was_whole_is_kept_where_that_is_asked_for() {
     for town in both_ways("d2-halfway").await {
-        // Beside it the command is the first of its container, and cannot kill itself.
+        // Beside it the command is the first of its container, and cannot kill itself. Of `$$` Kubernetes makes `$`.
         let killed = match town.settings.wraps {
-            true => "kill -9 $$",
-            false => "sh -c 'kill -9 $$'; exit $?",
+            true => "kill -9 $$$$",
+            false => "sh -c 'kill -9 $$$$'; exit $?",
         };
         let crashes = format!("{WELL}; exit 1");
         let killed = format!(r#"{WELL}; printf '{{"k"' > /mnt/quarks/p.json; {killed}"#);
