@@ -25,6 +25,7 @@ mod adopted;
 mod behind;
 mod chaos;
 mod deaths;
+mod hasty;
 mod kept;
 mod late;
 mod nodes;

@@ -57,6 +57,9 @@ pub(crate) struct Tally {
     dependent: usize,
     of_versions: usize,
     of_pods: usize,
+    hasty: usize,
+    met: u64,
+    backs: u64,
 }
 
 impl Sum for Tally {
@@ -78,6 +81,9 @@ impl Sum for Tally {
         self.dependent += other.dependent;
         self.of_versions += other.of_versions;
         self.of_pods += other.of_pods;
+        self.hasty += other.hasty;
+        self.met += other.met;
+        self.backs += other.backs;
     }
 
     fn deaths(&self) -> u64 {
@@ -96,10 +102,12 @@ impl Sum for Tally {
             self.dependent,
             self.of_versions,
             self.of_pods,
+            self.hasty,
             self.deleted,
         ];
         let is_of_all = all.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds();
-        is_of_all && self.stolen > 0 && self.passed_over > 0
+        let others = [self.stolen, self.passed_over, self.met, self.backs];
+        is_of_all && others.iter().all(|&count| count > 0)
     }
 }
 
@@ -114,6 +122,8 @@ impl Tally {
         self.extended += if user.shape.dialect == Dialect::ExtendedJob { runs } else { 0 };
         self.sidecars += if user.shape.sidecar { runs } else { 0 };
         self.passed_over += user.passed_over;
+        self.met += user.met;
+        self.backs += user.backs;
         self.replaced += history.iter().filter(|run| run["reason"] == REPLACED).count();
         match user.manner {
             Manner::Deleted => self.deleted += 1,
@@ -121,6 +131,7 @@ impl Tally {
             Manner::Dependent { .. } => self.dependent += runs,
             Manner::OfVersions => self.of_versions += runs,
             Manner::OfPods => self.of_pods += runs,
+            Manner::Hasty => self.hasty += runs,
             _ => {}
         }
     }
@@ -171,6 +182,7 @@ pub(crate) async fn check(
         assert_eq!(ids, expected, "{}: {triggers} triggers, {object:#?}", user.name);
         pods(town, user, &object, &history, conditions);
         times(user, &history);
+        changes(&seen.found, &object, &history);
         jobs(town, user, &history).await;
         let last = history.first().map(|run| run["succeeded"] == true).unwrap_or_default();
         let completed = object.data["status"]["completed"] == true;
@@ -316,6 +328,19 @@ fn times(user: &User, history: &[Value]) {
     );
     let strange = history.iter().any(|run| run["trigger"] != "schedule");
     assert!(!strange, "{}: {history:#?}", user.name);
+}
+
+/// Whether each run for a change found something else than the run before it.
+fn changes(found: &BTreeMap<(String, u64), Value>, object: &DynamicObject, history: &[Value]) {
+    let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    let by = |run: u64| found.get(&(uid.to_owned(), run));
+    let is_for_nothing = |run: &&Value| {
+        let id = run["id"].as_u64().unwrap();
+        let now = by(id).filter(|_| run["trigger"] == "config-change");
+        now.is_some() && now == by(id - 1)
+    };
+    let idle: Vec<&Value> = history.iter().filter(is_for_nothing).collect();
+    assert!(idle.is_empty(), "{:?} found what was found before: {idle:#?}", object.metadata.name);
 }
 
 /// Whether the Jobs are there that stay.

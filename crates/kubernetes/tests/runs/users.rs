@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kubernetes::quarks::Dialect;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::kubelet::Entry;
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
@@ -29,6 +29,8 @@ pub(crate) enum Manner {
     Follower,
     /// The same while its run goes on.
     Restless,
+    /// The same whether a run goes on or not, several times at once, and back to what it was.
+    Hasty,
     /// The same, of the versions of a Secret.
     OfVersions,
     /// Runs for pods that are somebody else's.
@@ -47,7 +49,7 @@ pub(crate) enum Manner {
 
 pub(crate) struct User {
     pub(crate) town: Arc<Town>,
-    random: Random,
+    pub(crate) random: Random,
     pub(crate) rounds: u64,
     pub(crate) manner: Manner,
     pub(crate) shape: Shape,
@@ -56,6 +58,10 @@ pub(crate) struct User {
     pub(crate) triggers: u64,
     /// How many triggers were passed over, for they met a run.
     pub(crate) passed_over: u64,
+    /// How many changes met a run.
+    pub(crate) met: u64,
+    /// How often something was changed back to what it was.
+    pub(crate) backs: u64,
     /// The full minutes at which it had to run, in seconds since 1970.
     pub(crate) minutes: Vec<i64>,
     /// What one depends on.
@@ -92,9 +98,10 @@ impl User {
             _ => Manner::Dependent { follows: true },
         };
         let third = match seed / 5 % 4 {
+            0 => Manner::Follower,
+            1 => Manner::Hasty,
             2 => Manner::OfVersions,
-            3 => Manner::OfPods,
-            _ => Manner::Follower,
+            _ => Manner::OfPods,
         };
         let manners = [Manner::Errand, second, third, fourth];
         let of = |(number, manner)| {
@@ -130,6 +137,7 @@ impl User {
             Manner::Errand => "errand",
             Manner::Follower => "follower",
             Manner::Restless => "restless",
+            Manner::Hasty => "hasty",
             Manner::OfVersions => "of-versions",
             Manner::OfPods => "of-pods",
             Manner::Robbed => "robbed",
@@ -147,6 +155,8 @@ impl User {
             name: format!("{prefix}{word}-{number}"),
             triggers: 0,
             passed_over: 0,
+            met: 0,
+            backs: 0,
             minutes: Vec::new(),
             upstream: None,
         }
@@ -180,6 +190,7 @@ impl User {
             Manner::Errand | Manner::Robbed => self.errand().await,
             Manner::Deleted => self.deleted().await,
             Manner::Follower | Manner::Restless | Manner::OfVersions => self.follower().await,
+            Manner::Hasty => self.hasty().await,
             Manner::OfPods => self.of_pods().await,
             Manner::Late => self.late().await,
             Manner::Dependent { follows } => self.dependent(follows).await,
@@ -188,13 +199,15 @@ impl User {
         self
     }
 
-    async fn pause(&mut self, most: u64) {
+    pub(crate) async fn pause(&mut self, most: u64) {
         sleep(Duration::from_millis(self.random.below(most))).await;
     }
 
     pub(crate) async fn create(&self, strategy: &'static str, follows: bool) {
         let refers = match self.manner {
-            Manner::Follower | Manner::Restless | Manner::Late => Some(Refers::ConfigMap),
+            Manner::Follower | Manner::Restless | Manner::Hasty | Manner::Late => {
+                Some(Refers::ConfigMap)
+            }
             Manner::OfVersions => Some(Refers::Versions),
             _ => None,
         };
@@ -223,13 +236,19 @@ impl User {
         if self.manner == Manner::OfVersions {
             return self.version(value + 1).await;
         }
+        self.write(value).await;
+    }
+
+    /// Writes its ConfigMap; the resource version that this has then.
+    pub(crate) async fn write(&self, value: u64) -> u64 {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": self.name}, "data": {"k": value.to_string()},
         });
         let maps: Api<ConfigMap> = Api::namespaced(self.town.client.clone(), &self.town.namespace);
         let (params, patch) = (PatchParams::apply("user").force(), Patch::Apply(&map));
-        sure(|| maps.patch(&self.name, &params, &patch)).await;
+        let map = sure(|| maps.patch(&self.name, &params, &patch)).await;
+        map.metadata.resource_version.unwrap().parse().unwrap()
     }
 
     pub(crate) async fn get(&self) -> DynamicObject {
@@ -242,11 +261,15 @@ impl User {
         object
     }
 
-    async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> DynamicObject {
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        holds: impl Fn(&DynamicObject) -> bool,
+    ) -> DynamicObject {
         let begun = Instant::now();
         loop {
             let object = self.get().await;
-            if holds(&object.data) {
+            if holds(&object) {
                 return object;
             }
             assert!(begun.elapsed() < PATIENCE, "{} is never {what}: {object:#?}", self.name);
@@ -255,7 +278,7 @@ impl User {
     }
 
     async fn until_manual(&self) -> DynamicObject {
-        self.until("manual", |it| it["spec"]["trigger"]["strategy"] == "manual").await
+        self.until("manual", |it| it.data["spec"]["trigger"]["strategy"] == "manual").await
     }
 
     async fn errand(&mut self) {
@@ -383,7 +406,7 @@ impl User {
             self.create("once", false).await;
         }
         self.triggers = 1;
-        self.until("done", |it| it["spec"]["trigger"]["strategy"] == "done").await;
+        self.until("done", |it| it.data["spec"]["trigger"]["strategy"] == "done").await;
     }
 
     async fn follower(&mut self) {
@@ -405,11 +428,8 @@ impl User {
     /// Waits until there was a run for each trigger, and the last has ended.
     pub(crate) async fn until_it_has_run(&self) {
         let runs = self.triggers;
-        self.until("that far", |object| {
-            let history = object["status"]["history"].as_array();
-            history.is_some_and(|all| all.iter().any(|run| run["id"] == runs))
-        })
-        .await;
+        let has_run = |object: &DynamicObject| history(object).iter().any(|run| run["id"] == runs);
+        self.until("that far", has_run).await;
     }
 
     /// Waits until a pod has begun for each trigger.
@@ -428,7 +448,7 @@ impl User {
         self.triggers = 1;
         self.pause(3000).await;
         self.config(0).await;
-        self.until("done", |it| it["spec"]["trigger"]["strategy"] == "done").await;
+        self.until("done", |it| it.data["spec"]["trigger"]["strategy"] == "done").await;
     }
 
     async fn dependent(&mut self, follows: bool) {

@@ -1,5 +1,6 @@
 //! Somebody who believes what a status says: as soon as it says that a run has succeeded, what that has left is there.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::objects::{history, recorded};
+use crate::objects::{history, record, recorded};
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) good: usize,
     /// Those that had not, in words.
     pub(crate) early: Vec<String>,
+    /// What runs found of what they refer to, as it is recorded, by the uid of what they are of and by their numbers.
+    pub(crate) found: BTreeMap<(String, u64), Value>,
 }
 
 /// Looks until it is dropped.
@@ -67,6 +70,9 @@ impl Look {
                     let mut seen = seen.lock().unwrap();
                     seen.good += found.good;
                     seen.early.extend(found.early);
+                    let uid = object.metadata.uid.clone().unwrap_or_default();
+                    let references = record(&object)["references"].clone();
+                    seen.found.insert((uid, recorded(&object)), references);
                 }
                 Ok(_) => {}
                 Err(_) => sleep(Duration::from_millis(100)).await,
