@@ -23,7 +23,8 @@ pub(crate) async fn orphans(town: &Town, users: &[User]) -> Vec<String> {
     orphans
 }
 
-/// What a user's runs are kept in, by name: what those have left that succeeded, and nothing else.
+/// What a user's runs are kept in, by name: what those have left that succeeded, or failed where that is asked for, and
+/// nothing else.
 pub(crate) async fn outputs(
     town: &Town,
     user: &User,
@@ -86,14 +87,23 @@ fn may_be_kept(user: &User, run: &Value) -> bool {
     is_taken(run) || user.is_robbed() && run["reason"] == "OutputLost"
 }
 
+/// Whether what a run has left is kept: it succeeded, or its pod failed and that is kept, too.
+fn is_kept(user: &User, run: &Value) -> bool {
+    run["succeeded"] == true || is_kept_of_one_that_failed(user, run)
+}
+
+pub(crate) fn is_kept_of_one_that_failed(user: &User, run: &Value) -> bool {
+    user.shape.on_failure && run["reason"] == "BackoffLimitExceeded"
+}
+
 /// Whether a run has no Job any more, though it came to nothing.
 pub(crate) fn is_taken(run: &Value) -> bool {
     [LOST, REPLACED].iter().any(|reason| run["reason"] == *reason)
 }
 
-/// One for each run that succeeded, or for the last of them where there is a limit, with what that run has left.
+/// One for each run of which it is kept, or for the last of them where there is a limit, with what that run has left.
 fn versions(user: &User, history: &[Value], mut kept: Vec<&str>) {
-    let good = history.iter().filter(|run| run["succeeded"] == true);
+    let good = history.iter().filter(|run| is_kept(user, run));
     let most = user.shape.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap());
     let mut expected: Vec<&str> = good.take(most).filter_map(|run| run["job"].as_str()).collect();
     let taken = |job: &str| history.iter().any(|run| run["job"] == *job && may_be_kept(user, run));
@@ -103,13 +113,13 @@ fn versions(user: &User, history: &[Value], mut kept: Vec<&str>) {
     assert_eq!(kept, expected, "{}: {history:#?}", user.name);
 }
 
-/// That of the last run that succeeded. Where runs go on beside each other, the last to end was written last: any may
+/// That of the last run of which it is kept. Where runs go on beside each other, the last to end was written last: any may
 /// be that.
 fn plain(user: &User, history: &[Value], kept: &[&str]) {
-    let good: Vec<&Value> = history.iter().filter(|run| run["succeeded"] == true).collect();
+    let good: Vec<&Value> = history.iter().filter(|run| is_kept(user, run)).collect();
     let last = good.first().map(|run| run["id"].clone());
     let overlap = user.shape.policy == Policy::Allow;
-    let is_right = |run: &&Value| match run["succeeded"] == true {
+    let is_right = |run: &&Value| match is_kept(user, run) {
         true => overlap || Some(&run["id"]) == last.as_ref(),
         false => {
             let is_later = overlap || run["id"].as_u64() > last.as_ref().and_then(Value::as_u64);

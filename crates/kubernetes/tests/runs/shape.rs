@@ -61,6 +61,8 @@ pub(crate) struct Shape {
     pub(crate) dash: bool,
     /// So many versions are kept, and so many Jobs of either kind.
     pub(crate) limit: Option<u64>,
+    /// What those leave that fail is kept, too.
+    pub(crate) on_failure: bool,
 }
 
 /// What it refers to, of its own name.
@@ -92,6 +94,7 @@ impl Shape {
             two: false,
             dash: false,
             limit: None,
+            on_failure: false,
         }
     }
 
@@ -129,15 +132,17 @@ impl Shape {
         // Where runs go on beside each other, or end by others' hands, the last to be kept may be any.
         let is_in_turn = matches!(policy, Policy::Forbid | Policy::Queue);
         let limit = (random.below(2) == 0 && is_in_turn).then(|| 1 + random.below(2));
-        Self { dialect, policy, kept, sidecar, two, dash, limit }
+        // ExtendedJobs do not fail.
+        let on_failure = random.below(2) == 0 && !is_extended;
+        Self { dialect, policy, kept, sidecar, two, dash, limit, on_failure }
     }
 
     /// Of one whose Jobs and pods are taken away. The Job controller may leave a Job alone for five minutes then, for
-    /// which nobody is to queue.
+    /// which nobody is to queue; and what one left that failed may be taken before it is read.
     pub(crate) fn of_one_robbed(random: &mut Random) -> Self {
         let shape = Self::of(Dialect::QuarksJob, random);
         let policy = if shape.policy == Policy::Queue { Policy::Allow } else { shape.policy };
-        Self { policy, limit: None, ..shape }
+        Self { policy, limit: None, on_failure: false, ..shape }
     }
 
     /// Of one that is deleted and made anew, and with which all goes that it has left.
@@ -208,6 +213,7 @@ impl Shape {
         let owned = self.kept.is_owned() && !versioned;
         let mut output = json!({
             "versioned": versioned, "setOwnerReference": owned, "versionHistoryLimit": self.limit,
+            "writeOnFailure": self.on_failure,
         });
         match self.dialect {
             Dialect::QuarksJob => {

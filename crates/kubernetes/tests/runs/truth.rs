@@ -14,7 +14,7 @@ use serde_json::Value;
 use testkit::proxy::Faults;
 use tokio::time::{Instant, sleep};
 
-use crate::kept::{all_outputs, jobs_that_stay, orphans, outputs};
+use crate::kept::{all_outputs, is_kept_of_one_that_failed, jobs_that_stay, orphans, outputs};
 use crate::objects::{at, history, open, resources, sure};
 use crate::outage::Outage;
 use crate::seeds::Sum;
@@ -60,6 +60,8 @@ pub(crate) struct Tally {
     hasty: usize,
     met: u64,
     backs: u64,
+    /// Runs that failed and of which all the same something is kept.
+    kept_of_failures: usize,
 }
 
 impl Sum for Tally {
@@ -84,6 +86,7 @@ impl Sum for Tally {
         self.hasty += other.hasty;
         self.met += other.met;
         self.backs += other.backs;
+        self.kept_of_failures += other.kept_of_failures;
     }
 
     fn deaths(&self) -> u64 {
@@ -103,6 +106,7 @@ impl Sum for Tally {
             self.of_versions,
             self.of_pods,
             self.hasty,
+            self.kept_of_failures,
             self.deleted,
         ];
         let is_of_all = all.iter().all(|&count| count > 0) && self.faults.are_of_all_kinds();
@@ -124,6 +128,8 @@ impl Tally {
         self.passed_over += user.passed_over;
         self.met += user.met;
         self.backs += user.backs;
+        let failed = history.iter().filter(|run| is_kept_of_one_that_failed(user, run));
+        self.kept_of_failures += failed.count();
         self.replaced += history.iter().filter(|run| run["reason"] == REPLACED).count();
         match user.manner {
             Manner::Deleted => self.deleted += 1,
