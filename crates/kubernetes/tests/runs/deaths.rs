@@ -112,7 +112,10 @@ const RETENTION: Life = Life {
 };
 const FANNED_OUT: Life = Life {
     name: "fanned-out",
-    jobs: &[(Manner::Errand, Shape { kept: Kept::FannedOut, two: true, ..QUEUED })],
+    jobs: &[(
+        Manner::Errand,
+        Shape { kept: Kept::FannedOut { versioned: false }, two: true, ..QUEUED },
+    )],
     rounds: 2,
     calls: 20,
     ..VERSIONS

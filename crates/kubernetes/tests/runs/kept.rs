@@ -42,9 +42,9 @@ pub(crate) async fn outputs(
             assert_eq!(output.owners, expected, "the owner of {}", output.name);
         }
         let jobs: Vec<&str> = found.iter().map(|it| it.job.as_str()).collect();
-        match user.shape.kept {
-            Kept::Versions => versions(user, history, jobs),
-            _ => plain(user, history, &jobs),
+        match user.shape.kept.is_versioned() {
+            true => versions(user, history, jobs),
+            false => plain(user, history, &jobs),
         }
         names.extend(found.into_iter().map(|it| it.name.clone()));
     }
@@ -53,9 +53,9 @@ pub(crate) async fn outputs(
 
 /// Whether what has this name was left by a user's runs under `base`.
 fn is_kept_as(user: &User, base: &str, name: &str) -> bool {
-    match user.shape.kept {
-        Kept::Versions => name.starts_with(&format!("{base}-v")),
-        _ => name == base,
+    match user.shape.kept.is_versioned() {
+        true => name.starts_with(&format!("{base}-v")),
+        false => name == base,
     }
 }
 

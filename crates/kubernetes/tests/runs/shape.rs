@@ -16,8 +16,10 @@ pub(crate) enum Kept {
     ConfigMap {
         owned: bool,
     },
-    /// Each key a Secret of its own, written over.
-    FannedOut,
+    /// Each key a Secret of its own, written over or versions of it.
+    FannedOut {
+        versioned: bool,
+    },
 }
 
 impl Kept {
@@ -25,8 +27,12 @@ impl Kept {
         match self {
             Self::Versions => true,
             Self::Secret { owned } | Self::ConfigMap { owned } => owned,
-            Self::FannedOut => false,
+            Self::FannedOut { versioned } => versioned,
         }
+    }
+
+    pub(crate) fn is_versioned(self) -> bool {
+        matches!(self, Self::Versions | Self::FannedOut { versioned: true })
     }
 }
 
@@ -125,9 +131,12 @@ impl Shape {
         };
         // Without a command its log would be read, and who plays the kubelet has none.
         let sidecar = random.below(2) == 0 && !is_extended;
-        let fans_out =
-            random.below(3) == 0 && !is_extended && kept == Kept::Secret { owned: false };
-        let kept = if fans_out { Kept::FannedOut } else { kept };
+        let fans_out = random.below(3) == 0 && !is_extended;
+        let kept = match kept {
+            Kept::Versions if fans_out => Kept::FannedOut { versioned: true },
+            Kept::Secret { owned: false } if fans_out => Kept::FannedOut { versioned: false },
+            kept => kept,
+        };
         let (two, dash) = (random.below(3) == 0, random.below(2) == 0);
         // Where runs go on beside each other, or end by others' hands, the last to be kept may be any.
         let is_in_turn = matches!(policy, Policy::Forbid | Policy::Queue);
@@ -149,9 +158,9 @@ impl Shape {
     pub(crate) fn of_one_deleted(random: &mut Random) -> Self {
         let shape = Self::any(random);
         let kept = match shape.kept {
-            Kept::Versions => Kept::Versions,
+            Kept::Versions | Kept::FannedOut { versioned: true } => Kept::Versions,
             Kept::ConfigMap { .. } => Kept::ConfigMap { owned: true },
-            Kept::Secret { .. } | Kept::FannedOut => Kept::Secret { owned: true },
+            Kept::Secret { .. } | Kept::FannedOut { .. } => Kept::Secret { owned: true },
         };
         Self { kept, limit: None, ..shape }
     }
@@ -209,7 +218,7 @@ impl Shape {
     }
 
     fn output(&self, name: &str) -> Value {
-        let versioned = self.kept == Kept::Versions;
+        let versioned = self.kept.is_versioned();
         let owned = self.kept.is_owned() && !versioned;
         let mut output = json!({
             "versioned": versioned, "setOwnerReference": owned, "versionHistoryLimit": self.limit,
@@ -232,7 +241,7 @@ impl Shape {
     fn options(&self, name: &str, container: &str) -> Value {
         let (kind, method) = match self.kept {
             Kept::ConfigMap { .. } => ("ConfigMap", "one-to-one"),
-            Kept::FannedOut => ("Secret", "fan-out"),
+            Kept::FannedOut { .. } => ("Secret", "fan-out"),
             Kept::Versions | Kept::Secret { .. } => ("Secret", "one-to-one"),
         };
         json!({"name": self.base(name, container), "kind": kind, "persistencemethod": method})
@@ -253,7 +262,7 @@ impl Shape {
     pub(crate) fn kept_as(&self, name: &str) -> Vec<String> {
         let bases = self.containers().iter().map(|container| self.base(name, container));
         match self.kept {
-            Kept::FannedOut => {
+            Kept::FannedOut { .. } => {
                 bases.flat_map(|base| KEYS.map(|key| format!("{base}-{key}"))).collect()
             }
             _ => bases.collect(),

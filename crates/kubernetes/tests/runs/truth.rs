@@ -43,6 +43,8 @@ pub(crate) struct Tally {
     pub(crate) stolen: u64,
     pub(crate) runs: usize,
     versions: usize,
+    /// Versions of what files fanned out into.
+    fanned_versions: usize,
     /// Outputs that were there as soon as their run was said to have succeeded.
     witnessed: usize,
     /// Those that were deleted and made anew.
@@ -72,6 +74,7 @@ impl Sum for Tally {
         self.stolen += other.stolen;
         self.runs += other.runs;
         self.versions += other.versions;
+        self.fanned_versions += other.fanned_versions;
         self.witnessed += other.witnessed;
         self.deleted += other.deleted;
         self.plain += other.plain;
@@ -97,6 +100,7 @@ impl Sum for Tally {
         let all = [
             self.witnessed,
             self.versions,
+            self.fanned_versions,
             self.plain,
             self.extended,
             self.sidecars,
@@ -121,6 +125,7 @@ impl Tally {
         self.runs += runs;
         match user.shape.kept {
             Kept::Versions => self.versions += kept,
+            Kept::FannedOut { versioned: true } => self.fanned_versions += kept,
             _ => self.plain += kept,
         }
         self.extended += if user.shape.dialect == Dialect::ExtendedJob { runs } else { 0 };

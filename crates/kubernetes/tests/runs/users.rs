@@ -129,7 +129,7 @@ impl User {
     fn new(town: &Arc<Town>, random: Random, manner: Manner, shape: Shape, number: u64) -> Self {
         let prefix = match (shape.dialect, shape.kept) {
             (Dialect::ExtendedJob, _) => EXTENDED.to_owned(),
-            (_, Kept::FannedOut) => format!("{FANNED}-"),
+            (_, Kept::FannedOut { .. }) => format!("{FANNED}-"),
             _ => String::new(),
         };
         let word = match manner {
