@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use self::acts::{Act, End, Entry, JobAct, JobScript, Ledger, Offers, Script};
 pub use self::said::{Logs, elsewhere, left, progress};
-use self::said::{image, order, report, report_of, terminated};
+use self::said::{image, order, report, report_of, terminated, variable};
 
 /// The label of pods that are runs of brokers.
 const RUN: &str = "manciple.dev/run";
@@ -40,6 +40,8 @@ const SIDECAR: &str = "output-persist";
 const ENDED: &str = "manciple.dev/ended";
 /// The container that runs the broker.
 const CONTAINER: &str = "broker";
+/// The variable by which the pod of a QuarksJob is told something.
+pub const INPUT: &str = "INPUT";
 /// The node that its pods are on, if anybody makes one of that name.
 pub const NODE: &str = "of-a-test";
 /// Between two tries to tell the API server something.
@@ -286,9 +288,11 @@ impl Node {
             return self.remove(name).await;
         }
         let began = Instant::now();
+        let input = variable(containers, INPUT).map(|input| json!(input));
         self.write(job, |entry| {
             entry.begun.push(uid.to_owned());
             entry.ran.get_or_insert((began, began));
+            entry.given = input;
         });
         // Of each: what works, and our sidecar beside it.
         let states = |worked: bool, sidecar: bool, code: i32| -> Vec<(&str, Value)> {

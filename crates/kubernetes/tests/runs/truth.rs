@@ -62,6 +62,8 @@ pub(crate) struct Tally {
     hasty: usize,
     met: u64,
     backs: u64,
+    /// Runs that were told something.
+    told: usize,
     /// Runs that failed and of which all the same something is kept.
     kept_of_failures: usize,
 }
@@ -89,6 +91,7 @@ impl Sum for Tally {
         self.hasty += other.hasty;
         self.met += other.met;
         self.backs += other.backs;
+        self.told += other.told;
         self.kept_of_failures += other.kept_of_failures;
     }
 
@@ -110,6 +113,7 @@ impl Sum for Tally {
             self.of_versions,
             self.of_pods,
             self.hasty,
+            self.told,
             self.kept_of_failures,
             self.deleted,
         ];
@@ -133,6 +137,7 @@ impl Tally {
         self.passed_over += user.passed_over;
         self.met += user.met;
         self.backs += user.backs;
+        self.told += user.told.iter().flatten().count();
         let failed = history.iter().filter(|run| is_kept_of_one_that_failed(user, run));
         self.kept_of_failures += failed.count();
         self.replaced += history.iter().filter(|run| run["reason"] == REPLACED).count();
@@ -192,6 +197,7 @@ pub(crate) async fn check(
         let expected: Vec<u64> = (1..=triggers).collect();
         assert_eq!(ids, expected, "{}: {triggers} triggers, {object:#?}", user.name);
         pods(town, user, &object, &history, conditions);
+        told(town, user, &history);
         times(user, &history);
         changes(&seen.found, &object, &history);
         jobs(town, user, &history).await;
@@ -318,6 +324,18 @@ fn pods(
     spans.sort();
     let is_apart = spans.windows(2).all(|two| two[0].1 <= two[1].0);
     assert!(is_apart, "{}: two at once under {:?}, {spans:?}", user.name, user.shape.policy);
+}
+
+/// Whether each run was told what was said with its trigger, and nothing else.
+fn told(town: &Town, user: &User, history: &[Value]) {
+    let ledger = town.ledger();
+    for (run, told) in history.iter().rev().zip(&user.told) {
+        let entry = ledger.get(run["job"].as_str().unwrap());
+        // A run that was replaced may have come to no pod.
+        let Some(entry) = entry.filter(|entry| !entry.begun.is_empty()) else { continue };
+        let given = entry.given.as_ref().and_then(Value::as_str);
+        assert_eq!(given, told.as_deref(), "{}: {run:#}", user.name);
+    }
 }
 
 /// Whether each full minute has had its run, and no run was without one: several that came while nobody looked are one.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kubernetes::quarks::Dialect;
 use serde_json::json;
-use testkit::kubelet::Entry;
+use testkit::kubelet::{Entry, INPUT};
 use testkit::random::Random;
 use tokio::time::{Instant, sleep};
 
@@ -56,6 +56,8 @@ pub(crate) struct User {
     pub(crate) name: String,
     /// How many runs there have to be; of one that depends on another that other's say it.
     pub(crate) triggers: u64,
+    /// What each of the runs that it said was told, the first first.
+    pub(crate) told: Vec<Option<String>>,
     /// How many triggers were passed over, for they met a run.
     pub(crate) passed_over: u64,
     /// How many changes met a run.
@@ -154,6 +156,7 @@ impl User {
             shape,
             name: format!("{prefix}{word}-{number}"),
             triggers: 0,
+            told: Vec::new(),
             passed_over: 0,
             met: 0,
             backs: 0,
@@ -283,12 +286,15 @@ impl User {
 
     async fn errand(&mut self) {
         self.create("manual", false).await;
-        for _ in 0..self.rounds {
-            let before = self.tell().await;
-            match self.shape.policy {
+        for round in 0..self.rounds {
+            let input = (self.random.below(2) == 0).then(|| format!("round-{round}"));
+            let before = self.tell(input.as_deref()).await;
+            let runs = match self.shape.policy {
                 Policy::Forbid => self.judge(&before).await,
-                _ => self.triggers += 1,
-            }
+                _ => 1,
+            };
+            self.triggers += runs;
+            self.told.extend((runs == 1).then_some(input));
             if self.manner == Manner::Robbed {
                 self.pause(600).await;
                 self.rob().await;
@@ -300,8 +306,9 @@ impl User {
             && self.shape.policy == Policy::Replace
             && self.hangs().await
         {
-            self.tell().await;
+            self.tell(None).await;
             self.triggers += 1;
+            self.told.push(None);
         }
         self.until_manual().await;
     }
@@ -325,13 +332,14 @@ impl User {
         }
     }
 
-    /// Says `now`; how it was just before.
-    async fn tell(&self) -> DynamicObject {
+    /// Says `now`, and tells the run this; how it was just before.
+    async fn tell(&self, input: Option<&str>) -> DynamicObject {
+        let inputs = input.map_or(json!([]), |input| json!([{"name": INPUT, "value": input}]));
         loop {
             let object = self.until_manual().await;
             let patch = json!({
                 "metadata": {"resourceVersion": object.metadata.resource_version},
-                "spec": {"trigger": {"strategy": "now"}},
+                "spec": {"trigger": {"strategy": "now", "inputs": inputs}},
             });
             let params = PatchParams::default();
             let patched = self.resources().patch(&self.name, &params, &Patch::Merge(patch)).await;
@@ -350,15 +358,15 @@ impl User {
         }
     }
 
-    /// Whether the trigger was taken, which it was if it met no run: it was said of what it was then.
-    async fn judge(&mut self, before: &DynamicObject) {
+    /// How many runs the trigger had: one if it met no run, for it was said of what it was then.
+    async fn judge(&mut self, before: &DynamicObject) -> u64 {
         let after = self.until_manual().await;
         let runs = recorded(&after) - recorded(before);
         assert!(runs <= 1, "{}: {runs} runs for one trigger, {after:#?}", self.name);
         let met = open(before);
         assert!(runs == 1 || !met.is_empty(), "{}: passed over for nothing, {after:#?}", self.name);
-        self.triggers += runs;
         self.passed_over += 1 - runs;
+        runs
     }
 
     /// Deletes its Jobs with their pods, or its pods.

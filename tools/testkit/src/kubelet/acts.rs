@@ -75,7 +75,7 @@ pub struct Entry {
     pub order: Option<Order>,
     /// The image that its broker was in.
     pub image: String,
-    /// What it was given beside its order.
+    /// What it was given beside its order; of a QuarksJob, what [`super::INPUT`] says.
     pub given: Option<Value>,
     /// The state that it was given, where there is one.
     pub state: Option<Value>,

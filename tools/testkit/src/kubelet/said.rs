@@ -128,7 +128,7 @@ pub(super) fn report_of(container: &Container, act: &JobAct) -> String {
     gathering().and_then(|it| gathered(&it, &act.output)).unwrap_or_default()
 }
 
-fn variable<'c>(
+pub(super) fn variable<'c>(
     containers: impl IntoIterator<Item = &'c Container>,
     name: &str,
 ) -> Option<&'c str> {
