@@ -10,6 +10,9 @@ use crate::town::Town;
 use crate::truth::list;
 use crate::users::{Manner, User};
 
+/// Why a run has ended whose pod failed: none is tried again.
+pub(crate) const FAILED: &str = "BackoffLimitExceeded";
+
 /// What one has left that was deleted, by name: Kubernetes is to take it away with that.
 pub(crate) async fn orphans(town: &Town, users: &[User]) -> Vec<String> {
     let mut orphans = Vec::new();
@@ -93,7 +96,7 @@ fn is_kept(user: &User, run: &Value) -> bool {
 }
 
 pub(crate) fn is_kept_of_one_that_failed(user: &User, run: &Value) -> bool {
-    user.shape.on_failure && run["reason"] == "BackoffLimitExceeded"
+    user.shape.on_failure && run["reason"] == FAILED
 }
 
 /// Whether a run has no Job any more, though it came to nothing.

@@ -69,6 +69,8 @@ pub(crate) struct Shape {
     pub(crate) limit: Option<u64>,
     /// What those leave that fail is kept, too.
     pub(crate) on_failure: bool,
+    /// So many pods of a run are to end well, one after another.
+    pub(crate) completions: usize,
 }
 
 /// What it refers to, of its own name.
@@ -101,6 +103,7 @@ impl Shape {
             dash: false,
             limit: None,
             on_failure: false,
+            completions: 1,
         }
     }
 
@@ -141,9 +144,10 @@ impl Shape {
         // Where runs go on beside each other, or end by others' hands, the last to be kept may be any.
         let is_in_turn = matches!(policy, Policy::Forbid | Policy::Queue);
         let limit = (random.below(2) == 0 && is_in_turn).then(|| 1 + random.below(2));
-        // ExtendedJobs do not fail.
+        // ExtendedJobs do not fail, and have one pod.
         let on_failure = random.below(2) == 0 && !is_extended;
-        Self { dialect, policy, kept, sidecar, two, dash, limit, on_failure }
+        let completions = if random.below(4) == 0 && !is_extended { 2 } else { 1 };
+        Self { dialect, policy, kept, sidecar, two, dash, limit, on_failure, completions }
     }
 
     /// Of one whose Jobs and pods are taken away. The Job controller may leave a Job alone for five minutes then, for
@@ -151,7 +155,7 @@ impl Shape {
     pub(crate) fn of_one_robbed(random: &mut Random) -> Self {
         let shape = Self::of(Dialect::QuarksJob, random);
         let policy = if shape.policy == Policy::Queue { Policy::Allow } else { shape.policy };
-        Self { policy, limit: None, on_failure: false, ..shape }
+        Self { policy, limit: None, on_failure: false, completions: 1, ..shape }
     }
 
     /// Of one that is deleted and made anew, and with which all goes that it has left.
@@ -162,7 +166,7 @@ impl Shape {
             Kept::ConfigMap { .. } => Kept::ConfigMap { owned: true },
             Kept::Secret { .. } | Kept::FannedOut { .. } => Kept::Secret { owned: true },
         };
-        Self { kept, limit: None, ..shape }
+        Self { kept, limit: None, completions: 1, ..shape }
     }
 
     pub(crate) fn manifest(&self, name: &str, causes: &Causes) -> Value {
@@ -186,7 +190,9 @@ impl Shape {
         let containers: Vec<Value> = self.containers().iter().map(container).collect();
         let pod = json!({"restartPolicy": "Never", "containers": containers});
         let template = match self.dialect {
-            Dialect::QuarksJob => json!({"spec": {"backoffLimit": 0, "template": {"spec": pod}}}),
+            Dialect::QuarksJob => json!({"spec": {
+                "backoffLimit": 0, "completions": self.completions, "template": {"spec": pod},
+            }}),
             Dialect::ExtendedJob => json!({"spec": pod}),
         };
         let mut trigger = json!({"strategy": causes.strategy});

@@ -14,7 +14,9 @@ use serde_json::Value;
 use testkit::proxy::Faults;
 use tokio::time::{Instant, sleep};
 
-use crate::kept::{all_outputs, is_kept_of_one_that_failed, jobs_that_stay, orphans, outputs};
+use crate::kept::{
+    FAILED, all_outputs, is_kept_of_one_that_failed, jobs_that_stay, orphans, outputs,
+};
 use crate::objects::{at, history, open, resources, sure};
 use crate::outage::Outage;
 use crate::seeds::Sum;
@@ -64,6 +66,8 @@ pub(crate) struct Tally {
     backs: u64,
     /// Runs that were told something.
     told: usize,
+    /// Runs of several pods.
+    of_several: usize,
     /// Runs that failed and of which all the same something is kept.
     kept_of_failures: usize,
 }
@@ -92,6 +96,7 @@ impl Sum for Tally {
         self.met += other.met;
         self.backs += other.backs;
         self.told += other.told;
+        self.of_several += other.of_several;
         self.kept_of_failures += other.kept_of_failures;
     }
 
@@ -114,6 +119,7 @@ impl Sum for Tally {
             self.of_pods,
             self.hasty,
             self.told,
+            self.of_several,
             self.kept_of_failures,
             self.deleted,
         ];
@@ -138,6 +144,7 @@ impl Tally {
         self.met += user.met;
         self.backs += user.backs;
         self.told += user.told.iter().flatten().count();
+        self.of_several += if user.shape.completions > 1 { runs } else { 0 };
         let failed = history.iter().filter(|run| is_kept_of_one_that_failed(user, run));
         self.kept_of_failures += failed.count();
         self.replaced += history.iter().filter(|run| run["reason"] == REPLACED).count();
@@ -278,10 +285,11 @@ async fn is_behind(users: &[User], user: &User) -> bool {
     !runs.any(|at| !follows || at >= ended)
 }
 
-/// Whether each run has one Job with one pod, and there is none beside these. A run that was replaced may have come
-/// to none. Of one that is robbed, one that was taken while no controller ran is begun again, and one that was taken at
-/// once has none. Whoever makes pods of Jobs makes another, if an outage kept the answer to the first. Of one that was
-/// deleted this is asked of the last that was made anew.
+/// Whether each run has one Job with one pod, or as many as are to end well, and there is none beside these: of one that
+/// fails its first pod does. A run that was replaced may have come to none. Of one that is robbed, one that was taken
+/// while no controller ran is begun again, and one that was taken at once has none. Whoever makes pods of Jobs makes
+/// another, if an outage kept the answer to the first. Of one that was deleted this is asked of the last that was made
+/// anew.
 fn pods(
     town: &Town,
     user: &User,
@@ -301,11 +309,13 @@ fn pods(
         let pods = entries.get(job).map_or(0, |entry| entry.begun.len());
         let is_around =
             outage.zip(entries.get(job)).is_some_and(|(outage, entry)| outage.is_around(entry));
+        let all = user.shape.completions;
         let may_be = match () {
             () if user.is_robbed() => true,
-            () if run["reason"] == REPLACED => pods <= 1 || is_around || two_lead,
+            () if run["reason"] == REPLACED => pods <= all || is_around || two_lead,
             () if is_around => pods >= 1,
-            () => pods == 1,
+            () if run["reason"] == FAILED => pods == 1,
+            () => pods == all,
         };
         assert!(may_be, "{}: {pods} pods of {run:#}", user.name);
     }
