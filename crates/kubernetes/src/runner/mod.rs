@@ -10,7 +10,6 @@
 
 pub(crate) mod agents;
 mod architecture;
-mod asking;
 pub(crate) mod delivery;
 mod ending;
 pub(crate) mod keys;
@@ -221,8 +220,7 @@ impl JobRunner {
         let _ = self.shared.lead.set(Arc::clone(lead));
     }
 
-    /// Asks a broker for its catalog, by a Job of its own, unless it is in a file: of 16 brokers at a time, whatever the
-    /// group. While that goes on, `waits` is told now and then what
+    /// Asks a broker for its catalog, by a Job of its own, unless it is in a file. While that goes on, `waits` is told now and then what
     /// it waits for, and says whether it is still wanted.
     ///
     /// # Errors
@@ -240,7 +238,6 @@ impl JobRunner {
                 .map_err(|error| not_started(format!("{name}: it cannot be read: {error}")))?;
             return contract::written(&text, &name);
         }
-        let _turn = asking::turn(&asking::ASKING, &waits).await?;
         let name = catalog_name(&shared.label)
             .ok_or_else(|| not_started("no random numbers to be had".to_owned()))?;
         let manifest = manifest::of_catalog(settings, &shared.keys.newest(), name.as_str())
