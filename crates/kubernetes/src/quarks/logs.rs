@@ -3,6 +3,7 @@
 //! waits for that: whoever may not read yet gives its turn up, and comes again.
 
 use std::collections::{HashMap, VecDeque};
+use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,17 @@ const AT_ONCE: usize = 4;
 const LARGE_AT_ONCE: usize = 1;
 /// Of how many of them it was not to be read the last time.
 const FAILED_AT_ONCE: usize = 2;
-/// Of how many of them in one namespace: what was read is held until it is written.
+/// Of how many of them in one namespace, even if no other waits: what was read is held until it is written, and the next to
+/// come may be another's.
 const OF_ONE_AT_ONCE: usize = 3;
-/// After how long one comes again that may not read yet, if none of the others has called it before: whom they have called
-/// may have nothing to read any more.
+/// After how long one comes again that may not read yet, if none of the others has called it before. So long a place is kept
+/// for whom they have called: it may have nothing to read any more.
 const PAUSE: Duration = Duration::from_secs(2);
-/// So much later for each that waits: however many they are, so many come in a second.
+/// So much later for each other that waits, up to the longest pause: so few come in a second.
 const FOR_EACH: Duration = Duration::from_millis(50);
 /// The pause after a first failure; doubled with each.
 const AGAIN: Duration = Duration::from_secs(2);
-/// The longest such pause.
+/// The longest of these pauses.
 const LONGEST: Duration = Duration::from_secs(60);
 /// So long after its pause is over nobody asks any more for what could not be read.
 const FORGOTTEN: Duration = Duration::from_secs(600);
@@ -41,15 +43,10 @@ pub(super) struct Logs {
 
 #[derive(Default)]
 struct State {
-    reading: usize,
-    /// Of those, whose logs could not be read the last time.
-    again: usize,
-    /// Of those, what takes more room than others.
-    large: usize,
-    /// Where they are, once for each.
-    namespaces: Vec<Arc<str>>,
-    /// The nodes that the others are asked of, once for each.
-    asked: Vec<Arc<str>>,
+    /// Of all that read, and of those called to it.
+    places: Vec<Place>,
+    /// The number of the place that was given last.
+    given: u64,
     /// The first of them first.
     waiting: VecDeque<Waiting>,
     /// When each is read again, and after which pause. By the uid of the Job.
@@ -58,11 +55,12 @@ struct State {
     heard: HashMap<Arc<str>, Instant>,
 }
 
-/// Whoever may not read yet.
+/// Whoever wants to read.
 struct Waiting {
     key: Key,
     job: Arc<str>,
     node: Option<Arc<str>>,
+    /// Whether it takes more room than others.
     is_large: bool,
 }
 
@@ -72,14 +70,20 @@ impl Waiting {
     }
 }
 
+/// What one takes of what all share.
+struct Place {
+    number: u64,
+    of: Waiting,
+    /// Whether its logs could not be read the last time.
+    is_again: bool,
+    /// When it was called, if it has not come yet.
+    called: Option<Instant>,
+}
+
 /// Held by whoever reads, until what was read is written.
 pub(super) struct Reading<'l> {
     logs: &'l Logs,
-    namespace: Arc<str>,
-    is_again: bool,
-    is_large: bool,
-    /// The node that it is asked of, unless it is again.
-    asked: Option<Arc<str>>,
+    number: u64,
 }
 
 impl Logs {
@@ -116,41 +120,30 @@ impl Logs {
 
     fn begin(&self, wants: Waiting, now: Instant) -> Result<Reading<'_>, Duration> {
         let mut state = self.lock();
+        state.places.retain(|place| place.called.is_none() || place.of.key != wants.key);
         let failed = state.failed.get(&wants.job).map(|(at, _)| at.saturating_duration_since(now));
         if let Some(pause) = failed.filter(|pause| !pause.is_zero()) {
             return Err(pause);
         }
-        if !state.has_place(&wants, now) {
-            match state.waiting.iter_mut().find(|waiting| waiting.key == wants.key) {
-                Some(waiting) => *waiting = wants,
-                None => state.waiting.push_back(wants),
-            }
-            let others = state.waiting.len().saturating_sub(1);
-            let waiting = u32::try_from(others).unwrap_or(u32::MAX);
-            return Err(PAUSE + FOR_EACH.saturating_mul(waiting));
+        state.forget_called(now);
+        if !state.has_place(&wants) {
+            return Err(state.put_off(wants));
         }
         state.waiting.retain(|waiting| waiting.key != wants.key);
-        let (is_again, is_large) = (failed.is_some(), wants.is_large);
-        let namespace = wants.key.namespace;
-        let asked = wants.node.filter(|_| !is_again);
-        state.reading += 1;
-        state.again += usize::from(is_again);
-        state.large += usize::from(is_large);
-        state.namespaces.push(Arc::clone(&namespace));
-        state.asked.extend(asked.clone());
+        let number = state.give(wants, None);
         drop(state);
-        Ok(Reading { logs: self, namespace, is_again, is_large, asked })
+        Ok(Reading { logs: self, number })
     }
 
     /// A log came from a node. If none came from it before, those who waited for that are called.
     pub(super) fn came(&self, node: Option<&Arc<str>>, now: Instant) {
         let Some(node) = node else { return };
         let mut state = self.lock();
-        state.heard.retain(|_, at| now.saturating_duration_since(*at) < HEARD);
+        state.forget_called(now);
         if state.heard.insert(Arc::clone(node), now).is_some() {
             return;
         }
-        let called: Vec<Key> = (state.reading..AT_ONCE).map_while(|_| state.next(now)).collect();
+        let called: Vec<Key> = iter::from_fn(|| state.call(now)).collect();
         drop(state);
         self.queue.push(called);
     }
@@ -173,33 +166,68 @@ impl Logs {
 }
 
 impl State {
-    /// Whether one may read whose pause, if it has one, is over.
-    fn has_place(&self, wants: &Waiting, now: Instant) -> bool {
-        let is_heard = |node| {
-            let at = self.heard.get(node);
-            at.is_some_and(|at| now.saturating_duration_since(*at) < HEARD)
+    /// Whether one may read whose pause, if it has one, is over. What is not heard of any more is forgotten by now.
+    fn has_place(&self, wants: &Waiting) -> bool {
+        let count = |is_such: &dyn Fn(&Place) -> bool| {
+            self.places.iter().filter(|place| is_such(place)).count()
         };
+        let is_asked =
+            |node| count(&|place| place.asks(node)) > 0 && !self.heard.contains_key(node);
         let is_free = match self.failed.contains_key(&wants.job) {
-            true => self.again < FAILED_AT_ONCE,
-            false => wants.node.iter().all(|node| !self.asked.contains(node) || is_heard(node)),
+            true => count(&|place| place.is_again) < FAILED_AT_ONCE,
+            false => !wants.node.as_ref().is_some_and(is_asked),
         };
-        let is_beside = |namespace: &&Arc<str>| **namespace == wants.key.namespace;
-        let has_room = (!wants.is_large || self.large < LARGE_AT_ONCE)
-            && self.namespaces.iter().filter(is_beside).count() < OF_ONE_AT_ONCE;
-        self.reading < AT_ONCE && is_free && has_room
+        let has_room = !wants.is_large || count(&|place| place.of.is_large) < LARGE_AT_ONCE;
+        let is_free = is_free && self.count_in(&wants.key.namespace) < OF_ONE_AT_ONCE;
+        self.places.len() < AT_ONCE && is_free && has_room
     }
 
-    /// Who may read now, of those who wait the first.
-    fn next(&mut self, now: Instant) -> Option<Key> {
-        let at = self.waiting.iter().position(|waiting| self.has_place(waiting, now))?;
-        self.waiting.remove(at).map(|waiting| waiting.key)
+    /// How many places one namespace has.
+    fn count_in(&self, namespace: &str) -> usize {
+        self.places.iter().filter(|place| &*place.of.key.namespace == namespace).count()
+    }
+
+    fn give(&mut self, of: Waiting, called: Option<Instant>) -> u64 {
+        self.given += 1;
+        let is_again = self.failed.contains_key(&of.job);
+        self.places.push(Place { number: self.given, of, is_again, called });
+        self.given
+    }
+
+    /// Has one wait, or go on waiting. Until when, if nobody calls it before.
+    fn put_off(&mut self, wants: Waiting) -> Duration {
+        match self.waiting.iter_mut().find(|waiting| waiting.key == wants.key) {
+            Some(waiting) => *waiting = wants,
+            None => self.waiting.push_back(wants),
+        }
+        let others = u32::try_from(self.waiting.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        LONGEST.min(PAUSE + FOR_EACH.saturating_mul(others))
+    }
+
+    /// Lets the places go of those who were called and did not come, and the nodes that were not heard of lately.
+    fn forget_called(&mut self, now: Instant) {
+        let is_within = |at: &Instant, time| now.saturating_duration_since(*at) < time;
+        self.places.retain(|place| place.called.iter().all(|at| is_within(at, PAUSE)));
+        self.heard.retain(|_, at| is_within(at, HEARD));
+    }
+
+    /// Keeps a place for who may read now, of those in whose namespace the fewest do the first, and says who it is.
+    fn call(&mut self, now: Instant) -> Option<Key> {
+        self.forget_called(now);
+        let waiting = self.waiting.iter().enumerate();
+        let ready = waiting.filter(|(_, waiting)| self.has_place(waiting));
+        let (at, _) = ready.min_by_key(|(_, waiting)| self.count_in(&waiting.key.namespace))?;
+        let next = self.waiting.remove(at)?;
+        let key = next.key.clone();
+        self.give(next, Some(now));
+        Some(key)
     }
 }
 
-/// Takes the first of these away.
-fn take_one(from: &mut Vec<Arc<str>>, it: Option<&Arc<str>>) {
-    if let Some(at) = from.iter().position(|one| Some(one) == it) {
-        from.swap_remove(at);
+impl Place {
+    /// Whether a node is asked that may be dead: of those that are asked again, nobody knows otherwise.
+    fn asks(&self, node: &Arc<str>) -> bool {
+        !self.is_again && self.of.node.as_ref() == Some(node)
     }
 }
 
@@ -207,12 +235,8 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let next = {
             let mut state = self.logs.lock();
-            state.reading -= 1;
-            state.again -= usize::from(self.is_again);
-            state.large -= usize::from(self.is_large);
-            take_one(&mut state.namespaces, Some(&self.namespace));
-            take_one(&mut state.asked, self.asked.as_ref());
-            state.next(Instant::now())
+            state.places.retain(|place| place.number != self.number);
+            state.call(Instant::now())
         };
         self.logs.queue.push(next);
     }
@@ -254,10 +278,48 @@ mod tests {
         let reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name).ok()).into();
         for waiting in [1, 2, 1000] {
             (0..waiting).for_each(|number| drop(read(&format!("w{number}"))));
-            let pause = read("w0").err().unwrap();
-            assert!(f64::from(waiting) / pause.as_secs_f64() <= 20.0, "{waiting}: {pause:?}");
+            let pause = read("w0").err();
+            assert_eq!(pause, Some(PAUSE + FOR_EACH * (waiting - 1)), "{waiting}");
         }
+        (0..5000).for_each(|number| drop(read(&format!("w{number}"))));
+        assert_eq!(read("w0").err(), Some(LONGEST), "none waits for longer");
         drop(reading);
+    }
+
+    #[test]
+    fn whoever_is_called_is_overtaken_by_none_and_kept_a_place_for_a_while() {
+        let logs = Logs::of(&Arc::default());
+        let now = Instant::now();
+        let read = |name: &str, now| logs.read(&key(name), &name.into(), None, now).ok();
+        let mut reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name, now)).into();
+        assert!(read("e", now).is_none());
+        reading.pop();
+        assert!(read("new", now).is_none(), "the place is another's");
+        assert!(read("e", now).is_some());
+        assert!(read("f", now).is_none(), "it is kept for the one that came before");
+        // By the clock it was called a little after this.
+        let later = now + PAUSE * 2;
+        assert!(read("later", later).is_some(), "who was called did not come");
+    }
+
+    #[test]
+    fn of_those_who_wait_one_of_a_namespace_with_fewer_is_called() {
+        let logs = Logs::of(&Arc::default());
+        let now = Instant::now();
+        let read = |namespace: &str, name: &str| {
+            let key = Key { namespace: namespace.into(), ..key(name) };
+            logs.read(&key, &name.into(), None, now).ok()
+        };
+        let mut slow: Vec<_> = ["a", "b"].map(|name| read("slow", name)).into();
+        let others = ["c", "d"].map(|name| read("other", name));
+        for (namespace, name) in [("slow", "e"), ("other", "f"), ("third", "g")] {
+            assert!(read(namespace, name).is_none(), "{name}");
+        }
+        slow.pop();
+        assert!(read("slow", "e").is_none(), "it waited for longest, and its like have one");
+        assert!(read("other", "f").is_none(), "its like have two");
+        assert!(read("third", "g").is_some());
+        drop(others);
     }
 
     #[tokio::test]
@@ -267,8 +329,9 @@ mod tests {
         let read = |name: &str| logs.read(&key(name), &name.into(), None, now);
         let mut reading: Vec<_> = ["a", "b", "c", "d"].map(|name| read(name).ok()).into();
         assert!(reading.iter().all(Option::is_some));
-        for name in ["e", "f", "e"] {
-            assert!(read(name).err() >= Some(PAUSE), "{name} gives its turn up");
+        for (name, others) in [("e", 0), ("f", 1), ("e", 1)] {
+            let pause = PAUSE + FOR_EACH * others;
+            assert_eq!(read(name).err(), Some(pause), "{name} gives its turn up");
         }
         for name in ["e", "f"] {
             reading.pop();
@@ -329,7 +392,7 @@ mod tests {
         let read = |name: &str| logs.read(&key(name), &name.into(), None, later);
         let again = ["a", "b"].map(|name| read(name).ok());
         assert!(again.iter().all(Option::is_some));
-        assert!(read("c").err() >= Some(PAUSE));
+        assert_eq!(read("c").err(), Some(PAUSE));
         let first = ["e", "f"].map(|name| read(name).ok());
         assert!(first.iter().all(Option::is_some));
         drop(again);
@@ -345,16 +408,17 @@ mod tests {
         let read = |name: &str, node, now| logs.read(&key(name), &name.into(), node, now);
         let one = read("a", dead, now);
         assert!(one.is_ok());
-        assert!(read("b", dead, now).err() >= Some(PAUSE), "it may be dead");
+        assert_eq!(read("b", dead, now).err(), Some(PAUSE), "it may be dead");
         let another = read("c", well, now);
         assert!(another.is_ok(), "that is no other node's");
-        assert!(read("d", well, now).err() >= Some(PAUSE), "it may be as dead");
+        let behind_another = Some(PAUSE + FOR_EACH);
+        assert_eq!(read("d", well, now).err(), behind_another, "it may be as dead");
         logs.came(well, now);
         assert!(read("d", well, now).is_ok(), "it is not");
-        assert!(read("d", well, now + HEARD).err() >= Some(PAUSE), "it may be by now");
+        assert_eq!(read("d", well, now + HEARD).err(), behind_another, "it may be by now");
         logs.came(dead, now);
         logs.failed(&"a".into(), dead, now);
-        assert!(read("b", dead, now).err() >= Some(PAUSE), "it went since");
+        assert_eq!(read("b", dead, now).err(), behind_another, "it went since");
         let later = now + AGAIN;
         assert!(read("a", dead, later).is_ok(), "who failed takes the places of those alone");
         drop(one);

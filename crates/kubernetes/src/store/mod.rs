@@ -42,9 +42,6 @@ use crate::resources::Kind;
 
 /// So many records of a page are read at a time.
 const AT_ONCE: usize = 8;
-/// So often what an instance has is asked for anew because some of it went while it was read: of a tombstone a watch has to
-/// tell that, and may be late.
-const AGAIN: u32 = 3;
 
 /// Where a store keeps its records.
 #[derive(Debug, Clone)]
@@ -188,13 +185,14 @@ impl KubernetesStore {
         self.known.page(query)
     }
 
-    /// A page of what an instance has, as the API server has it now.
+    /// A page of what an instance has, as the API server has it now. If that need not be in order, it is any of it.
     async fn of_instance(
         &self,
         instance: &InstanceId,
         query: &Query,
+        is_ordered: bool,
     ) -> Result<Vec<Arc<Entry>>, StoreError> {
-        match self.place.of_instance(instance, query).await? {
+        match self.place.of_instance(instance, query, is_ordered).await? {
             Listed::All { entries, version } => {
                 self.known.take_list(instance, query.kind, entries, version);
                 Ok(self.page(query))
@@ -220,7 +218,12 @@ impl KubernetesStore {
     ) -> Result<Vec<Scanned>, StoreError> {
         let read = |entry: Arc<Entry>| async move {
             match self.place.whole(&entry).await {
-                Ok(whole) => Ok(whole.filter(|it| filter.has(&it.record)).map(Ok)),
+                Ok(Some(whole)) => Ok(Some(whole).filter(|it| filter.has(&it.record)).map(Ok)),
+                Ok(None) => {
+                    // Of a tombstone no list tells that, and the watch may be late.
+                    self.known.forget(&entry);
+                    Ok(None)
+                }
                 Err(StoreError::Unreadable { why, .. }) => {
                     Ok(Some(Err(Unreadable { key: entry.key.clone(), why })))
                 }
@@ -284,28 +287,26 @@ impl Store for KubernetesStore {
 
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError> {
         let mut rest = query.clone();
-        let (mut records, mut again) = (Vec::new(), 0);
+        let mut records = Vec::new();
+        let mut is_ordered = query.after.is_some();
         loop {
             let page = match &query.instance {
                 // What an instance has decides what becomes of it: asked anew.
-                Some(instance) => self.of_instance(instance, &rest).await?,
+                Some(instance) => self.of_instance(instance, &rest, is_ordered).await?,
                 None => self.page(&rest),
             };
             let (are_all, last) = (page.len() < rest.limit, page.last().map(|it| it.key.clone()));
             let found = self.whole(page, query.filter).await?;
             rest.limit -= found.len();
             records.extend(found);
-            if are_all || rest.limit == 0 || again == AGAIN {
+            if are_all || rest.limit == 0 {
                 return Ok(records);
             }
             // Some went meanwhile: others may have their place.
-            match query.instance {
-                // Of these the order is any.
-                Some(_) => {
-                    again += 1;
-                    (records, rest.limit) = (Vec::new(), query.limit);
-                }
-                None => rest.after = last,
+            match query.instance.is_some() && !is_ordered {
+                // Behind any of them may be none of those.
+                true => (records, rest.limit, is_ordered) = (Vec::new(), query.limit, true),
+                false => rest.after = last,
             }
         }
     }

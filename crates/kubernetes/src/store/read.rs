@@ -166,8 +166,9 @@ impl Place {
         Ok(Some(Stored { record: Arc::new(record), version }))
     }
 
-    /// What an instance has, as the API server has it, up to as much as a query asks for. It is listed in pages, of which
-    /// each resource is read alone: an instance may have thousands of bindings. Tombstones are left to the watch.
+    /// What an instance has, as the API server has it: in order all of it, else up to as much as a query asks for. It is
+    /// listed in pages, of which each resource is read alone: an instance may have thousands of bindings. Tombstones are
+    /// left to the watch.
     ///
     /// # Errors
     /// Also if nobody can say which record one of them is of.
@@ -175,6 +176,7 @@ impl Place {
         &self,
         instance: &InstanceId,
         query: &Query,
+        is_ordered: bool,
     ) -> Result<Listed, StoreError> {
         let kind = match query.kind {
             ports::Kind::Instances => Kind::ServiceInstance,
@@ -197,8 +199,7 @@ impl Place {
                 return Ok(Listed::All { entries, version });
             };
             let fitting = entries.iter().filter(|entry| entry.passes(query.filter)).count();
-            // Of what comes after a key nobody knows whether the rest is nearer to it.
-            if query.after.is_none() && fitting >= query.limit {
+            if !is_ordered && fitting >= query.limit {
                 return Ok(Listed::Enough(entries));
             }
             of = of.continue_token(&token);

@@ -221,6 +221,50 @@ async fn a_page_is_short_only_where_no_more_follow_whatever_goes_meanwhile() {
     }
 }
 
+/// The first five times they are listed the third of them goes before it is read.
+#[tokio::test]
+async fn a_page_is_full_however_often_some_of_it_goes() {
+    let bindings: Vec<Record> =
+        (0..9).map(|number| sample_binding("i", &number.to_string())).collect();
+    let places = Places { order: Some("order-1".to_owned()), rest: None };
+    let objects: Vec<Value> = bindings.iter().map(|it| resource(it, places.clone())).collect();
+    let order = split::split(&bindings[0]).unwrap().order;
+    let secret = json!({
+        "metadata": {"name": "s", "uid": "s", "resourceVersion": "7"},
+        "data": {"order-1": data_encoding::BASE64.encode(json!(order).to_string().as_bytes())},
+    });
+    let gone = AtomicUsize::new(0);
+    let store = answered(move |request| {
+        let path = request.uri().path();
+        let (_, asked) = path.rsplit_once('/').unwrap();
+        let is_of = |object: &&Value| object["metadata"]["name"] == *asked;
+        let there = |gone: usize| -> Vec<&Value> {
+            objects[..2].iter().chain(&objects[2 + gone..]).collect()
+        };
+        if asked == "servicebindings" {
+            let there = there(gone.load(Ordering::Relaxed));
+            gone.store(5.min(gone.load(Ordering::Relaxed) + 1), Ordering::Relaxed);
+            return (200, json!({"metadata": {"resourceVersion": "8"}, "items": there}));
+        }
+        match there(gone.load(Ordering::Relaxed)).into_iter().find(is_of) {
+            Some(_) if path.contains("/secrets/") => (200, secret.clone()),
+            Some(object) => (200, object.clone()),
+            None => missing(asked),
+        }
+    });
+    let query = Query {
+        kind: Records::Bindings,
+        instance: Some(bindings[0].key.instance().clone()),
+        filter: Filter::Live,
+        after: None,
+        limit: 3,
+    };
+    let found = store.scan(&query).await.unwrap();
+    let found: Vec<&Key> = found.iter().map(Stored::key_of).collect();
+    let expected = [&bindings[0].key, &bindings[1].key, &bindings[7].key];
+    assert_eq!(found, expected);
+}
+
 #[tokio::test]
 async fn what_others_hold_is_followed_by_nothing_and_it_is_said_by_whom() {
     let mut gone = sample_binding("i", "b");

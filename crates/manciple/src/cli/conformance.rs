@@ -1,5 +1,9 @@
 //! Holds a broker to the specification: any broker, by what it answers.
 
+use std::cell::Cell;
+use std::future;
+
+use osb::client::ClientError;
 use osb::conformance::{self, CheckResult, Options, Report, Verdict};
 use serde_json::{Value, json};
 
@@ -7,8 +11,10 @@ use super::args::{ConformanceArgs, LevelArg};
 use super::connection::Connection;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::input;
+use super::output::{Output, one_line, shown};
+use super::{input, interrupted, lookup};
 
+/// The first interrupt has it remove what it has made, and report how far it came.
 pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Result<(), Failure> {
     let object = |option, given: &Option<String>| {
         let given = given.clone();
@@ -31,29 +37,51 @@ pub(crate) async fn check(connection: Connection, args: ConformanceArgs) -> Resu
         ..Options::default()
     };
     let level = args.level;
-    let report = conformance::run(&connection.client, options).await;
+    is_there(&connection, &options).await?;
     let out = connection.out;
-    match out.is_json() {
-        true => out.json(&as_json(&report, level))?,
-        // What a broker says in its errors is among it.
-        false => out.foreign(&format!("{}\n", in_words(&report, out.quiet)))?,
-    }
+    let is_stopped = Cell::new(false);
+    let stop = async {
+        // Where nobody listens for interrupts, the first of them ends the process.
+        if interrupted(1).await.is_err() {
+            future::pending::<()>().await;
+        }
+        is_stopped.set(true);
+        out.hint("what was made is removed; another interrupt leaves it");
+    };
+    let report = conformance::run_until(&connection.client, options, stop).await;
+    let printed = print(out, &report, level);
     if !args.allow_mutation && report.blocked.is_none() {
         out.hint("what makes something was not tried; --allow-mutation makes instances, and removes them");
     }
-    match report.conforms(level.into()) {
-        true => Ok(()),
-        false => Err(Failure::new(Exit::BrokerFailed, why_not(&report, level))),
-    }
+    let again = "the same command tries the broker anew";
+    let exit = if is_stopped.get() { Exit::Unfinished } else { Exit::BrokerFailed };
+    shown(printed.map_err(|failure| failure.hint(again)), judged(&report, level, exit))
 }
 
-/// The whole report, or of a quiet one what failed.
-fn in_words(report: &Report, quiet: bool) -> String {
-    if !quiet {
-        return report.to_string();
+/// Whether there is a broker that lets one in, and has what was named. Whatever else is wrong with its catalog is in
+/// the report.
+async fn is_there(connection: &Connection, options: &Options) -> Result<(), Failure> {
+    let catalog = match connection.client.catalog(None).await {
+        Ok(answer) => answer.body,
+        Err(ClientError::Malformed { .. }) => None,
+        Err(ClientError::Refused(refusal)) if !matches!(refusal.status, 401 | 403) => None,
+        Err(error) => return Err(connection.refused("read the catalog", &error)),
+    };
+    let (Some(catalog), Some(service)) = (catalog, &options.service) else { return Ok(()) };
+    let service = lookup::service(&catalog, service)?;
+    let plans = [&options.plan, &options.update_plan].into_iter().flatten();
+    plans.map(|plan| lookup::plan(service, plan)).try_for_each(|plan| plan.map(drop))
+}
+
+fn print(out: Output, report: &Report, level: LevelArg) -> Result<(), Failure> {
+    if out.is_json() {
+        return out.json(&as_json(report, level));
     }
-    let failures = report.failures();
-    failures.map(|result| result.check.id).collect::<Vec<_>>().join("\n")
+    if !out.quiet {
+        // What a broker says in its errors is among it.
+        return out.foreign(&format!("{report}\n"));
+    }
+    report.failures().try_for_each(|result| out.line(result.check.id))
 }
 
 fn as_json(report: &Report, level: LevelArg) -> Value {
@@ -76,14 +104,66 @@ fn as_json(report: &Report, level: LevelArg) -> Value {
     })
 }
 
-fn why_not(report: &Report, level: LevelArg) -> String {
-    match &report.blocked {
-        Some(_) => "the broker could not be checked to the end".to_owned(),
-        None => {
-            let asked = |result: &&CheckResult| result.check.level <= level.into();
-            let count = report.failures().filter(asked).count();
-            let checks = if count == 1 { "check" } else { "checks" };
-            format!("the broker does not conform: {count} {checks} failed")
+/// How the command ends. What is left at the broker is said in any case: somebody has to remove it.
+fn judged(report: &Report, level: LevelArg, failed: Exit) -> Result<(), Failure> {
+    let asked = |result: &&CheckResult| result.check.level <= level.into();
+    let count = report.failures().filter(asked).count();
+    let checks = if count == 1 { "check" } else { "checks" };
+    let verdict = match (&report.blocked, report.conforms(level.into())) {
+        (Some(why), _) => format!("the broker could not be checked to the end: {}", one_line(why)),
+        (None, false) => format!("the broker does not conform: {count} {checks} failed"),
+        (None, true) if report.leftovers.is_empty() => return Ok(()),
+        (None, true) => "the broker conforms".to_owned(),
+    };
+    let left = match &*report.leftovers.join(", ") {
+        "" => String::new(),
+        left => format!("; left at it: {}", one_line(left)),
+    };
+    Err(Failure::new(failed, verdict + &left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_at_a_level_or_is_left_is_no_success() {
+        let should =
+            conformance::CHECKS.iter().find(|check| check.level == LevelArg::Should.into());
+        let check = should.unwrap();
+        let failed = vec![CheckResult { check, verdict: Verdict::Fail("no".to_owned()) }];
+        let left = || vec!["i: 500".to_owned(), "i/b: gone\nmad".to_owned()];
+        let report = |results: &[CheckResult], blocked: Option<&str>, leftovers| Report {
+            results: results.to_vec(),
+            blocked: blocked.map(str::to_owned),
+            leftovers,
+        };
+        let whole = "; left at it: i: 500, i/b: gone mad";
+        for (name, report, level, expected) in [
+            ("all is well", report(&[], None, vec![]), LevelArg::Recommended, None),
+            ("a level is not asked for", report(&failed, None, vec![]), LevelArg::Must, None),
+            (
+                "it is",
+                report(&failed, None, vec![]),
+                LevelArg::Should,
+                Some("the broker does not conform: 1 check failed".to_owned()),
+            ),
+            (
+                "something is left",
+                report(&failed, None, left()),
+                LevelArg::Must,
+                Some(format!("the broker conforms{whole}")),
+            ),
+            (
+                "it did not come to the end",
+                report(&[], Some("no\ncatalog"), left()),
+                LevelArg::Must,
+                Some(format!("the broker could not be checked to the end: no catalog{whole}")),
+            ),
+        ] {
+            let judged = judged(&report, level, Exit::BrokerFailed).err();
+            let found = judged.map(|failure| (failure.exit, failure.message));
+            assert_eq!(found, expected.map(|words| (Exit::BrokerFailed, words)), "{name}");
         }
     }
 }

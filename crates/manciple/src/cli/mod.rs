@@ -82,17 +82,20 @@ fn run(cli: Cli) -> ExitCode {
         Command::Man(args) => end(&before, documents::man(args.dir.as_deref())),
         Command::Job(with) => {
             let remote = before.overridden_by(with.output());
-            perform(&remote, NO_JOB, |ongoing| crate::job::perform(with, &remote, ongoing))
+            perform(&remote, 1, NO_JOB, |ongoing| crate::job::perform(with, &remote, ongoing))
         }
         Command::Template(args) => {
             let (remote, unnamed) = match args.remote() {
                 Some(later) => (before.overridden_by(later), NO_CHANGE),
                 None => (before, NOTHING),
             };
-            perform(&remote, unnamed, |ongoing| crate::template::perform(args, &remote, ongoing))
+            perform(&remote, 1, unnamed, |ongoing| crate::template::perform(args, &remote, ongoing))
         }
         Command::Catalog(with) => ask(before, with, catalog::show),
-        Command::Conformance(with) => ask(before, with, conformance::check),
+        Command::Conformance(with) => {
+            let limits = Limits { interrupts: 2, unnamed: NO_TRIAL, ..Limits::default() };
+            ask_within(limits, before, with, conformance::check)
+        }
         Command::Provision(with) => ask(before, with, orders::provision),
         Command::Update(with) => ask(before, with, orders::update),
         Command::Deprovision(with) => ask(before, with, orders::deprovision),
@@ -107,7 +110,10 @@ fn run(cli: Cli) -> ExitCode {
         Command::Retry(with) => ask(before, with, repair::retry),
         Command::Purge(with) => ask(before, with, repair::purge),
         // Its only request is what is waited for.
-        Command::Backup(with) => ask_within(Duration::MAX, before, with, backup::save),
+        Command::Backup(with) => {
+            let limits = Limits { request: Duration::MAX, ..Limits::default() };
+            ask_within(limits, before, with, backup::save)
+        }
     }
 }
 
@@ -118,6 +124,24 @@ const NO_JOB: &str = "what was sent is not taken back; manciple job list shows h
 const NO_CHANGE: &str =
     "what was sent is not taken back; manciple template instance history shows what is recorded";
 const NOTHING: &str = "nothing was sent, and nothing is left";
+const NO_TRIAL: &str =
+    "instances whose ids begin with conformance- may be left at the broker, and their bindings";
+
+/// How long a command that asks a broker goes on.
+struct Limits {
+    /// The longest that a single request may take.
+    request: Duration,
+    /// The interrupt that ends it at once; those before it are the command's own affair.
+    interrupts: u32,
+    /// Said of what the last one leaves, if nothing better is known.
+    unnamed: &'static str,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { request: REQUEST_TIMEOUT, interrupts: 1, unnamed: NO_OPERATION }
+    }
+}
 
 /// Runs a command that asks a broker.
 fn ask<T, F>(
@@ -129,12 +153,12 @@ where
     T: clap::Args,
     F: Future<Output = Result<(), Failure>>,
 {
-    ask_within(REQUEST_TIMEOUT, before, with, command)
+    ask_within(Limits::default(), before, with, command)
 }
 
-/// As [`ask`], with another limit of what a single request may take.
+/// As [`ask`], with other limits.
 fn ask_within<T, F>(
-    most: Duration,
+    limits: Limits,
     before: RemoteArgs,
     with: Remote<T>,
     command: impl FnOnce(Connection, T) -> F,
@@ -144,17 +168,20 @@ where
     F: Future<Output = Result<(), Failure>>,
 {
     let remote = before.overridden_by(with.remote);
-    let connect = |ongoing| Connection::new(&remote, most, ongoing);
-    perform(
-        &remote,
-        NO_OPERATION,
-        |ongoing| async move { command(connect(ongoing)?, with.args).await },
-    )
+    let connect = |ongoing| Connection::new(&remote, limits.request, ongoing);
+    perform(&remote, limits.interrupts, limits.unnamed, |ongoing| async move {
+        command(connect(ongoing)?, with.args).await
+    })
 }
 
-/// Runs a command until it ends or is interrupted; `unnamed` is said of what it has then left, if it knows
-/// nothing better.
-fn perform<F>(remote: &RemoteArgs, unnamed: &str, command: impl FnOnce(Ongoing) -> F) -> ExitCode
+/// Runs a command until it ends or is interrupted so many times; `unnamed` is said of what it has then left, if
+/// it knows nothing better.
+fn perform<F>(
+    remote: &RemoteArgs,
+    interrupts: u32,
+    unnamed: &str,
+    command: impl FnOnce(Ongoing) -> F,
+) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
@@ -165,7 +192,7 @@ where
                 let ongoing = Ongoing::default();
                 tokio::select! {
                     result = command(ongoing.clone()) => result,
-                    result = interrupted() => result.and_then(|()| Err(unfinished(&ongoing, unnamed))),
+                    result = interrupted(interrupts) => result.and_then(|()| Err(unfinished(&ongoing, unnamed))),
                 }
             });
             // Somebody may still be asked a question; nobody waits for the answer.
@@ -177,13 +204,16 @@ where
     end(remote, result)
 }
 
-async fn interrupted() -> Result<(), Failure> {
+/// Ends with the last of so many interrupts.
+async fn interrupted(times: u32) -> Result<(), Failure> {
     let failed = |error| Failure::usage(format!("cannot listen for interrupts: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    for _ in 0..times {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
     Ok(())
 }

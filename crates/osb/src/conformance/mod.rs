@@ -41,6 +41,8 @@ mod refusals;
 mod removal;
 mod report;
 
+use std::future::{self, Future};
+
 use crate::client::{Client, Polling};
 use crate::model::{Object, Sensitive};
 
@@ -73,26 +75,49 @@ pub struct Options {
 }
 
 /// Runs every check that the options allow. `client` says where the broker is and how to authenticate.
+///
+/// Whoever drops the future leaves at the broker what was made by then: see [`run_until`].
 pub async fn run(client: &Client, options: Options) -> Report {
+    run_until(client, options, future::pending()).await
+}
+
+/// As [`run`], but ends early as soon as `stop` is ready: what was made is removed, and the report says that
+/// it is not whole.
+pub async fn run_until(
+    client: &Client,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) -> Report {
     let mut probe = probe::Probe::new(client, options);
-    catalog::check(&mut probe).await;
-    basics::check(&mut probe).await;
-    if probe.options.allow_mutation && probe.offer.is_some() {
-        basics::check_bodies(&mut probe).await;
-        refusals::check(&mut probe, refusals::PROVISION).await;
-        if let Some(instance) = instance::check(&mut probe).await {
-            binding::check(&mut probe, &instance).await;
-            removal::check(&mut probe, &instance).await;
-            removal::check_bound(&mut probe).await;
-        }
-        removal::check_unlisted(&mut probe).await;
-        instance::check_early_end(&mut probe).await;
+    let is_whole = tokio::select! {
+        () = check_all(&mut probe) => true,
+        () = stop => false,
+    };
+    if !is_whole {
+        probe.block("it was stopped");
         probe.clean_up().await;
-        instance::check_plan_change(&mut probe).await;
+    }
+    probe.into_report()
+}
+
+async fn check_all(probe: &mut probe::Probe<'_>) {
+    catalog::check(probe).await;
+    basics::check(probe).await;
+    if probe.options.allow_mutation && probe.offer.is_some() {
+        basics::check_bodies(probe).await;
+        refusals::check(probe, refusals::PROVISION).await;
+        if let Some(instance) = instance::check(probe).await {
+            binding::check(probe, &instance).await;
+            removal::check(probe, &instance).await;
+            removal::check_bound(probe).await;
+        }
+        removal::check_unlisted(probe).await;
+        instance::check_early_end(probe).await;
+        probe.clean_up().await;
+        instance::check_plan_change(probe).await;
     } else if !probe.options.allow_mutation {
         probe.reason = "instances may not be made".to_owned();
     }
-    probe.into_report()
 }
 
 #[cfg(test)]

@@ -118,6 +118,7 @@ impl<'a> Probe<'a> {
             (None, Some(body)) => Bytes::from(body.to_string()),
             (None, None) => Bytes::new(),
         };
+        let is_new = self.expect(&ask);
         let started = Instant::now();
         let sent =
             self.client.send(ask.kind.method(), &ask.path(), ask.headers.clone(), body).await;
@@ -133,7 +134,7 @@ impl<'a> Probe<'a> {
             None => Default::default(),
         };
         let answer = Answer { ask, status, headers, json, elapsed, trouble };
-        self.remember(&answer);
+        self.remember(&answer, is_new);
         for (id, verdict) in observe::look(&answer, self.offer.as_ref()) {
             self.note(id, verdict);
         }
@@ -253,46 +254,52 @@ impl<'a> Probe<'a> {
         }
     }
 
+    /// Notes what a request may make before it is sent: whoever stops in between removes it. Whether that is new.
+    fn expect(&mut self, ask: &Ask) -> bool {
+        let made = made_by(ask);
+        let is_new = matches!(ask.kind, Kind::Provision | Kind::Bind) && !self.made.contains(&made);
+        if is_new {
+            self.made.push(made);
+        }
+        is_new
+    }
+
     /// Whatever was not refused may have been made.
-    fn remember(&mut self, answer: &Answer) {
-        let ask = &answer.ask;
-        let binding = if ask.kind == Kind::Bind { ask.binding.clone() } else { String::new() };
-        match (ask.kind, answer.status) {
-            (Kind::Provision | Kind::Bind, 0 | 200..300 | 500..) => {
-                let made = (ask.instance.clone(), binding);
-                if !self.made.contains(&made) {
-                    self.made.push(made);
-                }
-            }
-            (Kind::Deprovision | Kind::Unbind, 200 | 410) => self.forget(ask),
+    fn remember(&mut self, answer: &Answer, is_new: bool) {
+        match (answer.ask.kind, answer.status) {
+            (Kind::Provision | Kind::Bind, 0 | 200..300 | 500..) => {}
+            (Kind::Provision | Kind::Bind, _) if is_new => self.forget(&answer.ask),
+            (Kind::Deprovision | Kind::Unbind, 200 | 410) => self.forget(&answer.ask),
             _ => {}
         }
     }
 
     fn forget(&mut self, ask: &Ask) {
-        let binding = if ask.kind == Kind::Unbind { ask.binding.as_str() } else { "" };
-        self.made.retain(|made| (made.0.as_str(), made.1.as_str()) != (&ask.instance, binding));
+        let gone = made_by(ask);
+        self.made.retain(|made| *made != gone);
     }
 
     /// Deletes the bindings that may be there still.
     pub(super) async fn remove_bindings(&mut self) {
-        let (bindings, instances) = std::mem::take(&mut self.made)
-            .into_iter()
-            .partition(|(_, binding)| !binding.is_empty());
-        self.made = bindings;
-        self.clean_up().await;
-        self.made = instances;
+        self.remove_all(|binding| !binding.is_empty()).await;
     }
 
     /// Deletes whatever may be there still, bindings first.
     pub(super) async fn clean_up(&mut self) {
+        self.remove_bindings().await;
+        self.remove_all(|_| true).await;
+    }
+
+    /// One after the other, so that whoever stops in between knows what is left.
+    async fn remove_all(&mut self, is_such: impl Fn(&str) -> bool) {
         let pause = self.options.polling.first_interval;
         let retries = Retries { attempts: 4, first_pause: pause, max_pause: pause * 8 };
         let order = Order { polling: self.options.polling.clone(), mitigation: Some(retries) };
-        let mut made = std::mem::take(&mut self.made);
-        made.sort_by_key(|(_, binding)| binding.is_empty());
-        for (instance, binding) in made {
-            if let Err(why) = self.remove(&instance, &binding, &order).await {
+        while let Some(at) = self.made.iter().position(|(_, binding)| is_such(binding)) {
+            let (instance, binding) = self.made[at].clone();
+            let removed = self.remove(&instance, &binding, &order).await;
+            self.made.remove(at);
+            if let Err(why) = removed {
                 let name =
                     if binding.is_empty() { instance } else { format!("{instance}/{binding}") };
                 self.leftovers.push(format!("{name}: {why}"));
@@ -328,6 +335,13 @@ impl<'a> Probe<'a> {
         assert!(self.verdicts.is_empty(), "checks in no list: {:?}", self.verdicts);
         Report { results, blocked: self.blocked, leftovers: self.leftovers }
     }
+}
+
+/// The instance of a request, and its binding if it is of one; else nothing.
+fn made_by(ask: &Ask) -> (String, String) {
+    let is_of_binding = matches!(ask.kind, Kind::Bind | Kind::Unbind);
+    let binding = if is_of_binding { ask.binding.clone() } else { String::new() };
+    (ask.instance.clone(), binding)
 }
 
 /// Parameters as a value, or an empty object.
