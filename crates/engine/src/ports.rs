@@ -188,7 +188,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if it is not; nothing is written then. [`StoreError::Held`] if it is, and a record that was
-    /// deleted cannot be followed by another yet.
+    /// deleted cannot be followed by another yet. [`StoreError::TooLarge`] and [`StoreError::Overloaded`]: nothing is
+    /// written. [`StoreError::Unavailable`]: it may be.
     async fn write(
         &self,
         record: Arc<Record>,
@@ -198,20 +199,22 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a record if it is still of the `expected` version. Survives a crash as a write does.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if it is not, or there is none; nothing is removed then.
+    /// [`StoreError::Conflict`] if it is not, or there is none, and [`StoreError::Overloaded`]: nothing is removed then.
+    /// [`StoreError::Unavailable`]: it may be.
     async fn remove(&self, key: &Key, expected: &Version) -> Result<(), StoreError>;
 
     /// A page of records, each whole or why it cannot be read. Fewer than the query's limit only where no more follow,
     /// whatever is removed meanwhile; each [passes](Filter::has) as it was read.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] if the store cannot be read.
+    /// [`StoreError::Unavailable`] if the store cannot be read, [`StoreError::Unreadable`] if nobody can say which record
+    /// something is of: without it none of the others can be taken for all.
     async fn scan(&self, query: &Query) -> Result<Vec<Scanned>, StoreError>;
 
     /// A page of records.
     ///
     /// # Errors
-    /// [`StoreError::Unreadable`] if one of them cannot be read.
+    /// As of [`scan`](Self::scan), and [`StoreError::Unreadable`] if one of them cannot be read.
     async fn list(&self, query: &Query) -> Result<Vec<Stored>, StoreError> {
         self.scan(query).await?.into_iter().map(|found| found.map_err(Into::into)).collect()
     }
@@ -219,7 +222,7 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a record that cannot be read, which nothing else can remove: nobody knows its version.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if there is no such record or it can be read.
+    /// [`StoreError::Conflict`] if there is no such record or it can be read. [`StoreError::Unavailable`]: it may be removed.
     async fn discard(&self, key: &Key) -> Result<(), StoreError>;
 
     /// The keys of all records with an operation in progress: what a start has to look after.

@@ -3,8 +3,9 @@
 //! What goes on as it should is in the conditions, which are written anyway; an event for each step would cost a
 //! call for each.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::Observer;
@@ -13,7 +14,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::calls::{CallError, call, is_of_a_namespace_that_goes};
 use crate::names;
@@ -22,8 +23,10 @@ use crate::store::KubernetesStore;
 
 /// So many are written at a time; the others wait.
 const AT_ONCE: usize = 64;
-/// How many may wait: what is told of more than that is not, where an API server answers none of them.
-const WAITING: usize = 4096;
+/// So many of them in one namespace, where a webhook may be slow to let each in.
+const OF_ONE_AT_ONCE: usize = 16;
+/// How many of one namespace may be written or wait to be: what is told of more than that is not.
+const OF_ONE: usize = 1024;
 
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -83,14 +86,11 @@ pub(crate) fn tell_why_it_stays(store: &KubernetesStore, key: &Key, why: &str) {
 /// Writes an event. Nothing depends on it, and nobody waits for it; that the right to is missing is said once.
 pub(crate) fn write(events: Api<Event>, event: Event) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    static ROOM: Semaphore = Semaphore::const_new(WAITING);
-    static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
-    let Ok(room) = ROOM.try_acquire() else {
-        tracing::warn!(why = event.message, "an event was not written: too many wait to be");
-        return;
-    };
+    static LINES: LazyLock<Arc<Lines>> = LazyLock::new(Arc::default);
+    let namespace = event.metadata.namespace.clone().unwrap_or_default();
+    let Some(place) = Lines::enter(&LINES, &namespace) else { return };
     tokio::spawn(async move {
-        let _held = (room, TURNS.acquire().await);
+        let _turn = place.turn().await;
         match call(events.create(&PostParams::default(), &event)).await {
             Ok(_) | Err(CallError::Exists) => {}
             Err(CallError::Forbidden(why))
@@ -104,6 +104,76 @@ pub(crate) fn write(events: Api<Event>, event: Event) {
             Err(error) => tracing::debug!(%error, "an event was not written"),
         }
     });
+}
+
+/// Who waits to be written, in a line for each namespace.
+struct Lines {
+    by_namespace: Mutex<HashMap<String, Line>>,
+    turns: Semaphore,
+}
+
+struct Line {
+    length: usize,
+    turns: Arc<Semaphore>,
+    /// Whether it was said that it is full.
+    said: bool,
+}
+
+/// One in a line.
+struct Place {
+    lines: Arc<Lines>,
+    namespace: String,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { by_namespace: Mutex::default(), turns: Semaphore::new(AT_ONCE) }
+    }
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Line>> {
+        self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` if the line of a namespace is full: that is said once, until it has been empty.
+    fn enter(lines: &Arc<Self>, namespace: &str) -> Option<Place> {
+        let mut by_namespace = lines.lock();
+        let line = by_namespace.entry(namespace.to_owned()).or_insert_with(|| Line {
+            length: 0,
+            turns: Arc::new(Semaphore::new(OF_ONE_AT_ONCE)),
+            said: false,
+        });
+        if line.length == OF_ONE {
+            if !std::mem::replace(&mut line.said, true) {
+                tracing::warn!(namespace, "events are not written: too many wait to be");
+            }
+            return None;
+        }
+        line.length += 1;
+        let turns = Arc::clone(&line.turns);
+        Some(Place { lines: Arc::clone(lines), namespace: namespace.to_owned(), turns })
+    }
+}
+
+impl Place {
+    /// Waits behind those of its namespace, and then behind those of all.
+    async fn turn(&self) -> [Option<SemaphorePermit<'_>>; 2] {
+        // None is ever closed.
+        [self.turns.acquire().await.ok(), self.lines.turns.acquire().await.ok()]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut by_namespace = self.lines.lock();
+        let Some(line) = by_namespace.get_mut(&self.namespace) else { return };
+        line.length -= 1;
+        if line.length == 0 {
+            by_namespace.remove(&self.namespace);
+        }
+    }
 }
 
 /// Whether that is why an event was forbidden: into a namespace that goes nothing is let, nor into a full one.
@@ -182,6 +252,7 @@ pub(crate) fn warning(name: &str, told: &Told<'_>) -> Option<Event> {
 mod tests {
     use engine::record::{OperationFailure, Reason};
     use engine::testing::store_contract::sample;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -208,6 +279,31 @@ mod tests {
             message.starts_with("ExitStatus (provision): ü") && message.len() <= MAX_NOTE_BYTES
         );
     }
+
+    #[tokio::test]
+    async fn however_slow_one_namespace_is_there_is_room_for_the_events_of_others() {
+        let lines = Arc::<Lines>::default();
+        let mut slow: Vec<_> = (0..OF_ONE).map(|_| Lines::enter(&lines, "slow")).collect();
+        assert!(slow.iter().all(Option::is_some));
+        assert!(Lines::enter(&lines, "slow").is_none(), "its line is full");
+        let mut turns = Vec::new();
+        for place in slow.iter().flatten().take(OF_ONE_AT_ONCE) {
+            turns.push(place.turn().now_or_never().expect("it is its turn"));
+        }
+        let next = slow[OF_ONE_AT_ONCE].as_ref().unwrap();
+        assert!(next.turn().now_or_never().is_none(), "as many are written as may be");
+        let other = Lines::enter(&lines, "other").expect("that is a line of its own");
+        assert!(other.turn().now_or_never().is_some());
+        turns.pop();
+        assert!(next.turn().now_or_never().is_some(), "one was written");
+        assert!(lines.lock()["slow"].said && !lines.lock()["other"].said);
+        drop(turns);
+        slow.pop();
+        assert!(Lines::enter(&lines, "slow").is_some());
+        drop((slow, other));
+        assert!(lines.lock().is_empty(), "nothing is left of them");
+    }
+
     #[test]
     fn a_missing_right_is_told_from_a_place_that_takes_nothing() {
         for (why, lacks) in [

@@ -54,9 +54,10 @@ pub(super) fn of_pod(pod: &Map<String, Value>, path: &str, mounted: Mounted<'_>)
             fault(at("name"), format!("{name:?} is not among volumes; add it there"));
         }
         let Some(place) = mount["mountPath"].as_str() else { continue };
-        let place = place.trim_end_matches('/');
-        if OUR_MOUNTS.contains(&place) || mounted.iter().any(|(_, ours)| *ours == place) {
+        let same = place.trim_end_matches('/');
+        if OUR_MOUNTS.contains(&same) || mounted.iter().any(|(_, ours)| *ours == same) {
             fault(at("mountPath"), format!("{place} is for Manciple itself; choose another path"));
+        // Kubernetes compares them as they are written.
         } else if !places.insert(place) {
             fault(at("mountPath"), format!("{place} is there more than once; remove one"));
         }

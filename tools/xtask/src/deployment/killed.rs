@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::place::{Place, manciple};
-use super::roll::{ends_well, jobs};
+use super::roll::{Watched, by_one_job_each, ends_well, jobs};
 
 /// Of the broker that [`deploy`](super::roll::deploy) deploys: it takes eight seconds.
 const ORDER: &str = "rolling-1-killed";
@@ -17,6 +17,7 @@ const ORDER: &str = "rolling-1-killed";
 pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     let pods = place.run_out(2)?;
     let former: BTreeSet<_> = jobs(place)?.into_keys().collect();
+    let watched = Watched::start(place)?;
     let leads = leader(place, &pods)?;
     let other = pods.iter().find(|pod| **pod != leads).context("there are two")?;
     let forward = place.forward(other)?;
@@ -32,8 +33,7 @@ pub(super) fn test(place: &Place<'_>) -> anyhow::Result<()> {
     })?;
     kill(place, &leads)?;
     ends_well(place, &forward, ORDER)?;
-    let made: BTreeSet<_> = jobs(place)?.into_keys().filter(|job| !former.contains(job)).collect();
-    ensure!(made.len() <= 1, "more than one Job for one order: {made:?}");
+    by_one_job_each(&watched.end()?, &former, 1)?;
     place.run_out(2)?;
     manciple(&forward.url, &["deprovision", ORDER])?;
     Ok(())

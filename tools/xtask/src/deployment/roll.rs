@@ -230,7 +230,7 @@ pub(super) fn jobs(place: &Place<'_>) -> anyhow::Result<BTreeMap<String, Value>>
 }
 
 /// Each order has had one Job, by its uid.
-fn by_one_job_each(
+pub(super) fn by_one_job_each(
     uids: &BTreeMap<String, BTreeSet<String>>,
     former: &BTreeSet<String>,
     orders: usize,
@@ -263,17 +263,17 @@ fn brought_by_the_image(place: &Place<'_>) -> anyhow::Result<()> {
 }
 
 /// The names and uids of all Jobs from now on.
-struct Watched(Child);
+pub(super) struct Watched(Child);
 
 impl Watched {
-    fn start(place: &Place<'_>) -> anyhow::Result<Self> {
+    pub(super) fn start(place: &Place<'_>) -> anyhow::Result<Self> {
         let columns = "custom-columns=NAME:.metadata.name,UID:.metadata.uid";
         let mut kubectl = place.command(&["get", "jobs", "--watch", "--no-headers", "-o", columns]);
         Ok(Self(kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
     }
 
     /// What was seen.
-    fn end(mut self) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
+    pub(super) fn end(mut self) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
         let mut output = self.0.stdout.take().context("kubectl prints nothing")?;
         self.0.kill()?;
         let said = std::io::read_to_string(&mut output)?;

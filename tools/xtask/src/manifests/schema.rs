@@ -24,12 +24,16 @@ const WORDS: [(&str, &[&str]); 6] = [
 /// What Helm itself gives to a chart that is part of another: what that one says of all, and whether this one is wanted.
 const OF_HELM: [(&str, &str); 2] = [("global", "object"), ("enabled", "boolean")];
 
+/// Where people keep what they repeat in a file of values, as in one of Compose.
+const ANCHORS: &str = "^x-";
+
 /// Of values, which say by their kind what may be in their place.
 pub(super) fn of(values: &Value) -> Value {
     let mut schema = at("", values);
     for (name, kind) in OF_HELM {
-        schema["properties"][name] = json!({"type": kind});
+        schema["properties"][name] = json!({"type": [kind, "null"]});
     }
+    schema["patternProperties"] = json!({ANCHORS: {}});
     schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     schema["title"] = json!("The values of this chart: values.yaml says what each is for");
     schema

@@ -10,9 +10,9 @@ use engine::redact::Secrets;
 
 /// As much as a Secret holds: what is larger in one file is none.
 const MAX_FILE_BYTES: usize = 1024 * 1024;
-/// How much is read of all together, in bytes, and of how many files.
+/// How much is read of all together, in bytes, and of how many files and directories.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-const MAX_FILES: usize = 1000;
+const MAX_ENTRIES: usize = 1000;
 /// How deep directories are looked through: a key of a volume may have a path of its own.
 const MAX_DEPTH: usize = 8;
 
@@ -33,14 +33,15 @@ pub(crate) fn secrets(order: &Order) -> Secrets {
 struct Found {
     secrets: Secrets,
     bytes: usize,
-    files: usize,
+    entries: usize,
 }
 
 impl Found {
     fn look(&mut self, path: &Path, depth: usize) {
-        if depth > MAX_DEPTH || self.bytes >= MAX_BYTES || self.files >= MAX_FILES {
+        if depth > MAX_DEPTH || self.bytes >= MAX_BYTES || self.entries >= MAX_ENTRIES {
             return;
         }
+        self.entries += 1;
         if path.is_dir() {
             // What begins so a mount keeps for itself: each key is a link into it.
             let is_key = |name: &OsStr| !name.as_bytes().starts_with(b"..");
@@ -48,10 +49,11 @@ impl Found {
             for entry in entries.filter(|entry| is_key(&entry.file_name())) {
                 self.look(&entry.path(), depth + 1);
             }
-        } else if let Ok(Some(value)) = files::read(path, MAX_FILE_BYTES) {
-            self.files += 1;
+        } else if let Ok(Some(value)) = files::read(path, MAX_FILE_BYTES + 1) {
             self.bytes += value.len();
-            self.secrets.add(&value);
+            if value.len() <= MAX_FILE_BYTES {
+                self.secrets.add(&value);
+            }
         }
     }
 }

@@ -134,7 +134,7 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
             "\"b\" is not among volumes; add it there",
         ),
         (
-            json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a"), mount("a", "/a/")]}}),
+            json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a"), mount("a", "/a")]}}),
             "spec.pod.volumeMounts[1].mountPath",
             "/a is there more than once",
         ),
@@ -169,6 +169,8 @@ fn what_is_wrong_is_refused_with_the_path_and_the_remedy() {
         json!({"pod": {"volumes": [volume("config")], "volumeMounts": [mount("config", "/config")]}}),
         json!({"configMap": "c", "pod": {"volumeMounts": [mount("config", "/etc/broker")]}}),
         json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a"), mount("a", "/b")]}}),
+        // As Kubernetes has it.
+        json!({"pod": {"volumes": [volume("a")], "volumeMounts": [mount("a", "/a"), mount("a", "/a/")]}}),
     ] {
         assert!(spec(&with(&more)).is_ok(), "{more}");
     }

@@ -26,6 +26,8 @@ fn what_the_chart_has_and_what_is_given_for_it_is_let_in() {
         json!({"controller": {"agentResources": {"limits": {"cpu": "1"}}}}),
         json!({"templates": {"webhook": {"certManager": {"issuer": {"kind": "ClusterIssuer"}}}}}),
         json!({"global": {"registry": "of a chart that this one is part of"}, "enabled": true}),
+        json!({"global": null, "enabled": null}),
+        json!({"x-labels": {"team": "data"}}),
     ] {
         assert_eq!(faults(&over), [""; 0], "{over}");
         merge(&mut all, &over);
@@ -42,6 +44,7 @@ fn what_the_chart_would_pass_over_is_refused_by_its_name() {
             "/image",
         ),
         (json!({"logLevel": "debug"}), "logLevel"),
+        (json!({"broker": {"x-labels": {}}}), "x-labels"),
         (json!({"maxWorkers": 5}), "maxWorkers"),
         (json!({"applyCRD": true}), "applyCRD"),
         (json!({"fullnameOverride": "quarks-job"}), "fullnameOverride"),
